@@ -1,0 +1,5 @@
+"""`python -m memprof` is the command `memprof`."""
+
+from .cli import main
+
+main()

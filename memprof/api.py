@@ -1,0 +1,90 @@
+"""memprof as a library: measure, load, and hand over to pandas.
+
+Everything here returns the same types as the files hold; `Runs` is a tuple of Run with a few doors on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import campaign, store, suite, summary
+from .records import Job, Run
+from .suite import Suite, Variant
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Runs(tuple[Run, ...]):
+    """Runs that belong together. Shows itself as tables in Jupyter."""
+
+    def summarise(self) -> tuple[summary.Row, ...]:
+        """Statistics by variant, phase and metric."""
+        return summary.summarise(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a run and phase; columns as in the README, bytes and nanoseconds."""
+        return _report("frame").runs_frame(self)  # type: ignore[no-any-return]
+
+    def timeline(self) -> pandas.DataFrame:
+        """One row a sample: model, variant, threads, repeat, phase, t_ns since the child's start, rss_bytes, file_bytes, vms_bytes."""
+        return _report("frame").timeline_frame(self)  # type: ignore[no-any-return]
+
+    def _repr_markdown_(self) -> str:
+        return str(_report("table").render(self))
+
+
+def _report(name: str) -> Any:
+    # By name: reports import records, and nothing here imports pandas until it is asked for.
+    return import_module(f"memprof.reports.{name}")
+
+
+class _Silent:
+    def started(self, job: Job, index: int, total: int) -> None: ...
+    def live(self, phase: str, rss_bytes: int) -> None: ...
+    def finished(self, run: Run) -> None: ...
+    def say(self, sentence: str) -> None: ...
+
+
+def measure(
+    models: Sequence[str | Path],
+    runtimes: Sequence[str] = (),
+    variants: Sequence[Variant] = (),
+    *,
+    set: Mapping[str, str] | None = None,
+    threads: Sequence[int] = (),
+    warmup: int = 5,
+    runs: int = 5,
+    repeats: int = 5,
+    output: str | Path | None = None,
+    append: bool = False,
+    progress: campaign.Progress | None = None,
+) -> Runs:
+    """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
+
+    output: a runs file to write each Run to as soon as it exists. Raises UsageError or InputError before anything is measured where
+    something is wrong with what was asked; a child that fails is a Run with that outcome, not an exception.
+    """
+    wanted = Suite(
+        models=tuple(str(model) for model in models),
+        runtimes=tuple(runtimes),
+        variants=tuple(variants),
+        set=dict(set or {}),
+        threads=tuple(threads),
+        warmup=warmup,
+        runs=runs,
+        repeats=repeats,
+    )
+    keep: Callable[[bytes], None] = lambda line: None  # noqa: E731
+    orders = suite.plan(wanted).orders
+    if output is not None:
+        keep = store.Writer(Path(output), append=append).write
+    return Runs(campaign.measure(orders, progress or _Silent(), keep))
+
+
+def load(paths: str | Path | Iterable[str | Path]) -> Runs:
+    """The Runs in one or several runs files. Raises InputError."""
+    return Runs(store.load([paths] if isinstance(paths, str | Path) else paths).runs)

@@ -1,0 +1,106 @@
+"""The command line: one file a command, each a pair of parser and call, imported when it is asked for.
+
+Here stands the one place that turns an error into its sentence and its exit code (see memprof.errors).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ..errors import EXIT_INTERRUPTED, MemprofError
+
+# name: (module of this folder, first line of its help), so that --help imports none of them.
+_COMMANDS = {
+    "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+    "table": ("table", "Print tables from runs files."),
+    "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
+    "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
+    "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f".{_COMMANDS[cmd_name][0]}", __name__).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in _COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        from ..errors import near
+
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no command {args[0]!r}{near(args[0], _COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def report(name: str) -> Any:
+    """A module of reports, by name: no static import crosses that seam, and pandas is not imported before it is needed."""
+    return import_module(f"memprof.reports.{name}")
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"memprof {version('memprof')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Example: memprof run model.onnx -r onnxruntime --threads 1 > table.md",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
+def group() -> None:
+    """Exact memory and time of a model's load, prepare and execute phases, in any runtime."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    sys.exit(_guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False)))
+
+
+def _guarded(call: Callable[[], Any]) -> int:
+    try:
+        code = call()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as exit:
+        return exit.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except MemprofError as error:
+        click.echo(f"memprof: {error}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("memprof: interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read standard output has seen enough; Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as error:
+        from ..errors import os_reason
+
+        click.echo(f"memprof: {error.filename or 'standard output'}: {os_reason(error)}", err=True)
+        try:
+            sys.stdout.close()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return MemprofError.exit_code

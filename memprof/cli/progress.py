@@ -1,0 +1,99 @@
+"""What `run` says on standard error while it measures: a bar where that is a terminal, a line a run where it is not.
+
+Drawn only when there is something new, by no thread of its own: on a small machine a clock that ticks is work too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ..metrics import METRICS, value
+from ..records import PEAK, Job, Run
+from ..units import format_bytes
+
+_REDRAW_S = 0.2
+
+
+def described(job: Job) -> str:
+    """A job in a few words."""
+    threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
+    return f"{job.model.name}, {job.variant}{threads}"
+
+
+def ended(run: Run) -> str:
+    """How a run ended, in a few words."""
+    if run.outcome.ok:
+        return f"peak {format_bytes(value(run, PEAK, METRICS['rss_peak_bytes']) or 0)}"
+    return f"failed in {run.outcome.phase} ({run.outcome.word})"
+
+
+class Plain:
+    """A line a run, for logs."""
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        self._place = f"[{index}/{total}]"
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
+
+    def say(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """A bar with the current model, variant, phase and resident set."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._progress = Progress(
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._drawn = 0.0
+        self._progress.start()
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        self._what = described(job)
+        self._progress.update(self._task, total=total, completed=index - 1, description=self._what)
+        self._progress.refresh()
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        if time.monotonic() - self._drawn < _REDRAW_S:
+            return
+        self._drawn = time.monotonic()
+        self._progress.update(self._task, description=f"{self._what}: {phase} {format_bytes(rss_bytes)}")
+        self._progress.refresh()
+
+    def finished(self, run: Run) -> None:
+        self._progress.update(self._task, advance=1)
+        if not run.outcome.ok:
+            self.say(f"{described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
+
+    def say(self, sentence: str) -> None:
+        self._console.print(Text(sentence))
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def chosen() -> Plain | Bar:
+    """What suits standard error."""
+    return Bar() if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Plain()

@@ -1,0 +1,144 @@
+"""`memprof run`: flags or a suite file in, a runs file and tables out."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from ..errors import EXIT_INTERRUPTED, InputError, MeasurementError, MemprofError
+from ..units import parse_duration_ns
+
+_EPILOG = """\b
+Examples:
+  memprof run model.onnx -r onnxruntime
+  memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
+  memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
+  memprof run --suite suite.toml -o runs.jsonl
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("models", nargs=-1, metavar="MODEL...")
+@click.option("-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the path of your own (repeatable).")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME=RUNTIME,KEY=VALUE,...",
+    help="A named column of the comparison; besides knobs, the keys python, threads and env.NAME (repeatable).",
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
+@click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over.  [default: the runtime's own]")
+@click.option("--warmup", type=int, metavar="N", help="Iterations that are not timed.  [default: 5]")
+@click.option("--runs", type=int, metavar="N", help="Timed iterations.  [default: 5]")
+@click.option(
+    "--repeats", type=int, metavar="N", help="Fresh processes a variant; with fewer than 5 no comparison can be decided.  [default: 5]"
+)
+@click.option(
+    "--interval",
+    metavar="TIME",
+    help="Polling period everywhere.  [default: 1ms; 5ms in timed iterations, none there where the runtime uses every CPU]",
+)
+@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
+@click.option(
+    "--deterministic",
+    is_flag=True,
+    default=None,
+    help="No address randomisation, fixed hash seed, one malloc arena, one thread unless --threads.",
+)
+@click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
+@click.option("--timeout", metavar="TIME", help="The longest a run may take.  [default: 10min]")
+@click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
+@click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+@click.option("--name", metavar="NAME", help="Call the model this in tables.")
+@click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file; flags win over it.")
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
+@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--above-baseline", is_flag=True, help="Show memory above what the runtime takes with no model loaded.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
+def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
+    """Measure models in runtimes: memory and time of each phase, each repeat in a fresh process, variants interleaved.
+
+    Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
+    """
+    from .. import campaign, store
+    from ..suite import plan
+    from .progress import chosen
+
+    planned = plan(_suite(**words))
+    writer = store.Writer(Path(output or time.strftime("memprof-%Y%m%d-%H%M%S.jsonl")), append=append)
+    runs = []
+    stopped: MemprofError | KeyboardInterrupt | None = None
+    signal.signal(signal.SIGTERM, _interrupt)
+    progress = chosen()
+    try:
+        if writer.mended:
+            progress.say(f"{writer.path}: its last line was torn and has been cut off")
+        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
+            progress.say(remark)
+        for run in campaign.measure(planned.orders, progress, writer.write):
+            runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
+    except (KeyboardInterrupt, InputError, MeasurementError) as error:
+        stopped = error
+    finally:
+        progress.close()
+    if runs:
+        _report(runs, above_baseline, as_json)
+    if writer.discard_if_empty():
+        click.echo("memprof: nothing was measured", err=True)
+    else:
+        click.echo(f"memprof: {writer.path} holds the runs", err=True)
+    if isinstance(stopped, MemprofError):
+        raise stopped
+    if stopped is not None:
+        click.echo("memprof: interrupted", err=True)
+        return EXIT_INTERRUPTED
+    return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:
+    from . import report
+
+    # Imported only now that the last child has ended.
+    click.echo(report("table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline))
+
+
+def _suite(
+    models: tuple[str, ...],
+    runtimes: tuple[str, ...],
+    variants: tuple[str, ...],
+    settings: tuple[str, ...],
+    environment: tuple[str, ...],
+    shapes: tuple[str, ...],
+    threads: str | None,
+    interval: str | None,
+    timeout: str | None,
+    suite_file: str | None,
+    **rest: Any,
+) -> Any:
+    from ..runtimes import split_setting
+    from ..suite import Suite, parse_shape, parse_threads, parse_variant, read
+
+    flags = Suite(
+        models=models,
+        runtimes=runtimes,
+        variants=tuple(parse_variant(text) for text in variants),
+        set=dict(split_setting(text) for text in settings),
+        env=dict(split_setting(text) for text in environment),
+        shapes=dict(parse_shape(text) for text in shapes),
+        threads=parse_threads(threads) if threads else (),
+        interval_ns=parse_duration_ns(interval) if interval else None,
+        timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        **rest,
+    )
+    return flags.over(read(Path(suite_file))) if suite_file else flags

@@ -1,0 +1,59 @@
+"""`memprof zoo`: writes a model file from the zoo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from memprof import units, zoo
+
+
+def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        for name, meaning in zoo.NAMES.items():
+            click.echo(f"{name:<20} {meaning}")
+        context.exit()
+
+
+def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else units.parse_bytes(text)
+
+
+@click.command("zoo", short_help="Make a model file: a real architecture with random weights.")
+@click.argument("name")
+@click.option("--format", "format_", type=click.Choice(zoo.FORMATS), required=True, help="The file's format.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option("--type", "type_", type=click.Choice(zoo.TYPES), default="float32", show_default=True, help="int8 is fully quantized.")
+@click.option("--size", callback=_size, show_default="256MiB", metavar="SIZE", help="Weights of shared_if* and mlp, as 256MiB or 1GiB.")
+@click.option("--external-data", is_flag=True, help="ONNX weights in FILE.data; above 1.9 GiB in any case.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--json", "as_json", is_flag=True, help="Say on stdout what was made: path, bytes, sha256, files.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the models and end.")
+def command(
+    name: str,
+    format_: str,
+    output: Path,
+    type_: str,
+    size: int | None,
+    external_data: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Make a model file: a real architecture with random weights.
+
+    The same name and options give the same bytes on every machine. ONNX and TFLite files of one name hold the same
+    weights. bytes and sha256 are of all the model's files together, the model first.
+
+    \b
+    Example:
+      memprof zoo inception_v3 --format tflite -o inception_v3.tflite
+      memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+    """
+    files = zoo.make(name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, overwrite=force)
+    made = zoo.describe(files)
+    click.echo(f"made {' and '.join(made.files)}: {units.format_bytes(made.bytes)}, sha256 {made.sha256[:12]}", err=True)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(made)))

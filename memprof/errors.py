@@ -1,0 +1,62 @@
+"""Everything memprof says no with, and the exit code that goes with it.
+
+    MemprofError
+    ├── UsageError          2   an option, a knob, a runtime's name, a budget
+    ├── UndecidedError      3   the gate had too little to decide on
+    ├── MeasurementError    4   a child had started and did not finish
+    └── InputError          5   a model, a runs file, an environment, a runtime not installed, a disk
+
+The message is the sentence the user reads; it is raised where the fact is known and caught in one place, memprof.cli.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+from collections.abc import Iterable
+
+EXIT_OK = 0
+EXIT_REGRESSION = 1
+EXIT_INTERRUPTED = 130
+
+
+class MemprofError(Exception):
+    """A fact the user must know, as one sentence."""
+
+    exit_code = 5
+
+
+class UsageError(MemprofError):
+    """What was asked for cannot be meant."""
+
+    exit_code = 2
+
+
+class UndecidedError(MemprofError):
+    """There is too little to decide on."""
+
+    exit_code = 3
+
+
+class MeasurementError(MemprofError):
+    """A child had started and did not finish."""
+
+    exit_code = 4
+
+
+class InputError(MemprofError):
+    """A file, an environment or a disk is not as it must be."""
+
+    exit_code = 5
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X or Y?` where known names are close to the given one, else an empty string."""
+    found = difflib.get_close_matches(name, list(known), n=2)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def os_reason(error: OSError) -> str:
+    """The kernel's reason in its usual words, without Python's decoration: `No space left on device`."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno in errno.errorcode else str(error)

@@ -1,0 +1,99 @@
+"""Measures one child on this machine: `python -I -S PROBE.zip`, one line of JSON in, lines out.
+
+In, on standard input, one line:
+
+    {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "deterministic"}, "timeout_ns", "intervals": {"": NS, PHASE: NS},
+     "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL}
+
+JOB is memprof.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
+standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
+
+Out, on standard output:
+
+    live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
+    run JSON                 last: memprof.records.Run
+
+Exit code 0 when a Run was written, whatever became of the child; 3 when it was told to stop; 2 when the line was not understood.
+"""
+
+import os
+import signal
+import sys
+import time
+
+
+def main():
+    """Read the line, measure, write the Run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    from . import child, pagecache, procfs, wire
+
+    text = _first_line(0)
+    try:
+        order = wire.loads(text)
+        start, intervals = order["start"], order["intervals"]
+        measurement = child.Measurement(
+            start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss))
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        sys.stderr.write("not understood: %r\n" % error)
+        return 2
+    child.become_reaper()
+    pagecache.prepare(order["files"], order["cache"], order["cache_drop"])
+    started = time.time_ns()
+    try:
+        measurement.follow()
+    except child.Stopped:
+        return 3
+    child.finish("run " + wire.dumps(_run(order["job"], started, measurement, procfs.machine())) + "\n")
+    return 0
+
+
+def _run(job, started, measurement, machine):
+    timeline = measurement.timeline
+    record = {
+        "memprof": 1,
+        "job": job,
+        "machine": machine,
+        "started_ns": started,
+        "marks": measurement.marks,
+        "about": measurement.about,
+        "outcome": measurement.outcome,
+        "warnings": measurement.warnings,
+        "timeline": dict(
+            timeline.encoded(),
+            samples=timeline.count,
+            rss_min_bytes=timeline.rss_min,
+            rss_mean_bytes=timeline.mean(),
+            rss_max_bytes=timeline.rss_max,
+        ),
+        "polling": _polling(measurement),
+        "output_bytes": measurement.output_bytes,
+    }
+    if measurement.outcome["status"] != "ok":
+        record["output_tail"] = measurement.output.decode("utf-8", "replace")
+    return record
+
+
+def _polling(measurement):
+    count = min(measurement.polls, len(measurement.periods))
+    if not count:
+        return None
+    periods = sorted(measurement.periods[:count])
+    return {"polls": measurement.polls, "median_ns": periods[count // 2], "p99_ns": periods[min(count - 1, count * 99 // 100)]}
+
+
+def _first_line(descriptor):
+    # Unbuffered, so that what follows the line stays in the pipe for the loop that watches it.
+    data = b""
+    while not data.endswith(b"\n"):
+        chunk = os.read(descriptor, 65536)
+        if not chunk:
+            break
+        data += chunk
+    return data.decode("utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+"""Starts one child, follows its marks, polls its memory and reaps it: one loop, no second thread.
+
+What the child says arrives on a pipe of its own as lines (runners/marks.py has their form); what it prints is read and all but the end of it
+dropped. Its end is learnt from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may hold.
+"""
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from array import array
+
+from . import procfs, wire
+from .timeline import Timeline
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ADDR_NO_RANDOMIZE = 0x0040000
+_TAIL = 4096
+_LINE_LIMIT = 1 << 16
+_LIVE_NS = 100_000_000
+_NEVER = 1 << 62
+_LAST_READS = 16  # of what was printed before the end; a grandchild may print for ever
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Stopped(Exception):
+    """Whoever asked for this measurement is gone, or wants no more of it."""
+
+
+def become_reaper():
+    """Make this process the one that orphans of its tree fall to."""
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Measurement:
+    """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
+
+    start: {"argv", "env", "cwd", "stdin", "deterministic"}. intervals: polling period in ns by phase, with the key "" for all others; 0 for
+    not at all. live: called with (phase, rss) at most ten times a second.
+    """
+
+    def __init__(self, start, timeout_ns, intervals, live):
+        self._start = start
+        self._timeout_ns = timeout_ns
+        self._intervals = intervals
+        self._live = live
+        self.timeline = Timeline()
+        self.marks = []
+        self.about = None
+        self.outcome = {"status": "ok"}
+        self.warnings = []
+        self.output = b""
+        self.output_bytes = 0
+        self.periods = array("q", [0]) * 4096
+        self.polls = 0
+        self._phase = ""
+        self._times = []
+        self._error = None
+        self._done = False
+        self._foreign = 0
+        self._rest = b""
+        self._skipping = False
+        self._rss = 0
+        self._last_poll_ns = 0
+
+    def follow(self):
+        """Run the child to its end. Raises Stopped when the control pipe ends or SIGTERM comes; the child is gone then too."""
+        self._wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._stop = False
+        signal.signal(signal.SIGTERM, self._stopped)
+        kills = procfs.oom_kills()
+        try:
+            if not self._launch():
+                return
+            status = self._loop()
+            self._judge(status, kills)
+        finally:
+            self._sweep()
+
+    def _stopped(self, *_):
+        self._stop = True
+
+    # -- starting
+
+    def _launch(self):
+        marks_read, marks_write = os.pipe2(os.O_CLOEXEC)
+        output_read, output_write = os.pipe2(os.O_CLOEXEC)
+        input_read, input_write = os.pipe2(os.O_CLOEXEC)
+        status_read, status_write = os.pipe2(os.O_CLOEXEC)
+        environment = dict(os.environ)
+        for name, value in self._start["env"].items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        found = os.fstat(marks_write)
+        environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, found.st_dev, found.st_ino)
+        environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
+        self._begin_ns = time.monotonic_ns()
+        parent = os.getpid()
+        self.pid = self.measured = os.fork()
+        if self.pid == 0:
+            try:
+                self._become(parent, input_read, output_write, marks_write, environment)
+            except BaseException as error:  # nothing may return from here into the parent's code
+                reason = error.errno if isinstance(error, OSError) else errno.EINVAL
+                os.write(status_write, str(reason or errno.EINVAL).encode())
+            os._exit(127)
+        for descriptor in (marks_write, output_write, input_read, status_write):
+            os.close(descriptor)
+        failed = _read_all(status_read)  # ends at the exec
+        os.close(status_read)
+        if failed:
+            os.waitpid(self.pid, 0)
+            message = os.strerror(int(failed))
+            self.outcome = {"status": "start", "phase": "STARTUP", "message": "%s: %s" % (self._start["argv"][0], message)}
+            for descriptor in (marks_read, output_read, input_write):
+                os.close(descriptor)
+            return False
+        self._marks_read, self._output_read = marks_read, output_read
+        self._statm = procfs.Statm(self.pid)
+        for descriptor in (marks_read, output_read):
+            os.set_blocking(descriptor, False)
+        _write_all(input_write, self._start["stdin"].encode())
+        return True
+
+    def _become(self, parent, input_read, output_write, marks_write, environment):
+        os.setpgid(0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)  # the parent ended before the line above
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        if self._start["deterministic"]:
+            # Whether the kernel let us is read back from the child's address space: see `_judge`.
+            libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE))
+        os.dup2(input_read, 0)
+        os.dup2(output_write, 1)
+        os.dup2(output_write, 2)
+        os.set_inheritable(marks_write, True)
+        if self._start["cwd"]:
+            os.chdir(self._start["cwd"])
+        os.execvpe(self._start["argv"][0], self._start["argv"], environment)
+
+    # -- following
+
+    def _loop(self):
+        watched = {0: self._control, self._wake_read: self._woken, self._marks_read: self._marked, self._output_read: self._printed}
+        self._watched = watched
+        self._status = None
+        end_ns = self._begin_ns + self._timeout_ns
+        next_ns, live_ns = time.monotonic_ns(), 0
+        interval = self._intervals[""]
+        if self._start["deterministic"]:
+            self._check_layout()
+        while self._status is None:
+            now = time.monotonic_ns()
+            wait_ns = min(next_ns if interval else _NEVER, live_ns if live_ns > now else _NEVER, end_ns) - now
+            ready = select.select(list(watched), [], [], max(0, wait_ns) / 1e9)[0]
+            for descriptor in ready:
+                if descriptor in watched:
+                    watched[descriptor]()
+            if self._stop:
+                raise Stopped
+            now = time.monotonic_ns()
+            changed = self._intervals.get(self._phase, self._intervals[""])
+            if changed != interval:
+                interval, next_ns = changed, now
+            if interval and now >= next_ns:
+                self._poll(now, interval)
+                next_ns += interval
+                if next_ns <= now:
+                    next_ns = now + interval
+            if now >= live_ns:
+                self._live(self._phase, self._rss)
+                live_ns = now + _LIVE_NS
+            if now >= end_ns and self._status is None:
+                self._time_out()
+        self._marked()
+        for _ in range(_LAST_READS):
+            self._printed()
+        return self._status
+
+    def _poll(self, now, interval):
+        values = self._statm.read()
+        if values is None:
+            return
+        self.timeline.add(now, *values)
+        self._rss = values[0]
+        if self._last_poll_ns and interval == self._last_interval:
+            self.periods[self.polls % len(self.periods)] = now - self._last_poll_ns
+            self.polls += 1
+        self._last_poll_ns, self._last_interval = now, interval
+
+    def _control(self):
+        if not os.read(0, 4096):
+            raise Stopped
+
+    def _woken(self):
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass
+        self._reap()
+
+    def _reap(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self._status = status
+
+    def _printed(self):
+        data = _take(self._output_read)
+        if data == b"":
+            self._watched.pop(self._output_read, None)
+        elif data:
+            self.output_bytes += len(data)
+            self.output = (self.output + data)[-_TAIL:]
+
+    def _marked(self):
+        while True:
+            data = _take(self._marks_read)
+            if not data:
+                if data == b"":
+                    self._watched.pop(self._marks_read, None)
+                return
+            lines = (self._rest + data).split(b"\n")
+            self._rest = lines.pop()
+            for line in lines:
+                if self._skipping:
+                    self._skipping = False
+                else:
+                    self._take_line(line)
+            if len(self._rest) > _LINE_LIMIT:
+                self._rest, self._skipping = b"", True
+                self._foreign += 1
+
+    def _take_line(self, line):
+        try:
+            mark = wire.loads(line.decode("utf-8"))
+            kind, pid = mark["mark"], mark["pid"]
+            if pid != self.measured:
+                if self._phase or self.marks or kind != "begin":
+                    self._foreign += 1
+                    return
+                self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
+            getattr(self, "_mark_" + kind)(mark)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._foreign += 1
+
+    def _measure(self, pid):
+        try:
+            statm = procfs.Statm(pid)
+        except OSError:
+            return
+        self._statm.close()
+        self._statm, self.measured = statm, pid
+
+    def _mark_begin(self, mark):
+        self._phase = _word(mark["phase"])
+        self._times = []
+
+    def _mark_times(self, mark):
+        self._times += [int(time_ns) for time_ns in mark["times_ns"]]
+
+    def _mark_about(self, mark):
+        self.about = {
+            "runtime_version": str(mark["runtime_version"]),
+            "python_version": str(mark["python_version"]),
+            "notes": [str(note) for note in mark["notes"]],
+        }
+
+    def _mark_error(self, mark):
+        self._error = {"status": _word(mark["kind"]), "phase": _word(mark["phase"]), "message": str(mark["message"])}
+
+    def _mark_done(self, _):
+        self._done = True
+
+    def _mark_end(self, mark):
+        begin_ns, end_ns = int(mark["begin_ns"]), int(mark["end_ns"])
+        if self.measured == self.pid and _word(mark["phase"]) == "STARTUP":
+            begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
+        seen, samples = self.timeline.highest(begin_ns, end_ns)
+        risen = mark.get("hwm_phase_bytes", 0) > mark.get("hwm_begin_bytes", 0)
+        exact = "hwm_phase_bytes" in mark and (bool(mark.get("hwm_reset")) or risen)
+        peak = max(seen, int(mark.get("rss_end_bytes", 0)), int(mark["hwm_phase_bytes"]) if exact else int(mark.get("rss_begin_bytes", 0)))
+        phase = _word(mark["phase"])
+        record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
+        record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": samples})
+        record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
+        record.update((name, int(mark[name])) for name in _FIGURES if name in mark)
+        self.marks.append(record)
+        self._phase, self._times = "", []
+
+    # -- ending
+
+    def _time_out(self):
+        self.outcome = {"status": "timeout"}
+        _kill_group(self.pid)
+        self._timeout_ns = _NEVER
+        self._kill_all()
+        while self._status is None:
+            self._woken()
+            time.sleep(0.001)
+
+    def _judge(self, status, kills_before):
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        outcome = self.outcome
+        if outcome["status"] == "timeout":
+            pass
+        elif self._error is not None and number is None:
+            outcome.update(self._error)
+        elif number is not None:
+            outcome["status"] = "signal"
+        elif code != 0 or not self._done:
+            outcome["status"] = "exit" if code else "lost"
+        if self._foreign:
+            self.warnings.append("%d line(s) on the marks' descriptor were not understood and left out" % self._foreign)
+        if outcome["status"] == "ok":
+            return
+        outcome.setdefault("phase", self._phase or self._next_phase())
+        outcome["exit_code"] = code
+        outcome["signal"] = _signal_name(number) if number is not None else None
+        outcome["rss_last_bytes"] = self._rss
+        kills = procfs.oom_kills()
+        outcome["out_of_memory"] = bool(number == signal.SIGKILL and kills is not None and kills > (kills_before or 0))
+
+    def _next_phase(self):
+        return "after " + self.marks[-1]["phase"] if self.marks else "STARTUP"
+
+    def _check_layout(self):
+        try:
+            with open("/proc/%d/personality" % self.pid, "rb", buffering=0) as file:
+                if int(file.read(32), 16) & _ADDR_NO_RANDOMIZE:
+                    return
+        except OSError:
+            pass
+        self.warnings.append("address space randomisation could not be turned off here: --deterministic is only partly so")
+
+    def _kill_all(self):
+        for pid in procfs.children(os.getpid()):
+            _kill(pid)
+
+    def _sweep(self):
+        """End everything that is left of the child's tree: orphans have fallen to this process."""
+        left = 0
+        if getattr(self, "pid", 0):
+            _kill_group(self.pid)
+        while True:
+            pids = procfs.children(os.getpid())
+            for pid in pids:
+                _kill(pid)
+            try:
+                pid, _ = os.waitpid(-1, 0)
+                left += pid != getattr(self, "pid", 0)
+            except ChildProcessError:
+                break
+        if left:
+            self.warnings.append("%d process(es) outlived the measured one and were ended" % left)
+
+
+_FIGURES = (
+    "hwm_bytes",
+    "rss_begin_bytes",
+    "rss_end_bytes",
+    "anon_end_bytes",
+    "file_end_bytes",
+    "shmem_end_bytes",
+    "swap_end_bytes",
+    "vms_end_bytes",
+    "vms_peak_bytes",
+    "pss_end_bytes",
+    "uss_end_bytes",
+    "heap_used_end_bytes",
+    "heap_free_end_bytes",
+    "minor_faults",
+    "major_faults",
+    "read_bytes",
+    "cpu_ns",
+)
+
+
+def _word(value):
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError("a name must be text")
+    return "_".join(value.split())[:200]
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIG%d" % number
+
+
+def _kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def _kill_group(pid):
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def _take(descriptor):
+    """What can be read now: None where there is nothing yet, b"" at the end."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+
+
+def _read_all(descriptor):
+    data = b""
+    while True:
+        chunk = os.read(descriptor, 4096)
+        if not chunk:
+            return data
+        data += chunk
+
+
+def _write_all(descriptor, data):
+    """Write what the child is to read, if it will, and close the descriptor."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def say(line):
+    """Write one line to standard output without waiting; a reader that is busy misses it."""
+    os.set_blocking(1, False)
+    try:
+        os.write(1, line.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+    finally:
+        os.set_blocking(1, True)
+
+
+def finish(line):
+    """Write the last line to standard output, waiting for the reader."""
+    sys.stdout.write(line)
+    sys.stdout.flush()

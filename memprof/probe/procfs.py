@@ -1,0 +1,133 @@
+"""One look at a process or at the machine, as numbers in bytes. The kernel's own field tables stand above the reads."""
+
+import os
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Statm:
+    """Polls /proc/PID/statm through one open descriptor.
+
+    /proc/PID/statm, in pages (proc_pid_statm(5)):
+        0 size      virtual memory
+        1 resident  anonymous + file-backed + shared memory
+        2 shared    file-backed + shared memory
+        3 text, 4 lib (0), 5 data, 6 dt (0)
+    """
+
+    def __init__(self, pid):
+        self._descriptor = os.open("/proc/%d/statm" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        self._text = b""
+        self._values = None
+
+    def read(self):
+        """(rss, file-backed, vms) in bytes, or None once the process is gone: a zombie's statm is all zeros."""
+        try:
+            text = os.pread(self._descriptor, 128, 0)
+        except OSError:
+            return None
+        if text != self._text:
+            self._text = text
+            size, resident, shared = text.split(None, 3)[:3]
+            self._values = (int(resident) * PAGE, int(shared) * PAGE, int(size) * PAGE) if size != b"0" else None
+        return self._values
+
+    def close(self):
+        os.close(self._descriptor)
+
+
+def children(pid):
+    """Process ids of the children of all threads of a process."""
+    found = []
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            found += [int(child) for child in _text("/proc/%d/task/%s/children" % (pid, thread)).split()]
+    except OSError:
+        pass  # it ended meanwhile
+    return found
+
+
+def oom_kills():
+    """How often the kernel has killed a process for want of memory since it started (/proc/vmstat), or None."""
+    for line in _text("/proc/vmstat").splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return None
+
+
+def machine() -> "dict[str, object]":
+    """Facts about this machine, as memprof.records.Machine has them."""
+    system = os.uname()
+    cpus = os.cpu_count() or 1
+    memory = _fields("/proc/meminfo")
+    return {
+        "name": system.nodename,
+        "arch": system.machine,
+        "kernel": system.release,
+        "libc": _libc(),
+        "cpu": _cpu_name(),
+        "cpus": cpus,
+        "cpus_usable": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory.get("MemTotal", 0),
+        "swap_bytes": memory.get("SwapTotal", 0),
+        "page_bytes": PAGE,
+        "huge_pages": _chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "peak_bound_bytes": peak_bound(os.sysconf("SC_NPROCESSORS_CONF")),
+    }
+
+
+def peak_bound(cpus):
+    """How far a high-water mark can lie from the truth.
+
+    The kernel keeps memory counters as a sum and a part for each CPU, and folds a part in once it reaches max(32, 2 x CPUs) pages
+    (percpu_counter_batch in lib/percpu_counter.c, Linux 6.2 and later).
+    """
+    return max(32, 2 * cpus) * cpus * PAGE
+
+
+def _fields(path):
+    found = {}
+    for line in _text(path).splitlines():
+        name, _, rest = line.partition(":")
+        parts = rest.split()
+        if parts:
+            found[name] = int(parts[0]) * (1024 if parts[-1] == "kB" else 1)
+    return found
+
+
+def _cpu_name():
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            head = file.read(2048).decode("utf-8", "replace")  # the first CPU will do; a server's file takes milliseconds
+    except OSError:
+        return ""
+    for line in head.splitlines():
+        name, _, rest = line.partition(":")
+        if name.strip() in ("model name", "Hardware", "Model"):
+            return rest.strip()
+    return ""
+
+
+def _libc():
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return ""
+
+
+def _chosen(path):
+    """The word in brackets of a sysfs file such as `always [madvise] never`, or an empty string."""
+    return _text(path).partition("[")[2].partition("]")[0]
+
+
+def _text(path):
+    try:
+        with open(path, "rb", buffering=0) as file:
+            chunks: "list[bytes]" = []
+            while True:
+                chunk = file.read(65536)
+                if not chunk:
+                    return b"".join(chunks).decode("utf-8", "replace")
+                chunks.append(chunk)
+    except OSError:
+        return ""

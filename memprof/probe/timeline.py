@@ -1,0 +1,119 @@
+"""What polling saw: samples over time in bounded memory, for a run of any length, without ever losing a maximum.
+
+Only changes are kept: while nothing moves, a sample just extends the last one. When the columns are full, each group of ten neighbours is
+thinned to those that hold an extreme of the group, at most five, at the times when they were really seen.
+"""
+
+import zlib
+from array import array
+from binascii import b2a_base64
+
+CAPACITY = 20_000
+_GROUP = 10
+
+
+class Timeline:
+    """Columns t_ns, rss, file and vms (bytes), a row a change, times increasing."""
+
+    def __init__(self, capacity=CAPACITY):
+        if capacity < _GROUP:
+            raise ValueError("a timeline needs room for %d samples" % _GROUP)
+        self._capacity = capacity
+        self.columns = tuple(array("q") for _ in range(4))
+        self._seen = None  # the newest sample, where it repeats the last one kept
+        self.count = 0
+        self._first_ns = 0
+        self._last = None
+        self._area = 0
+        self.rss_min = 0
+        self.rss_max = 0
+
+    def add(self, t_ns, rss, file, vms):
+        """Take a sample; times must increase."""
+        values = (rss, file, vms)
+        if self.count == 0:
+            self._first_ns = t_ns
+            self.rss_min = self.rss_max = rss
+        else:
+            self._area += self._last[1][0] * (t_ns - self._last[0])
+            if rss < self.rss_min:
+                self.rss_min = rss
+            elif rss > self.rss_max:
+                self.rss_max = rss
+        self.count += 1
+        if self._last is not None and values == self._last[1]:
+            self._seen = t_ns
+        else:
+            # The end of a level is a row too, so that what lies between two rows is a slope only where it was one.
+            if self._seen is not None:
+                self._keep(self._seen, self._last[1])
+                self._seen = None
+            self._keep(t_ns, values)
+        self._last = (t_ns, values)
+
+    def close(self):
+        """Take no more samples: the newest becomes a row."""
+        if self._seen is not None:
+            self._keep(self._seen, self._last[1])
+            self._seen = None
+
+    def mean(self):
+        """Mean RSS over all samples, each weighted by the time until the next, in bytes."""
+        if self.count < 2:
+            return self._last[1][0] if self._last else 0
+        return self._area // (self._last[0] - self._first_ns)
+
+    def highest(self, begin_ns, end_ns):
+        """(largest RSS seen from begin_ns to end_ns, number of rows that fell in there); (0, 0) where none did."""
+        times, rss = self.columns[0], self.columns[1]
+        best = found = 0
+        if self._seen is not None and begin_ns <= self._seen <= end_ns:
+            best, found = self._last[1][0], 1
+        for index in range(len(times) - 1, -1, -1):
+            if times[index] < begin_ns:
+                break
+            if times[index] <= end_ns:
+                found += 1
+                if rss[index] > best:
+                    best = rss[index]
+        return best, found
+
+    def encoded(self):
+        """The columns as text: base64 of zlib of the differences between neighbours as little-endian 64-bit integers."""
+        self.close()
+        return {name: _packed(column) for name, column in zip(("t_ns", "rss", "file", "vms"), self.columns)}
+
+    def _keep(self, t_ns, values):
+        if len(self.columns[0]) >= self._capacity:
+            self._thin()
+        for column, value in zip(self.columns, (t_ns,) + values):
+            column.append(value)
+
+    def _thin(self):
+        _, rss, file, vms = self.columns
+        chosen = []
+        for start in range(0, len(rss), _GROUP):
+            group = range(start, min(start + _GROUP, len(rss)))
+            chosen += sorted(
+                {
+                    max(group, key=rss.__getitem__),
+                    min(group, key=rss.__getitem__),
+                    max(group, key=lambda index: rss[index] - file[index]),
+                    max(group, key=file.__getitem__),
+                    max(group, key=vms.__getitem__),
+                }
+            )
+        for column in self.columns:
+            column[:] = array("q", [column[index] for index in chosen])
+
+
+def _packed(column):
+    steps = array("q", column)
+    for index in range(len(steps) - 1, 0, -1):
+        steps[index] -= steps[index - 1]
+    if _BIG_ENDIAN:
+        steps.byteswap()
+    return b2a_base64(zlib.compress(steps.tobytes(), 1), newline=False).decode("ascii")
+
+
+_BIG_ENDIAN = array("H", [1]).tobytes()[0] == 0

@@ -1,0 +1,194 @@
+"""Runs files: one Run a line, as JSON, appended as soon as it exists and decoded strictly.
+
+A file whose last line is torn (the machine lost power, the disk was full) is read up to there with a warning, and mended before the
+next Run is appended. Lines of several memprof processes that append to one file do not mix: each holds a lock while it writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .errors import InputError, os_reason
+from .records import SCHEMA, Run, Timeline
+
+_decoder = msgspec.json.Decoder(Run)
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Runs of one or several files, and what was wrong with the files."""
+
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def load(paths: Iterable[str | Path]) -> Loaded:
+    """All Runs of the files, in their order.
+
+    Raises InputError for a file that cannot be read, holds no Run, is no runs file, or was written by a newer memprof.
+    """
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for path in paths:
+        found, said = _load_one(Path(path))
+        runs += found
+        warnings += said
+    return Loaded(tuple(runs), tuple(warnings))
+
+
+def _load_one(path: Path) -> tuple[list[Run], list[str]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    lines = data.split(b"\n")
+    torn = lines.pop()
+    warnings = [f"{path}: the last line is torn and was left out"] if torn else []
+    runs = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not runs:
+        if torn and not _looks_like_a_run(torn):
+            raise InputError(f"{path} is no runs file of memprof")
+        raise InputError(f"{path} holds no complete run")
+    return runs, warnings
+
+
+def decode(line: bytes, where: str) -> Run:
+    """One Run from one line. Raises InputError, naming `where` and the bad field."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        version = _version(line)
+        if version is None:
+            raise InputError(f"{where}: not a run of memprof") from None
+        if version > SCHEMA:
+            raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
+        raise InputError(f"{where}: {error}") from None
+
+
+def _version(line: bytes) -> int | None:
+    try:
+        found: Any = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    version = found.get("memprof") if isinstance(found, dict) else None
+    return version if isinstance(version, int) else None
+
+
+def _looks_like_a_run(line: bytes) -> bool:
+    return line.startswith(b'{"memprof":') or b'{"memprof":'.startswith(line)
+
+
+def encode(run: Run) -> bytes:
+    """A Run as one line, its end included."""
+    return _encoder.encode(run) + b"\n"
+
+
+class Writer:
+    """Appends Runs to a file, each whole or not at all.
+
+    Raises InputError where the file exists and `append` is not given, where it is no runs file, or where it cannot be written; what was
+    written before stays.
+    """
+
+    def __init__(self, path: Path, *, append: bool) -> None:
+        self.path = path
+        if append and path.exists():
+            self.mended = _mend(path)
+            return
+        self.mended = False
+        try:
+            path.open("xb").close()
+        except FileExistsError:
+            raise InputError(f"{path} exists; --append adds to it, -o names another") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+    def write(self, line: bytes) -> None:
+        """Append one encoded Run."""
+        try:
+            with self.path.open("r+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                size = file.seek(0, os.SEEK_END)
+                try:
+                    _write_all(file.fileno(), line)
+                except OSError:
+                    file.truncate(size)
+                    raise
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {os_reason(error)}") from None
+
+    def discard_if_empty(self) -> bool:
+        """Remove the file where nothing was ever written to it; True where that was so."""
+        try:
+            empty = self.path.stat().st_size == 0
+            if empty:
+                self.path.unlink()
+        except OSError:
+            return False
+        return empty
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _mend(path: Path) -> bool:
+    """Cut a torn last line off; True where there was one. Raises InputError where the file is none of memprof's."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            data = file.read()
+            whole, _, torn = data.rpartition(b"\n")
+            first = whole.split(b"\n", 1)[0] or torn
+            if first and not (_looks_like_a_run(first) if not whole else _version(first) is not None):
+                raise InputError(f"{path} is no runs file of memprof; nothing was added to it")
+            if torn:
+                file.truncate(len(data) - len(torn))
+            return bool(torn)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length."""
+
+    t_ns: Sequence[int]
+    rss: Sequence[int]
+    file: Sequence[int]
+    vms: Sequence[int]
+
+
+def unpack(timeline: Timeline) -> Columns:
+    """The columns of a timeline. Raises InputError where they are damaged."""
+    try:
+        columns = [_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)]
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"a timeline is damaged: {error}") from None
+    if len({len(column) for column in columns}) != 1:
+        raise InputError("a timeline is damaged: its columns differ in length")
+    return Columns(*columns)
+
+
+def _unpacked(text: str) -> array[int]:
+    steps = array("q")
+    steps.frombytes(zlib.decompress(base64.b64decode(text, validate=True)))
+    if array("H", [1]).tobytes()[0] == 0:
+        steps.byteswap()
+    total = 0
+    for index, step in enumerate(steps):
+        total += step
+        steps[index] = total
+    return steps

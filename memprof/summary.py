@@ -1,0 +1,93 @@
+"""Runs -> statistics of each metric in each phase, over the repeats of one variant. No pandas: the gate runs on this alone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from . import metrics
+from .metrics import Metric
+from .records import PEAK, PHASES, Run
+
+
+@dataclass(frozen=True)
+class Key:
+    """What makes two Runs repeats of one another."""
+
+    model: str
+    variant: str
+    threads: int | None
+    machine: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
+
+    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: none of them is only what polling saw.
+    """
+
+    key: Key
+    phase: str
+    metric: str
+    values: tuple[float, ...]
+    median: float
+    mean: float
+    min: float
+    max: float
+    stdev: float
+    exact: bool
+
+
+def key(run: Run) -> Key:
+    """The key of a Run."""
+    return Key(run.job.model.name, run.job.variant, run.job.threads, run.machine.name)
+
+
+def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
+    """Runs by key, in order of first appearance."""
+    found: dict[Key, list[Run]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return found
+
+
+def phases(runs: Iterable[Run]) -> list[str]:
+    """The phases that occur, memprof's own in their order and a program's own after them, where they first appeared."""
+    return order(mark.phase for run in runs for mark in run.marks)
+
+
+def order(names: Iterable[str]) -> list[str]:
+    """Names of phases without repetition, memprof's own in their order first."""
+    seen = dict.fromkeys(names)
+    return [phase for phase in PHASES if phase in seen] + [phase for phase in seen if phase not in PHASES]
+
+
+def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:
+    """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
+    wanted = [metrics.metric(name) for name in names]
+    found = []
+    for group_key, group in groups(runs).items():
+        for phase in [*phases(group), PEAK]:
+            found += [row for metric in wanted if (row := _row(group_key, group, phase, metric)) is not None]
+    return tuple(found)
+
+
+def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:
+    having = [(run, value) for run in group if (value := metrics.value(run, phase, metric)) is not None]
+    if not having:
+        return None
+    values = tuple(value for _, value in having)
+    return Row(
+        key=group_key,
+        phase=phase,
+        metric=metric.name,
+        values=values,
+        median=statistics.median(values),
+        mean=statistics.fmean(values),
+        min=min(values),
+        max=max(values),
+        stdev=statistics.stdev(values) if len(values) > 1 else 0.0,
+        exact=all(metrics.exact(run, phase, metric) for run, _ in having),
+    )

@@ -1,0 +1,64 @@
+"""People's units at the edge: bytes, nanoseconds, and the words a user types for them.
+
+Everything inside memprof is bytes and nanoseconds. 1 KiB is 1024 bytes; kB and MB are powers of ten.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import UsageError
+
+BYTE_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "KiB": 2**10,
+    "MB": 10**6,
+    "MiB": 2**20,
+    "GB": 10**9,
+    "GiB": 2**30,
+}
+_NS_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes in `64KiB`, `1.5 GiB`, `100MB` or a bare number of bytes.
+
+    Raises UsageError for anything else, a negative size included.
+    """
+    match = _QUANTITY.fullmatch(text)
+    units = {name.lower(): size for name, size in BYTE_UNITS.items()}
+    if match is None or match[2].lower() not in {"", *units}:
+        raise UsageError(f"{text!r} is no size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
+    return int(float(match[1]) * units[match[2].lower() or "b"])
+
+
+def parse_duration_ns(text: str) -> int:
+    """Nanoseconds in `1ms`, `30s`, `2min`, or a bare number of seconds.
+
+    Raises UsageError for anything else.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in {"", *_NS_UNITS}:
+        raise UsageError(f"{text!r} is no duration: write a number and ns, us, ms, s, min or h")
+    return int(float(match[1]) * _NS_UNITS[match[2] or "s"])
+
+
+def format_bytes(count: float) -> str:
+    """A size as people read it, in the binary unit that leaves one to four digits: `137.2 MiB`."""
+    sign, size = ("-" if count < 0 else ""), abs(count)
+    for name in ("B", "KiB", "MiB"):
+        limit = 1000 if name == "B" else 1024
+        if size < limit:
+            return f"{sign}{size:.0f} B" if name == "B" else f"{sign}{size:.1f} {name}"
+        size /= 1024
+    return f"{sign}{size:.2f} GiB"
+
+
+def format_duration(nanoseconds: float) -> str:
+    """A duration as people read it: `1.25 ms`, `3.1 s`."""
+    for name, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if abs(nanoseconds) >= size:
+            return f"{nanoseconds / size:.3g} {name}" if abs(nanoseconds) < 1000 * size else f"{nanoseconds / size:.0f} {name}"
+    return f"{nanoseconds:.0f} ns"

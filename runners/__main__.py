@@ -1,0 +1,200 @@
+"""Runs one job of one runtime in this process and says what each phase cost. Started by path: `python /path/to/runners COMMAND`.
+
+The contract:
+
+    run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
+                     "inputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
+                     done, 1 when it failed, with the reason as an "error" mark.
+    build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json.
+    describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
+                     for the runtimes memprof brings, or for the one in FILE. Nothing of a runtime is imported for it but a user's FILE.
+
+"runtime" is one of runtimes.NAMES or the path of a user's file. Stdlib only, Python 3.8 and later, plus the one runtime that is named.
+"""
+
+import os
+import sys
+import time
+
+_FIRST_NS = time.monotonic_ns()
+
+import importlib  # noqa: E402  (the clock is read before anything else is imported)
+import json  # noqa: E402
+
+from marks import Marks, trim  # noqa: E402
+from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
+
+
+def main(arguments):
+    """Follow the command; the return value is the exit code."""
+    command = arguments[0] if arguments else ""
+    if command == "run":
+        return run(_job())
+    if command == "build":
+        return build(_job())
+    if command == "describe":
+        return describe(arguments[1:])
+    sys.stderr.write(__doc__)
+    return 2
+
+
+def run(job):
+    """Run the job, phase by phase."""
+    marks = Marks()
+    phase = "STARTUP"
+    marks.begin(phase, started_ns=int(os.environ.get("MEMPROF_STARTED_NS", _FIRST_NS)))
+    try:
+        kind = "import"
+        runtime_class = find(job["runtime"])
+        runtime = runtime_class()
+        kind = "error"
+        options = Options(job, all_knobs(runtime_class))
+        marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
+        marks.end()
+
+        phase = "MODEL_LOAD"
+        marks.begin(phase)
+        runtime.load(job["model"], options)
+        if options.knobs["malloc_trim"]:
+            trim()
+        marks.end()
+
+        phase = "PREPARE"
+        marks.begin(phase)
+        runtime.prepare()
+        if options.knobs["malloc_trim"]:
+            trim()
+        marks.end()
+
+        phase = "WARMUP" if job["warmup"] else "EXECUTE"
+        give_inputs(runtime, options)
+        for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
+            if count:
+                marks.begin(phase)
+                marks.end(iterate(runtime.execute, count))
+    except Refused as error:
+        marks.error(phase, "refused", str(error))
+        return 1
+    except Exception as error:  # a runtime may raise anything, and its own words are the result
+        marks.error(phase, kind, words(error))
+        return 1
+    marks.done()
+    return 0
+
+
+def iterate(execute, count):
+    """Durations of `count` calls, in nanoseconds."""
+    times_ns = [0] * count
+    clock = time.monotonic_ns
+    for index in range(count):
+        begin_ns = clock()
+        execute()
+        times_ns[index] = clock() - begin_ns
+    return times_ns
+
+
+def give_inputs(runtime, options):
+    """Make the runtime's inputs and hand them over, where it says what they are."""
+    if hasattr(runtime, "signature"):
+        import inputs
+
+        runtime.set_inputs(inputs.make(runtime.signature(), options.shapes, options.inputs))
+    elif options.shapes or options.inputs:
+        raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
+
+
+def build(job):
+    """Convert the job's model into the job's folder."""
+    try:
+        runtime_class = find(job["runtime"])
+        options = Options(job, all_knobs(runtime_class))
+        answer = {"path": runtime_class.build(job["model"], job["folder"], options)}
+    except Refused as error:
+        answer = {"error": str(error)}
+    except Exception as error:
+        answer = {"error": words(error)}
+    with open(os.path.join(job["folder"], "built.json"), "w", encoding="utf-8") as file:
+        json.dump(answer, file)
+    return 1 if "error" in answer else 0
+
+
+def describe(paths):
+    """Print what the runtimes are, without importing one of memprof's own."""
+    found = []
+    for name in paths or NAMES:
+        try:
+            found.append(_described(name))
+        except Exception as error:
+            found.append({"name": name, "error": words(error)})
+    sys.stdout.write(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "runtimes": found}) + "\n")
+    return 0
+
+
+def _described(name):
+    runtime_class = find(name)
+    distribution = getattr(runtime_class, "distribution", None)
+    return {
+        "name": name,
+        "distribution": distribution,
+        "version": _installed_version(distribution) if distribution else getattr(runtime_class, "version", "") or "",
+        "formats": list(getattr(runtime_class, "formats", ())),
+        "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
+        "always_builds": bool(getattr(runtime_class, "always_builds", False)),
+        "default_threads": getattr(runtime_class, "default_threads", None),
+        "threads_env": getattr(runtime_class, "threads_env", None),
+    }
+
+
+def _installed_version(distribution):
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def find(name):
+    """The class `Runtime` of one of memprof's runtimes, or of the user's file at that path.
+
+    Raises Refused where there is none.
+    """
+    if name in NAMES:
+        return importlib.import_module("runtimes." + name).Runtime
+    if not os.path.isfile(name):
+        raise Refused("there is no runtime %r" % name)
+    from importlib import util
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
+    spec = util.spec_from_file_location("memprof_user_runtime", name)
+    if spec is None or spec.loader is None:
+        raise Refused("%s is no Python file" % name)
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    runtime_class = getattr(module, "Runtime", None)
+    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
+    if runtime_class is None or missing:
+        raise Refused("%s has no class Runtime with load, prepare and execute" % name)
+    return runtime_class
+
+
+def words(error):
+    """A runtime's error as one line: its type and message, without runs of white space."""
+    message = " ".join(str(error).split())
+    return "%s: %s" % (type(error).__name__, message) if message else type(error).__name__
+
+
+def _job():
+    job = json.loads(sys.stdin.buffer.readline())
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return job
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Skips the runtimes' teardown: it is no part of the job, and a crash in it would spoil a result that is complete.
+    os._exit(code)

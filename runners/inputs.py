@@ -1,0 +1,51 @@
+"""Inputs for a model, made from its own signature: the same numbers in every run, from no random generator's import.
+
+Needs numpy, which every runtime with a signature brings along; it is imported only when inputs are made.
+"""
+
+from runtimes import Refused
+
+_BLOCK = 1 << 16
+
+
+def make(signature, shapes, path):
+    """Arrays by input name.
+
+    signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
+    .npz file whose arrays are taken by name, or None; what it lacks is made. Unknown dimensions are 1, integers and booleans 0.
+    Raises Refused where a name is not an input of the model.
+    """
+    import numpy
+
+    names = [name for name, _, _ in signature]
+    given = _read(numpy, path) if path else {}
+    for name in list(shapes) + list(given):
+        if name not in names:
+            raise Refused("the model has no input %r; it has %s" % (name, ", ".join(names) or "none"))
+    return {
+        name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed)
+        for seed, (name, shape, dtype) in enumerate(signature)
+    }
+
+
+def _read(numpy, path):
+    try:
+        with numpy.load(path) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise Refused("%s cannot be read as .npz: %s" % (path, error)) from None
+
+
+def _filled(numpy, shape, dtype, seed):
+    shape = tuple(1 if size is None else size for size in shape)
+    if dtype == "str":
+        return numpy.full(shape, "", dtype=object)
+    array = numpy.zeros(shape, dtype=dtype)
+    if array.dtype.kind == "f":
+        flat = array.reshape(-1)
+        # A Weyl sequence in blocks: uniform in [0, 1), without a temporary as large as the input.
+        for start in range(0, flat.size, _BLOCK):
+            count = min(_BLOCK, flat.size - start)
+            steps = numpy.arange(start + 1, start + 1 + count, dtype=numpy.uint64) * numpy.uint64(2654435769)
+            flat[start : start + count] = ((steps + numpy.uint64(seed * 97)) & numpy.uint64(0xFFFFFF)) / 16777216.0
+    return array

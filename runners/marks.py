@@ -1,0 +1,216 @@
+"""Marks of phases: where one begins and ends, what it cost, said by the measured process itself as lines of JSON.
+
+The contract. The environment holds `MEMPROF_MARKS=FD:DEV:INO`: the descriptor to write to, with the device and inode that fstat must give for
+it, because a program that closes descriptors may have given the number to a file of its own. Without the variable nothing is done at all.
+Each line is at most PIPE_BUF bytes, so that lines of several processes never mix, and one object with its kind under "mark":
+
+    {"mark": "begin", "pid", "phase", "t_ns"}           a phase begins
+    {"mark": "times", "pid", "phase", "times_ns"}       durations of iterations of the phase that runs, in order, as many as fit
+    {"mark": "end", "pid", "phase", "begin_ns", "end_ns", ...}   it has ended; the figures of `_FIGURES` follow
+    {"mark": "about", "pid", "runtime_version", "python_version", "notes"}   what is measured
+    {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
+    {"mark": "done", "pid"}                             the job is complete; the process may end now
+
+Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes of a machine. Memory is in bytes. Figures that cannot be had are left
+out. The high-water mark is reset where a phase begins (`5` to /proc/self/clear_refs) and read where it ends; all other looks at the
+process happen outside the timed part. Stdlib only, Python 3.8 and later.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import sys
+import time
+
+# /proc/self/status, in kB.
+_STATUS = {
+    b"VmRSS": "rss",
+    b"RssAnon": "anon",
+    b"RssFile": "file",
+    b"RssShmem": "shmem",
+    b"VmSwap": "swap",
+    b"VmSize": "vms",
+    b"VmHWM": "hwm",
+    b"VmPeak": "vms_peak",
+}
+_TIMES_A_LINE = 150
+
+
+class Marks:
+    """Writes the marks of one process. Every method is safe to call where nobody listens."""
+
+    def __init__(self, environment=os.environ):
+        self._target = _target(environment.get("MEMPROF_MARKS", ""))
+        self._highest = 0  # of every high-water mark seen so far: what a tool that never resets it would say
+        self._phase = None
+
+    def begin(self, phase, started_ns=None):
+        """Begin a phase. started_ns: it began earlier, at the process's start, so there is no high-water mark to reset."""
+        if self._target is None:
+            return
+        self._phase = phase
+        before = read_status()
+        self._highest = max(self._highest, before.get("hwm", 0))
+        self._reset = started_ns is not None or _reset_high_water()
+        self._hwm_begin = 0 if started_ns is not None else before.get("hwm", 0)
+        self._rss_begin = 0 if started_ns is not None else before.get("rss", 0)
+        self._counters = (0, 0, 0, 0) if started_ns is not None else _counters()
+        self._begin_ns = started_ns or time.monotonic_ns()
+        self._write({"mark": "begin", "phase": phase, "t_ns": self._begin_ns})
+        if started_ns is None:
+            self._begin_ns = time.monotonic_ns()
+
+    def end(self, times_ns=()):
+        """End the phase that runs. times_ns: the durations of its iterations."""
+        end_ns = time.monotonic_ns()
+        if self._target is None or self._phase is None:
+            return
+        after = read_status()
+        counters = _counters()
+        self._highest = max(self._highest, after.get("hwm", 0))
+        for start in range(0, len(times_ns), _TIMES_A_LINE):
+            self._write({"mark": "times", "phase": self._phase, "times_ns": list(times_ns[start : start + _TIMES_A_LINE])})
+        minor, major, read_bytes, cpu_ns = (now - then for now, then in zip(counters, self._counters))
+        figures = {
+            "begin_ns": self._begin_ns,
+            "end_ns": end_ns,
+            "hwm_reset": self._reset,
+            "hwm_begin_bytes": self._hwm_begin,
+            "hwm_phase_bytes": after.get("hwm"),
+            "hwm_bytes": self._highest or None,
+            "rss_begin_bytes": self._rss_begin,
+            "vms_peak_bytes": after.get("vms_peak"),
+            "minor_faults": minor,
+            "major_faults": major,
+            "read_bytes": read_bytes if counters[2] >= 0 else None,
+            "cpu_ns": cpu_ns,
+        }
+        for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
+            figures[name + "_end_bytes"] = after.get(name)
+        figures.update(_shares())
+        figures.update(_heap())
+        line = {"mark": "end", "phase": self._phase}
+        line.update((name, value) for name, value in figures.items() if value is not None)
+        self._phase = None
+        self._write(line)
+
+    def about(self, runtime_version, notes):
+        """Say which runtime in which interpreter is measured, and what a reader of the figures must know."""
+        python = "%d.%d.%d" % sys.version_info[:3]
+        self._write({"mark": "about", "runtime_version": runtime_version, "python_version": python, "notes": list(notes)})
+
+    def error(self, phase, kind, message):
+        """Say why the job ends here."""
+        self._write({"mark": "error", "phase": phase, "kind": kind, "message": message[:1500]})
+
+    def done(self):
+        """Say that the job is complete."""
+        self._write({"mark": "done"})
+
+    def _write(self, line):
+        if self._target is None:
+            return
+        number, device, inode = self._target
+        data = json.dumps(dict(line, pid=os.getpid()), separators=(",", ":")).encode() + b"\n"
+        try:
+            found = os.fstat(number)
+            if (found.st_dev, found.st_ino) == (device, inode) and len(data) <= select.PIPE_BUF:
+                os.write(number, data)
+        except OSError:
+            pass  # nobody listens any more; the process goes on as if it had never been measured
+
+
+def read_status():
+    """Bytes of this process by the names of _STATUS; a field the kernel lacks is missing."""
+    found: dict = {}
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:
+            data = file.read(8192)
+    except OSError:
+        return found
+    for row in data.split(b"\n"):
+        name, _, rest = row.partition(b":")
+        if name in _STATUS:
+            found[_STATUS[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def _target(text):
+    try:
+        number, device, inode = (int(part) for part in text.split(":"))
+    except ValueError:
+        return None
+    return number, device, inode
+
+
+def _reset_high_water():
+    try:
+        with open("/proc/self/clear_refs", "wb", buffering=0) as file:
+            file.write(b"5")
+    except OSError:
+        return False
+    return True
+
+
+def _counters():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_ns = round((usage.ru_utime + usage.ru_stime) * 1e9)
+    return usage.ru_minflt, usage.ru_majflt, _read_bytes(), cpu_ns
+
+
+def _read_bytes():
+    try:
+        with open("/proc/self/io", "rb", buffering=0) as file:
+            for row in file.read(1024).split(b"\n"):
+                if row.startswith(b"read_bytes:"):
+                    return int(row.split()[1])
+    except OSError:
+        pass  # some containers hide it
+    return -1
+
+
+def _shares():
+    """pss_end_bytes and uss_end_bytes; takes milliseconds for a large process, so never inside a timed part."""
+    found: dict = {}
+    try:
+        with open("/proc/self/smaps_rollup", "rb", buffering=0) as file:
+            data = file.read(8192)
+    except OSError:
+        return found
+    for row in data.split(b"\n")[1:]:
+        name, _, rest = row.partition(b":")
+        if rest:
+            found[name] = int(rest.split()[0]) * 1024
+    if b"Pss" not in found:
+        return {}
+    return {"pss_end_bytes": found[b"Pss"], "uss_end_bytes": found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)}
+
+
+class _MallInfo2(ctypes.Structure):
+    # struct mallinfo2 of malloc.h, glibc 2.33 and later
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    ]
+
+
+def _heap():
+    """What glibc's allocator holds for the program, and what it kept of what was freed; nothing elsewhere."""
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return {}
+    ask.restype = _MallInfo2
+    heap = ask()
+    return {"heap_used_end_bytes": heap.uordblks + heap.hblkhd, "heap_free_end_bytes": heap.fordblks}
+
+
+def trim():
+    """Let glibc give back what it kept of freed memory; False where the C library has no malloc_trim."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return False
+    return True

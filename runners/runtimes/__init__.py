@@ -1,0 +1,96 @@
+"""What a runtime is to memprof: a class `Runtime` in a file of this folder, or in a user's own file.
+
+    class Runtime:
+        distribution = "onnxruntime"        # the package that pip installs
+        formats = (".onnx",)                # model file endings it takes; () for any
+        knobs = (Knob(...), ...)            # what can change its memory
+
+        def __init__(self): ...             # imports the runtime; the end of this is the baseline
+        def load(self, model, options): ... # MODEL_LOAD; model is a path
+        def prepare(self): ...              # PREPARE
+        def execute(self): ...              # one iteration of WARMUP or EXECUTE
+
+Only `load`, `prepare` and `execute` are needed. Three more are used where they exist: `signature()` returns the inputs as
+(name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
+PREPARE and WARMUP, outside any phase. `build(model, folder, options)`, a static method, converts the model file in a process of its own
+that is not measured, and returns the path to load instead. `notes` and `version` are shown with the results.
+
+The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
+where no runtime is installed. Stdlib only, Python 3.8 and later.
+"""
+
+NAMES = ("onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic")
+
+ON_OFF = ("on", "off")
+
+
+class Refused(Exception):
+    """A runtime or a runner says no, in words meant for the user."""
+
+
+class Knob:
+    """One setting that can change a runtime's memory.
+
+    values: the words it takes, or one of the types "int", "bytes", "path", "file" (a path that must exist), "text".
+    default: the value the runtime has when nothing is said; None where that is the runtime's own affair.
+    acts: "build" (the model file is converted first), "env" (environment of the child) or "load".
+    env: for acts="env", either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value
+        to the variables it sets.
+    """
+
+    def __init__(self, name, values, default, acts, meaning, env=None):
+        if acts not in ("build", "env", "load"):
+            raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
+        self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
+
+    def describe(self):
+        """The knob as plain data, for the process that reads and checks the user's words."""
+        return {
+            "name": self.name,
+            "values": self.values if isinstance(self.values, str) else list(self.values),
+            "default": self.default,
+            "acts": self.acts,
+            "meaning": self.meaning,
+            "env": self.env,
+        }
+
+    def value(self, text):
+        """The typed value of a checked text: a bool for on/off, an int for int and bytes, else the text itself."""
+        if text is None:
+            return None
+        if self.values == ON_OFF:
+            return text == "on"
+        return int(text) if self.values in ("int", "bytes") else text
+
+
+# glibc's allocator decides for every runtime how much of what was freed stays resident.
+COMMON_KNOBS = (
+    Knob("malloc_arenas", "int", None, "env", "most arenas glibc's malloc may open (its own: 8 a CPU)", "MALLOC_ARENA_MAX"),
+    Knob(
+        "malloc_mmap_threshold",
+        "bytes",
+        None,
+        "env",
+        "blocks from this size on get a mapping of their own and go back to the kernel when freed (its own: 128 KiB, growing)",
+        "MALLOC_MMAP_THRESHOLD_",
+    ),
+    Knob("malloc_trim", ON_OFF, "off", "load", "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE"),
+    Knob("preload", "file", None, "env", "a shared library to preload, such as another allocator", "LD_PRELOAD"),
+)
+
+
+class Options:
+    """What a job asks of a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None)."""
+
+    def __init__(self, job, knobs):
+        self.threads = job.get("threads")
+        given = job.get("knobs", {})
+        self.knobs = {knob.name: knob.value(given.get(knob.name, knob.default)) for knob in knobs}
+        self.given = dict(given)
+        self.shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
+        self.inputs = job.get("inputs")
+
+
+def all_knobs(runtime):
+    """The runtime class's own knobs and those that every runtime has."""
+    return tuple(getattr(runtime, "knobs", ())) + COMMON_KNOBS

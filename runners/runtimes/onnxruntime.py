@@ -1,0 +1,186 @@
+"""ONNX Runtime, through its Python package.
+
+The public constructor loads and prepares in one step. The class beneath it, in `onnxruntime.capi._pybind_state`, has the two apart; it is
+private, so where it is missing MODEL_LOAD includes PREPARE, and the results say so. Seen with 1.17 to 1.31.
+"""
+
+import os
+
+from . import ON_OFF, Knob, Refused
+
+_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(int8)": "int8",
+    "tensor(uint8)": "uint8",
+    "tensor(int16)": "int16",
+    "tensor(uint16)": "uint16",
+    "tensor(int32)": "int32",
+    "tensor(uint32)": "uint32",
+    "tensor(int64)": "int64",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+    "tensor(string)": "str",
+}
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "xnnpack": "XnnpackExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+class Runtime:
+    distribution = "onnxruntime"
+    formats = (".onnx", ".ort")
+    knobs = (
+        Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),
+        Knob(
+            "prepacking", ON_OFF, "on", "load", "keep weights in the layout that the kernels like best, beside the original until load ends"
+        ),
+        Knob("constant_folding", ON_OFF, "on", "load", "compute constant subgraphs once at load and keep their results"),
+        Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
+        Knob("arena", ON_OFF, "on", "load", "the CPU memory arena"),
+        Knob("arena_shrink", ON_OFF, "off", "load", "give unused arena blocks back at the end of every run"),
+        Knob(
+            "weights",
+            ("embedded", "separate"),
+            None,
+            "build",
+            "weights inside the model file, or beside it as external data that is mapped",
+        ),
+        Knob("format", ("onnx", "ort"), None, "build", "convert the model to ONNX Runtime's own format"),
+        Knob(
+            "initializers",
+            ("copy", "direct"),
+            "copy",
+            "load",
+            "direct: an .ort model's bytes serve as its weights (needs prepacking=off; 1.31 crashes without)",
+        ),
+        Knob("order", ("default", "priority", "memory_efficient"), "default", "load", "the order in which operators run"),
+        Knob("mode", ("sequential", "parallel"), "sequential", "load", "run independent operators one after another or side by side"),
+        Knob("provider", tuple(_PROVIDERS), "cpu", "load", "execution provider"),
+        Knob("spinning", ON_OFF, "on", "load", "idle threads spin before they sleep"),
+    )
+
+    def __init__(self):
+        import onnxruntime
+
+        self.ort = onnxruntime
+        self.version = onnxruntime.__version__
+        self.notes = []
+        self._feed = {}
+        self._run_options = None
+        try:
+            from onnxruntime.capi import _pybind_state
+
+            self._core = _pybind_state.InferenceSession
+            _pybind_state.InferenceSession.initialize_session  # noqa: B018  (the private call that makes two phases of one)
+        except (ImportError, AttributeError):
+            self._core = None
+            self.notes.append(f"onnxruntime {self.version} does not let loading be separated: MODEL_LOAD includes PREPARE")
+
+    def load(self, model, options):
+        settings = self._settings(options)
+        self._providers = [_PROVIDERS[options.knobs["provider"]]]
+        missing = [name for name in self._providers if name not in self.ort.get_available_providers()]
+        if missing:
+            raise Refused(f"this build of onnxruntime has no {missing[0]}")
+        if options.knobs["arena_shrink"]:
+            self._run_options = self.ort.RunOptions()
+            self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        if self._core is None:
+            self._session = self.ort.InferenceSession(model, settings, providers=self._providers)
+            return
+        disabled = set() if options.knobs["constant_folding"] else {"ConstantFolding"}
+        self._disabled = disabled
+        self._session = self._core(settings, model, True, False)
+
+    def prepare(self):
+        if self._core is not None:
+            self._session.initialize_session(self._providers, [{}], self._disabled)
+
+    def signature(self):
+        found = []
+        for argument in self._arguments("input"):
+            if argument.type not in _TYPES:
+                raise Refused(f"input {argument.name} is a {argument.type}, for which no input can be made: give --inputs FILE.npz")
+            shape = tuple(size if isinstance(size, int) and size > 0 else None for size in argument.shape)
+            found.append((argument.name, shape, _TYPES[argument.type]))
+        return found
+
+    def set_inputs(self, arrays):
+        self._feed = arrays
+        self._outputs = [argument.name for argument in self._arguments("output")]
+
+    def execute(self):
+        return self._session.run(self._outputs, self._feed, self._run_options)
+
+    def _arguments(self, side):
+        # The private session has lists where the public one has methods.
+        found = getattr(self._session, side + "s_meta", None)
+        return found if found is not None else getattr(self._session, f"get_{side}s")()
+
+    def _settings(self, options):
+        knobs, ort = options.knobs, self.ort
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3
+        level = ort.GraphOptimizationLevel
+        settings.graph_optimization_level = {
+            "all": level.ORT_ENABLE_ALL,
+            "extended": level.ORT_ENABLE_EXTENDED,
+            "basic": level.ORT_ENABLE_BASIC,
+            "off": level.ORT_DISABLE_ALL,
+        }[knobs["optimization"]]
+        settings.enable_mem_pattern = knobs["mem_pattern"]
+        settings.enable_cpu_mem_arena = knobs["arena"]
+        settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL if knobs["mode"] == "parallel" else ort.ExecutionMode.ORT_SEQUENTIAL
+        if knobs["order"] != "default":
+            order = {"priority": "PRIORITY_BASED", "memory_efficient": "MEMORY_EFFICIENT"}[knobs["order"]]
+            settings.execution_order = getattr(ort.ExecutionOrder, order)
+        if options.threads:
+            settings.intra_op_num_threads = options.threads
+            settings.inter_op_num_threads = options.threads if knobs["mode"] == "parallel" else 1
+        if not knobs["prepacking"]:
+            settings.add_session_config_entry("session.disable_prepacking", "1")
+        if not knobs["constant_folding"]:
+            settings.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
+        if not knobs["spinning"]:
+            settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if knobs["initializers"] == "direct":
+            settings.add_session_config_entry("session.use_ort_model_bytes_directly", "1")
+            settings.add_session_config_entry("session.use_ort_model_bytes_for_initializers", "1")
+        return settings
+
+    @staticmethod
+    def build(model, folder, options):
+        """Write the model with external data, or in ONNX Runtime's own format, into the folder; return the new model's path."""
+        stem = os.path.splitext(os.path.basename(model))[0]
+        if options.knobs["weights"] is not None:
+            model = _with_weights(model, os.path.join(folder, stem + ".onnx"), options.knobs["weights"])
+        if options.knobs["format"] == "ort" and not model.endswith(".ort"):
+            model = _as_ort(model, os.path.join(folder, stem + ".ort"), Runtime()._settings(options))
+        return model
+
+
+def _with_weights(model, target, where):
+    try:
+        import onnx
+    except ImportError:
+        raise Refused("weights=embedded|separate needs the package onnx: pip install onnx") from None
+    graph = onnx.load(model)
+    separate = where == "separate"
+    onnx.save_model(
+        graph,
+        target,
+        save_as_external_data=separate,
+        all_tensors_to_one_file=True,
+        location=os.path.basename(target) + ".data" if separate else None,
+        size_threshold=1024,
+    )
+    return target
+
+
+def _as_ort(model, target, settings):
+    import onnxruntime
+
+    settings.optimized_model_filepath = target
+    settings.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    return target

@@ -1,0 +1,53 @@
+"""What the tests share: a folder of scenarios for the synthetic runtime, memprof as a command, and tools that may be missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Scenario = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    """Write a scenario of the synthetic runtime: scenario(load=[...], execute=[...]) -> its path."""
+
+    def write(name: str = "scenario.json", **phases: object) -> Path:
+        path = tmp_path / name
+        path.write_text(json.dumps(phases))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def memprof(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run memprof as a command in the test's folder: memprof("run", ...) -> the completed process."""
+
+    def call(*words: str | Path, **rest: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "memprof", *map(str, words)]
+        options: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 120, **rest}
+        return subprocess.run(command, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+    return call
+
+
+def need_tool(name: str) -> str:
+    """The path of a system tool; without it the test is skipped, or fails where CI promises to have everything."""
+    path = shutil.which(name)
+    if path is None:
+        reason = f"{name} is not installed"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    return path
