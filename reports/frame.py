@@ -1,4 +1,4 @@
-"""Runs as pandas frames: bytes and nanoseconds, absent values as NaN."""
+"""Runs as pandas frames: bytes and nanoseconds, absent values as NA."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     """
     rows = [row for run in runs for row in _rows(run)]
     frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact"])
-    frame["threads"] = frame["threads"].astype("Int64")
-    return frame
+    whole = ["threads", *(name for name, metric in metrics.METRICS.items() if metric.unit != metrics.NS)]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
 def _rows(run: Run) -> Iterable[dict[str, object]]:

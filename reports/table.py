@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from memprof import metrics, summary
 from memprof.metrics import BYTES, COUNT, NS, Metric
-from memprof.records import EXECUTE, PEAK, STARTUP, Run
+from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
 from . import frame
@@ -21,6 +21,8 @@ from . import frame
 BASELINE = "baseline"
 _UNITS = {BYTES: (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)), NS: (("s", 10**9), ("ms", 10**6), ("us", 10**3)), COUNT: (("", 1),)}
 _SMALLEST_SHOWN = {"GiB": 64 * 2**30, "MiB": 2**20, "s": 100 * 10**9, "ms": 10**5}
+
+_WIDEST = 40  # one long name must not push all other rows off the screen
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def _columns(runs: Sequence[Run], metric: Metric) -> list[str]:
     failed = [run.outcome.phase for run in runs if run.outcome.phase and run.outcome.phase not in phases]
     phases = summary.order(dict.fromkeys([*phases, *failed]))
     if metric.unit == NS:
-        return [phase for phase in phases if phase != "WARMUP"]
+        # How long an import takes is no property of the model, and warming up is not timed.
+        return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
     columns = [BASELINE if phase == STARTUP else phase for phase in phases]
     return [*columns, PEAK] if metric.name == "rss_peak_bytes" else columns
 
@@ -239,7 +242,7 @@ def markdown(section: Section) -> str:
 
 def _grid(table: Table) -> str:
     rows = [[_escaped(text) for text in row] for row in (table.header, *table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [min(_WIDEST, max(len(row[place]) for row in rows)) for place in range(len(rows[0]))]
     labels = sum(name in ("variant", "threads", "machine") for name in table.header)
     lines = ["| " + " | ".join(_aligned(row, widths, labels)) + " |" for row in rows]
     rule = ["-" * width if place < labels else "-" * (width - 1) + ":" for place, width in enumerate(widths)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from memprof import units, zoo
+from .. import units, zoo
 
 
 def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

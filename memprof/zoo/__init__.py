@@ -1,0 +1,154 @@
+"""Model files made on the spot: real architectures with random weights, and synthetic ones for single effects.
+
+The same name and options give the same bytes on every machine, so a figure can be repeated without a download. Nothing
+heavy is imported before `make` is called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError, UsageError, near, os_reason
+
+if TYPE_CHECKING:
+    from .onnx_file import OnnxModel
+
+NAMES: Mapping[str, str] = {
+    "inception_v3": "Inception v3, 299 x 299, 23.8 million parameters",
+    "mobilenet_v2": "MobileNet v2, 224 x 224, 3.5 million parameters",
+    "resnet50": "ResNet-50 v1.5, 224 x 224, 25.5 million parameters",
+    "vgg16": "VGG-16, 224 x 224, 138 million parameters",
+    "mnist": "a small convolutional net for 28 x 28 digits, 0.1 million parameters",
+    "shared_if": "one large weight used by two branches of an If, as stored and transposed (ONNX, --size)",
+    "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
+    "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
+}
+FORMATS = ("onnx", "tflite")
+TYPES = ("float32", "int8")
+DEFAULT_SIZE_BYTES = 256 << 20
+
+_SIZED = frozenset({"shared_if", "shared_if_rewritten", "mlp"})
+# A protobuf message ends at 2 GiB; this leaves room for the graph.
+_EMBEDDED_LIMIT = int(1.9 * 2**30)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written. `bytes` and `sha256` are of all files one after another, the model first."""
+
+    path: str
+    bytes: int
+    sha256: str
+    files: tuple[str, ...]
+
+
+def make(
+    name: str,
+    path: Path,
+    *,
+    format: str,
+    type: str = "float32",
+    size_bytes: int | None = None,
+    external_data: bool = False,
+    overwrite: bool = True,
+) -> tuple[Path, ...]:
+    """Writes the model `name` to `path` and returns the files it consists of, the model first.
+
+    external_data: ONNX only, weights go to `path` with `.data` added; above 1.9 GiB they do in any case.
+    Raises UsageError for a name or a combination that does not exist, InputError where a package is missing, a file is in
+    the way (without `overwrite`) or cannot be written. No failure leaves a half-written file under a final name.
+    """
+    _check(name, format, type, size_bytes, external_data)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        if format == "tflite":
+            return _make_tflite(name, path, type == "int8", overwrite)
+        return _make_onnx(name, path, type == "int8", size_bytes or DEFAULT_SIZE_BYTES, external_data, overwrite)
+    except ModuleNotFoundError as error:
+        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'memprof[zoo]'") from error
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {os_reason(error)}") from error
+
+
+def describe(files: tuple[Path, ...]) -> Made:
+    """Sizes and content of files that `make` returned. Raises InputError where one cannot be read."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        for path in files:
+            with path.open("rb") as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+                    size += len(chunk)
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
+    return Made(str(files[0]), size, digest.hexdigest(), tuple(str(path) for path in files))
+
+
+def _check(name: str, format: str, type: str, size_bytes: int | None, external_data: bool) -> None:
+    """Raises UsageError for what cannot be meant, before anything is imported or written."""
+    if name not in NAMES:
+        raise UsageError(f"the zoo has no model {name!r}{near(name, NAMES) or '; memprof zoo --list names them'}")
+    if format not in FORMATS:
+        raise UsageError(f"unknown format {format!r}: {' or '.join(FORMATS)}")
+    if type not in TYPES:
+        raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
+    if name in _SIZED and (format, type) != ("onnx", "float32"):
+        raise UsageError(f"{name} is made as onnx in float32 only, not as {format} in {type}")
+    if size_bytes is not None and name not in _SIZED:
+        raise UsageError(f"{name} has the size of its architecture; a size is for {', '.join(sorted(_SIZED))}")
+    if size_bytes is not None and size_bytes < 1:
+        raise UsageError("a model's size is at least one byte")
+    if external_data and format != "onnx":
+        raise UsageError("external data is a feature of onnx, not of tflite")
+
+
+def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
+    from .architectures import ARCHITECTURES
+    from .atomic import replacing
+    from .tflite_writer import write
+
+    _make_way(overwrite, path)
+    with replacing(path) as (file,):
+        write(ARCHITECTURES[name](), quantized, file)
+    return (path,)
+
+
+def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
+    from .atomic import replacing
+    from .onnx_file import save
+
+    model = _onnx_model(name, quantized, size_bytes)
+    if not external and model.constant_bytes <= _EMBEDDED_LIMIT:
+        _make_way(overwrite, path)
+        with replacing(path) as (file,):
+            save(model, file)
+        return (path,)
+    side_path = path.with_name(f"{path.name}.data")
+    _make_way(overwrite, path, side_path)
+    with replacing(path, side_path) as (file, side):
+        save(model, file, side, side_path.name)
+    return path, side_path
+
+
+def _onnx_model(name: str, quantized: bool, size_bytes: int) -> OnnxModel:
+    from . import onnx_writer, synthetic
+    from .architectures import ARCHITECTURES
+
+    if name == "mlp":
+        return synthetic.mlp(size_bytes)
+    if name in _SIZED:
+        return synthetic.shared_if(size_bytes, rewritten=name == "shared_if_rewritten")
+    return onnx_writer.network(ARCHITECTURES[name](), quantized)
+
+
+def _make_way(overwrite: bool, *paths: Path) -> None:
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists; --force replaces it")

@@ -1,0 +1,160 @@
+"""An ONNX model whose constants are made while the file is written, so that gigabytes of weights need megabytes.
+
+onnx's own classes hold every constant two or three times and end at 2 GiB. Here they serialise all the rest, and the
+constants follow as protobuf's wire format lays them down (protobuf.dev/programming-guides/encoding): fields may come in
+any order, a message or bytes field is a tag, its length and its content. With external data the content goes to a side
+file and the model names its place (github.com/onnx/onnx/blob/main/docs/ExternalData.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+OPSET = 17
+# The format of 2021. Later versions add nothing used here, and older runtimes refuse them.
+IR_VERSION = 8
+# Where the ONNX documentation asks external data to start, so that it can be mapped into memory.
+_PAGE = 4096
+
+_DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32}
+_LENGTH_DELIMITED = 2
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A named tensor. `parts` are its values in order, flat or not, and are walked once, when the file is written."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: Iterable[npt.NDArray[Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """A model to be saved: everything but the constants, and the constants."""
+
+    proto: ModelProto
+    constants: tuple[Constant, ...]
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants together."""
+        return sum(constant.nbytes for constant in self.constants)
+
+
+def constant(name: str, values: npt.NDArray[Any]) -> Constant:
+    """A constant from an array in memory."""
+    return Constant(name, values.shape, values.dtype, [values])
+
+
+def assemble(
+    name: str,
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[ValueInfoProto],
+    outputs: Sequence[ValueInfoProto],
+    constants: Iterable[Constant],
+) -> OnnxModel:
+    """The envelope around nodes and constants, with every version fixed."""
+    graph = helper.make_graph(nodes, name, inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET)]
+    proto = helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="memprof zoo")
+    return OnnxModel(proto, tuple(constants))
+
+
+def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, location: str = "") -> None:
+    """Writes a model, its large constants to `side` where that is given.
+
+    `location` is the side file's name as the model is to know it, relative to the model. Constants below a page stay in
+    the model in any case: runtimes want shapes, bounds and scales at hand.
+    """
+    entries = _embedded(model.constants) if side is None else _external(model.constants, location)
+    graph = model.proto.graph.SerializeToString(deterministic=True)
+    file.write(_envelope(model.proto))
+    file.write(_prefix(ModelProto.GRAPH_FIELD_NUMBER, len(graph) + sum(entry.bytes_in_graph for entry in entries)))
+    file.write(graph)
+    for entry in entries:
+        file.write(entry.head)
+        target = file
+        if side is not None and entry.offset is not None:
+            target = side
+            target.seek(entry.offset)
+        for part in entry.constant.parts:
+            target.write(np.ascontiguousarray(part).data)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A constant and its place. `head` is its part of the graph up to the values, `offset` is None within the model."""
+
+    constant: Constant
+    head: bytes
+    offset: int | None
+
+    @property
+    def bytes_in_graph(self) -> int:
+        return len(self.head) + (self.constant.nbytes if self.offset is None else 0)
+
+
+def _embedded(constants: Iterable[Constant]) -> list[_Entry]:
+    return [_inside(constant) for constant in constants]
+
+
+def _external(constants: Iterable[Constant], location: str) -> list[_Entry]:
+    entries, end = [], 0
+    for constant in constants:
+        if constant.nbytes < _PAGE:
+            entries.append(_inside(constant))
+            continue
+        entries.append(_outside(constant, location, end))
+        end += -(-constant.nbytes // _PAGE) * _PAGE
+    return entries
+
+
+def _inside(constant: Constant) -> _Entry:
+    content = _prefix(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes)
+    fields = _tensor(constant).SerializeToString(deterministic=True) + content
+    return _Entry(constant, _prefix(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + constant.nbytes) + fields, None)
+
+
+def _outside(constant: Constant, location: str, offset: int) -> _Entry:
+    tensor = _tensor(constant)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(constant.nbytes))):
+        tensor.external_data.add(key=key, value=value)
+    fields = tensor.SerializeToString(deterministic=True)
+    return _Entry(constant, _prefix(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields)) + fields, offset)
+
+
+def _tensor(constant: Constant) -> TensorProto:
+    return TensorProto(name=constant.name, dims=constant.shape, data_type=_DATA_TYPES[constant.dtype.str[1:]])
+
+
+def _envelope(proto: ModelProto) -> bytes:
+    outer = ModelProto()
+    outer.CopyFrom(proto)
+    outer.ClearField("graph")
+    return bytes(outer.SerializeToString(deterministic=True))
+
+
+def _prefix(field: int, length: int) -> bytes:
+    """The tag and the length before a message or bytes field."""
+    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(length)
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first, the top bit set on all but the last."""
+    groups = [number >> shift & 0x7F for shift in range(0, max(number.bit_length(), 1), 7)]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])

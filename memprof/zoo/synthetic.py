@@ -1,0 +1,113 @@
+"""Models that show one effect of memory at any size: a weight shared by two branches, and weights by the gigabyte.
+
+`shared_if` is the case of onnxruntime issue 20709. An embedding matrix W serves a Gather in one branch of an If and, read
+as its transpose, a MatMul in the other; onnxruntime then holds W, a folded transpose and a prepacked one. The rewritten
+form transposes the small operands instead, x W' = (W x')', and W is used as it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper
+
+from ..errors import UsageError
+from .graph import Weight
+from .onnx_file import Constant, OnnxModel, assemble
+from .weights import blocks
+
+# The width of the model in the issue (NLLB).
+_EMBEDDING = 1024
+_MLP_LARGEST_WEIGHT = 256 << 20
+_MLP_FEWEST_LAYERS = 4
+_FLOAT_BYTES = 4
+
+
+def shared_if(size_bytes: int, rewritten: bool) -> OnnxModel:
+    """W of `size_bytes`, as rows of 1024 floats.
+
+    Inputs: `embed` (bool scalar) chooses the branch, `ids` (int64 [1]) the row of W, `x` (float [1, 1024]) is multiplied
+    with W's transpose. The output is [1, 1024] with `embed`, [1, rows] without. Raises UsageError below one row.
+    """
+    rows = size_bytes // (_FLOAT_BYTES * _EMBEDDING)
+    if rows < 1:
+        raise UsageError(f"a shared weight is at least {_FLOAT_BYTES * _EMBEDDING} bytes")
+    weight = Weight("W", (rows, _EMBEDDING), math.sqrt(3 / _EMBEDDING))
+    branch = helper.make_node(
+        "If",
+        ["embed"],
+        ["output"],
+        name="If",
+        then_branch=_branch("embedding", [helper.make_node("Gather", ["W", "ids"], ["rows"], name="Gather", axis=0)]),
+        else_branch=_branch("projection", _transposed_operands() if rewritten else _transposed_weight()),
+    )
+    return assemble(
+        "shared_if_rewritten" if rewritten else "shared_if",
+        [branch],
+        [
+            helper.make_tensor_value_info("embed", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("ids", TensorProto.INT64, [1]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _EMBEDDING]),
+        ],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, "features"])],
+        # Both forms hold the same values, so that their outputs can be compared.
+        [_constant("shared_if", weight)],
+    )
+
+
+def _transposed_weight() -> list[NodeProto]:
+    return [
+        helper.make_node("Transpose", ["W"], ["W_transposed"], name="TransposeWeight", perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "W_transposed"], ["scores"], name="MatMul"),
+    ]
+
+
+def _transposed_operands() -> list[NodeProto]:
+    return [
+        helper.make_node("Transpose", ["x"], ["x_transposed"], name="TransposeInput", perm=[1, 0]),
+        helper.make_node("MatMul", ["W", "x_transposed"], ["scores_transposed"], name="MatMul"),
+        helper.make_node("Transpose", ["scores_transposed"], ["scores"], name="TransposeOutput", perm=[1, 0]),
+    ]
+
+
+def _branch(name: str, nodes: list[NodeProto]) -> GraphProto:
+    output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, [1, None])
+    return helper.make_graph(nodes, name, [], [output])
+
+
+def mlp(size_bytes: int) -> OnnxModel:
+    """Square MatMul + Add + Relu layers of together about `size_bytes`, no matrix beyond 256 MiB. Input [1, width].
+
+    Raises UsageError where a layer would have no column.
+    """
+    layers = max(_MLP_FEWEST_LAYERS, -(-size_bytes // _MLP_LARGEST_WEIGHT))
+    width = math.isqrt(size_bytes // (layers * _FLOAT_BYTES))
+    if width < 1:
+        raise UsageError(f"the weights of mlp are at least {layers * _FLOAT_BYTES} bytes")
+    nodes, constants, source = [], [], "input"
+    for layer in range(1, layers + 1):
+        prefix = f"dense_{layer}"
+        output = "output" if layer == layers else prefix
+        # A ReLU halves the power of its input, and He's factor of 2 (in the variance) restores it.
+        matrix = Weight(f"{prefix}/weight", (width, width), math.sqrt(2 * 3 / width))
+        bias = Weight(f"{prefix}/bias", (width,), 0.1)
+        constants += [_constant("mlp", matrix), _constant("mlp", bias)]
+        nodes += [
+            helper.make_node("MatMul", [source, matrix.name], [f"{prefix}/product"], name=f"MatMul_{layer}"),
+            helper.make_node("Add", [f"{prefix}/product", bias.name], [f"{prefix}/sum"], name=f"Add_{layer}"),
+            helper.make_node("Relu", [f"{prefix}/sum"], [output], name=f"Relu_{layer}"),
+        ]
+        source = output
+    shape = [1, width]
+    return assemble(
+        "mlp",
+        nodes,
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)],
+        constants,
+    )
+
+
+def _constant(model: str, weight: Weight) -> Constant:
+    return Constant(weight.name, weight.shape, np.dtype("<f4"), blocks(model, weight))

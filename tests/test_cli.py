@@ -1,0 +1,148 @@
+"""The command line: quick to answer, the main job from end to end, and nothing imported before it is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import memprof as package
+from memprof.cli import _COMMANDS
+
+STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
+
+
+def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof, scenario, tmp_path):
+    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "2", "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
+    assert memprof("table", "runs.jsonl").stdout == done.stdout
+    assert "runs.jsonl holds the runs" in done.stderr
+    assert "too few to ever decide" in done.stderr
+
+
+def test_all_tables_of_the_readme_are_there(memprof, scenario):
+    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").stdout
+
+    titles = [line for line in out.splitlines() if line and not line.startswith(("|", "-", "scenario"))]
+    assert [title.rsplit(" (", 1)[0] for title in titles] == [
+        "Latency",
+        "RSS peak",
+        "Anonymous memory at the end",
+        "File-backed memory at the end",
+        "VMS at the end",
+        "HWM, never reset",
+        "PSS at the end",
+        "USS at the end",
+        "EXECUTE, one iteration",
+    ]
+    assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
+
+
+def test_json_is_one_row_a_run_and_phase(memprof, scenario):
+    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--json").stdout
+
+    rows = {row["phase"]: row for row in json.loads(out)}
+    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "PEAK"]
+    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=600 << 10)
+
+
+def test_a_suite_file_measures_its_variants(memprof, scenario, tmp_path):
+    scenario(**STEPS)
+    (tmp_path / "suite.toml").write_text(
+        'models = ["scenario.json"]\nrepeats = 1\n[[variant]]\nname = "plain"\nruntime = "synthetic"\n'
+        '[[variant]]\nname = "more"\nruntime = "synthetic"\nset = { extra = "40MiB" }\n'
+    )
+
+    done = memprof("run", "--suite", "suite.toml", "-o", "runs.jsonl", "--json")
+
+    peaks = {row["variant"]: row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"}
+    assert peaks["more"] - peaks["plain"] == pytest.approx(40 << 20, abs=800 << 10)
+
+
+def test_without_o_the_file_is_named_by_the_time(memprof, scenario, tmp_path):
+    memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1")
+
+    assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_command_has_help_with_an_example(memprof, name):
+    done = memprof(name, "--help")
+
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"memprof {name}" in done.stdout
+
+
+def test_an_unknown_command_is_said_with_a_near_name(memprof):
+    done = memprof("tabel")
+
+    assert done.returncode == 2
+    assert "did you mean table" in done.stderr
+
+
+def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
+    text = memprof("runtimes").stdout
+    found = {one["name"]: one for one in json.loads(memprof("runtimes", "--json").stdout)}
+
+    assert set(found) == {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic"}
+    assert "pip install" in text or all(one["version"] for one in found.values())
+    wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
+    wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload"}
+    assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
+    assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
+
+
+def modules_of(code):
+    done = subprocess.run([sys.executable, "-c", code + "; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_measuring_imports_nothing_heavy():
+    loaded = modules_of("import memprof.campaign, memprof.suite, memprof.cli.run, memprof.cli.progress")
+
+    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2", "plotly"}
+
+
+def test_importing_the_package_imports_none_of_its_parts():
+    assert not {name for name in modules_of("import memprof") if name.startswith("memprof.")}
+
+
+def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
+    loaded = modules_of("import memprof.probe.child, memprof.probe.pagecache, memprof.probe.procfs")
+
+    outside = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"memprof", "__main__", "sitecustomize"}
+    assert not {name for name in outside if not name.startswith(("_", "pyximport", "distutils"))}
+    assert "dataclasses" not in loaded
+    assert {name for name in loaded if name.startswith("memprof.")} == {
+        "memprof.probe",
+        "memprof.probe.child",
+        "memprof.probe.pagecache",
+        "memprof.probe.procfs",
+        "memprof.probe.timeline",
+        "memprof.probe.wire",
+    }
+
+
+def test_every_public_name_can_be_had():
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_as_a_library_it_measures_and_summarises(scenario, tmp_path):
+    path = scenario(**STEPS)
+
+    runs = package.measure([path], ["synthetic"], repeats=2, output=tmp_path / "runs.jsonl")
+
+    assert package.load(tmp_path / "runs.jsonl") == runs
+    peaks = [row for row in runs.summarise() if row.metric == "rss_peak_bytes" and row.phase == "PEAK"]
+    assert len(peaks) == 1
+    assert len(peaks[0].values) == 2
+    assert {"MODEL_LOAD", "PEAK"} <= set(runs.to_frame()["phase"])
+    assert runs.timeline()["rss_bytes"].max() <= peaks[0].max

@@ -1,0 +1,53 @@
+"""Every runtime that is installed goes through the same contract: all phases marked, figures there, the same line format.
+
+The nets are made by the zoo; a runtime or the zoo's packages that are missing skip their cases.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import memprof
+from memprof import runtimes
+from memprof.errors import InputError
+
+CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory):
+    pytest.importorskip("onnx", reason="the zoo needs onnx")
+    pytest.importorskip("flatbuffers", reason="the zoo needs flatbuffers")
+    from memprof import zoo
+
+    folder = tmp_path_factory.mktemp("nets")
+    for form in ("onnx", "tflite"):
+        zoo.make("mnist", folder / f"mnist.{form}", format=form)
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_runtime_speaks_the_contract(nets, name):
+    try:
+        runtimes.find(name, sys.executable)
+    except InputError as error:
+        pytest.skip(str(error))
+
+    (run,) = memprof.measure([nets / f"mnist.{CASES[name]}"], [name], warmup=1, runs=3, repeats=1, threads=[1])
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+    assert run.about is not None
+    assert run.about.runtime_version[0].isdigit()
+    execute = run.marks[-1]
+    assert len(execute.times_ns) == 3
+    for mark in run.marks:
+        assert mark.end_ns >= mark.begin_ns
+        assert mark.rss_peak_bytes >= mark.rss_end_bytes > 0
+        assert mark.rss_end_bytes == mark.anon_end_bytes + mark.file_end_bytes + mark.shmem_end_bytes
+        assert mark.hwm_bytes >= mark.rss_end_bytes - run.machine.peak_bound_bytes
+        assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
+    assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
+    assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)

@@ -1,0 +1,115 @@
+"""Runs files: whole lines, strict decoding, torn ends mended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from made import run, runs
+
+from memprof import store
+from memprof.errors import InputError
+
+
+def written(path, made):
+    writer = store.Writer(path, append=False)
+    for one in made:
+        writer.write(store.encode(one))
+    return path
+
+
+def test_what_goes_in_comes_out(tmp_path):
+    made = runs()
+
+    loaded = store.load([written(tmp_path / "runs.jsonl", made)])
+
+    assert list(loaded.runs) == made
+    assert loaded.warnings == ()
+
+
+def test_a_torn_end_is_left_out_with_a_warning(tmp_path):
+    path = written(tmp_path / "runs.jsonl", runs())
+    path.write_bytes(path.read_bytes()[:-50])
+
+    loaded = store.load([path])
+
+    assert len(loaded.runs) == 4
+    assert "torn" in loaded.warnings[0]
+
+
+def test_appending_cuts_the_torn_end_off_first(tmp_path):
+    path = written(tmp_path / "runs.jsonl", runs())
+    path.write_bytes(path.read_bytes()[:-50])
+
+    writer = store.Writer(path, append=True)
+    writer.write(store.encode(run("b")))
+
+    assert writer.mended
+    assert [one.job.variant for one in store.load([path]).runs] == ["a"] * 4 + ["b"]
+
+
+def test_an_existing_file_is_never_overwritten(tmp_path):
+    path = written(tmp_path / "runs.jsonl", runs())
+    before = path.read_bytes()
+
+    with pytest.raises(InputError, match="exists"):
+        store.Writer(path, append=False)
+
+    assert path.read_bytes() == before
+
+
+def test_a_foreign_file_is_not_added_to(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("my notes\nmore of them")
+
+    with pytest.raises(InputError, match="no runs file"):
+        store.Writer(path, append=True)
+
+    assert path.read_text() == "my notes\nmore of them"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no complete run"),
+        (b"my notes", "is no runs file"),
+        (b"my notes\n", "not a run of memprof"),
+        (b"{}\n", "not a run of memprof"),
+        (b"[" * 100_000 + b"\n", "not a run of memprof"),
+        (b"\xff\xfe\n", "not a run of memprof"),
+        (b'{"memprof": 99, "new": true}\n', "newer memprof"),
+        (b'{"memprof": 1}\n', "missing required field `job`"),
+        (b'{"memprof":1,"job":{"mod', "holds no complete run"),
+    ],
+)
+def test_what_is_no_runs_file_is_said(tmp_path, content, said):
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(content)
+
+    with pytest.raises(InputError, match=said):
+        store.load([path])
+
+
+def test_a_bad_field_is_named_with_its_line_and_path(tmp_path):
+    path = written(tmp_path / "runs.jsonl", runs())
+    lines = path.read_text().splitlines()
+    broken = json.loads(lines[1])
+    broken["marks"][2]["rss_end_bytes"] = "many"
+    path.write_text("\n".join([lines[0], json.dumps(broken), *lines[2:]]) + "\n")
+
+    with pytest.raises(InputError, match=r"line 2: Expected `int \| null`, got `str` - at `\$\.marks\[2\]\.rss_end_bytes`"):
+        store.load([path])
+
+
+@pytest.mark.parametrize("damage", ["not base64!", "AAAA", ""])
+def test_a_damaged_timeline_is_said_and_not_a_traceback(damage):
+    good = run().timeline
+    broken = type(good)(damage, good.rss, good.file, good.vms, 1, 0, 0, 0)
+
+    with pytest.raises(InputError, match="timeline is damaged"):
+        store.unpack(broken)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        store.load([tmp_path / "none.jsonl"])

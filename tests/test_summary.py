@@ -1,0 +1,182 @@
+"""Statistics over repeats, and tables made of them, from made-up Runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import MIB, machine, run, runs
+from memprof.reports import frame, table
+
+import memprof
+from memprof import metrics, summary
+from memprof.errors import UsageError
+from memprof.records import PEAK, Outcome
+
+CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
+
+
+def row(made, phase, metric):
+    return next(one for one in summary.summarise(made, [metric]) if one.phase == phase)
+
+
+def test_a_row_has_the_statistics_of_its_repeats():
+    found = row(runs(extra_mib=(0, 1, 2, 3, 10)), "PREPARE", "rss_peak_bytes")
+
+    assert found.values == tuple((270 + extra) * MIB for extra in (0, 1, 2, 3, 10))
+    assert (found.min, found.median, found.max) == (270 * MIB, 272 * MIB, 280 * MIB)
+    assert found.mean == pytest.approx(273.2 * MIB)
+    assert found.stdev == pytest.approx(math.sqrt(62.8 / 4) * MIB)
+
+
+def test_peak_is_the_largest_phase_of_each_run():
+    assert row(runs(), PEAK, "rss_peak_bytes").values[0] == 270 * MIB
+
+
+def test_a_failed_run_counts_in_the_phases_it_finished_and_not_in_peak():
+    made = [*runs(extra_mib=(0,)), run(repeat=2, extra_mib=50, outcome=CRASH)]
+
+    assert len(row(made, "MODEL_LOAD", "rss_peak_bytes").values) == 2
+    assert len(row(made, "PREPARE", "rss_peak_bytes").values) == 1
+    assert len(row(made, PEAK, "rss_peak_bytes").values) == 1
+
+
+def test_variants_threads_models_and_machines_are_kept_apart():
+    made = [run("a"), run("b"), run("a", threads=2), run("a", model="other.onnx"), run("a", where=machine("there"))]
+
+    assert len({found.key for found in summary.summarise(made, ["rss_peak_bytes"])}) == 5
+
+
+def test_one_inexact_repeat_makes_the_row_inexact():
+    assert not row([run(), run(repeat=2, exact=False)], "EXECUTE", "rss_peak_bytes").exact
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=30), st.floats(0, 1))
+def test_percentile_agrees_with_numpy(values, share):
+    numpy = pytest.importorskip("numpy")
+
+    assert metrics.percentile(values, share) == pytest.approx(float(numpy.percentile(values, share * 100)), rel=1e-9, abs=1e-6)
+
+
+def test_an_unknown_metric_is_said_with_a_near_name():
+    with pytest.raises(UsageError, match="did you mean rss_peak_bytes"):
+        summary.summarise(runs(), ["rss_peak_byte"])
+
+
+# -- tables
+
+
+def cells(text, title):
+    """The cells of one Markdown table by variant and column."""
+    lines = text.split(f"{title}\n\n")[1].split("\n\n")[0].splitlines()
+    split = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {found[0]: dict(zip(split[0], found, strict=True)) for found in split[2:]}
+
+
+def test_a_cell_is_the_median_and_the_farthest_repeat():
+    text = table.render([*runs("a", (0, 1, 2, 3, 10)), *runs("b", (5,))])
+
+    found = cells(text, "RSS peak (MiB)")
+    assert found["a"]["PREPARE"] == "272.0 ±8.0"
+    assert found["b"]["PREPARE"] == "275.0"
+    assert found["a"]["baseline"] == "40.0 ±0.0"
+    assert found["a"]["PEAK"] == "272.0 ±8.0"
+
+
+def test_above_the_baseline_the_runtime_itself_is_subtracted():
+    found = cells(table.render(runs(), above_baseline=True), "RSS peak above the baseline (MiB)")
+
+    assert found["a"]["MODEL_LOAD"] == "110.2 ±0.2"
+
+
+def test_a_failure_is_shown_in_its_place_and_explained_below():
+    made = [*runs("a"), *(run("b", repeat, outcome=CRASH) for repeat in (1, 2))]
+
+    text = table.render(made)
+
+    found = cells(text, "RSS peak (MiB)")["b"]
+    assert (found["MODEL_LOAD"], found["PREPARE"], found["EXECUTE"], found["PEAK"]) == ("150.0 ±0.0", "failed (SIGSEGV)", "-", "-")
+    assert "b: failed in 2 of 2 repeats: ended by SIGSEGV in PREPARE, its RSS last 200.0 MiB" in text
+
+
+def test_a_phase_that_only_a_failure_knows_is_a_column():
+    built = Outcome("error", phase="BUILD", message="no converter")
+
+    text = table.render([run("a"), memprof.Run(1, run("b").job, machine(), 0, built, run().timeline)])
+
+    assert cells(text, "RSS peak (MiB)")["b"]["BUILD"] == "failed (error)"
+
+
+def test_an_inexact_peak_carries_a_tilde_and_a_note():
+    text = table.render([run(exact=False)])
+
+    assert cells(text, "RSS peak (MiB)")["a"]["PEAK"] == "~270.0"
+    assert "could not be reset" in text
+
+
+@pytest.mark.parametrize("name", ["a|b", "a<script>b", "a\nb", "`a`", "ü漢字", "x" * 200])
+def test_names_stay_text(name):
+    text = table.render([run(name, model=name)])
+
+    for block in text.split("\n\n"):
+        if block.startswith("|"):
+            lines = block.splitlines()
+            assert len(lines) == 3
+            assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
+            assert all(line.endswith("|") for line in lines)
+    assert "<script" not in text
+
+
+def test_threads_become_a_column_only_in_a_sweep():
+    swept = table.render([run(threads=1), run(threads=2)])
+    plain = table.render([run(threads=1)])
+
+    assert "| variant | threads |" in swept
+    assert "threads |" not in plain
+    assert "1 thread, warming up 5 & running 5, 1 repeat" in plain
+
+
+def test_what_no_run_has_is_no_table_and_what_some_lack_is_a_dash():
+    assert "PSS" not in table.render(runs())
+
+
+def test_csv_has_one_row_a_run_and_phase_with_the_columns_of_the_readme():
+    made = [*runs("a", (0, 1)), run("b", outcome=CRASH)]
+
+    rows = list(csv.DictReader(io.StringIO(table.render(made, format="csv"))))
+
+    assert tuple(rows[0])[:8] == frame.KEYS
+    assert {"time_p90_ns", "time_geomean_ns", "hwm_bytes", "vms_peak_bytes", "rss_peak_bytes"} <= set(rows[0])
+    assert [(one["variant"], one["phase"], one["outcome"]) for one in rows][-3:] == [
+        ("b", "STARTUP", "ok"),
+        ("b", "MODEL_LOAD", "ok"),
+        ("b", "PREPARE", "SIGSEGV"),
+    ]
+    assert rows[1]["rss_peak_bytes"] == str(150 * MIB)
+
+
+def test_json_leaves_out_what_is_absent():
+    rows = json.loads(table.render(runs("a", (0,)), ["rss_peak_bytes", "pss_end_bytes"], format="json"))
+
+    assert rows[1] == {
+        "model": "net.onnx",
+        "runtime": "onnxruntime",
+        "variant": "a",
+        "machine": "here",
+        "repeat": 1,
+        "phase": "MODEL_LOAD",
+        "outcome": "ok",
+        "rss_peak_bytes": 150 * MIB,
+    }
+
+
+def test_timelines_become_a_frame_with_their_phases():
+    columns = frame.timeline_frame([run(samples=[(0, 5, 1, 9), (1_100_000_000, 6, 1, 9), (5_000_000_000, 7, 1, 9)])])
+
+    assert list(columns["phase"]) == ["STARTUP", "MODEL_LOAD", ""]
+    assert list(columns["t_ns"]) == [0, 1_100_000_000, 5_000_000_000]

@@ -1,0 +1,48 @@
+"""People's units in and out."""
+
+from __future__ import annotations
+
+import pytest
+
+from memprof.errors import UsageError
+from memprof.units import format_bytes, format_duration, parse_bytes, parse_duration_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", 1), ("64KiB", 65536), ("64 kib", 65536), ("1.5MiB", 1572864), ("2GB", 2 * 10**9), ("1kB", 1000), (".5KiB", 512), ("0", 0)],
+)
+def test_sizes_are_read(text, expected):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1KiB", "1 XiB", "1,5MiB", "1e3", "KiB 1", "١KiBB"])
+def test_what_is_no_size_is_said(text):
+    with pytest.raises(UsageError, match="is no size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1ms", 10**6), ("1.5s", 1.5e9), ("2min", 12e10), ("30", 3e10), ("10us", 10**4), ("1h", 36e11)]
+)
+def test_durations_are_read(text, expected):
+    assert parse_duration_ns(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "ms", "-1s", "1 day", "1ms2"])
+def test_what_is_no_duration_is_said(text):
+    with pytest.raises(UsageError, match="is no duration"):
+        parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1.0 KiB"), (-2048, "-2.0 KiB"), (143_864_627, "137.2 MiB"), (3 << 30, "3.00 GiB")],
+)
+def test_sizes_are_written(count, expected):
+    assert format_bytes(count) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, "0 ns"), (1_250_000, "1.25 ms"), (3_100_000_000, "3.1 s"), (2000 * 10**9, "2000 s")])
+def test_durations_are_written(count, expected):
+    assert format_duration(count) == expected

@@ -1,0 +1,464 @@
+"""The zoo: the same bytes every time, the published architectures, and files that every runtime takes and agrees on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from memprof import zoo
+from memprof.cli.zoo import command
+from memprof.errors import InputError, MemprofError, UsageError
+from memprof.zoo.architectures import ARCHITECTURES
+from memprof.zoo.atomic import replacing
+from memprof.zoo.graph import out_size, pads
+
+np = pytest.importorskip("numpy")
+onnx = pytest.importorskip("onnx")
+
+MIB = 1 << 20
+
+# These change only if the format of a model is changed on purpose.
+MNIST_SHA256 = {
+    ("onnx", "float32"): "bd54aa624b6a5b93b5fbcaeaa06a6022d3885fae0315853ee76bb2fd1ec50057",
+    ("onnx", "int8"): "f9bf4c628fcff0f82e7260bbe3b9ab11ed9bd1661c0bae5f52898e49aa6d818b",
+    ("tflite", "float32"): "5437c1adefb573c981c5904fa752e3aea15e05e3a7165ca751040b4c9c6afb1e",
+    ("tflite", "int8"): "1ce2266ef1b00440dfbbe2583e2d847911f2f76b15db062ed3eb5e8c94f6ef91",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """made(name, format, type) -> path, each model made once."""
+    folder = tmp_path_factory.mktemp("zoo")
+
+    def get(name: str, format: str, type: str = "float32") -> Path:
+        if format == "tflite":
+            pytest.importorskip("ai_edge_litert")
+        path: Path = folder / f"{name}.{type}.{format}"
+        if not path.exists():
+            zoo.make(name, path, format=format, type=type, size_bytes=2 * MIB if name in zoo._SIZED else None)
+        return path
+
+    return get
+
+
+def image(name: str, seed: int = 0) -> Any:
+    """A smooth random image in NHWC, -1..1, as photographs are rather than noise."""
+    height, width, channels = ARCHITECTURES[name]().input.shape
+    coarse = np.random.default_rng(seed).uniform(-1, 1, (1, 7, 7, channels)).astype(np.float32)
+    tall = np.repeat(coarse, -(-height // 7), axis=1)
+    return np.ascontiguousarray(np.repeat(tall, -(-width // 7), axis=2)[:, :height, :width])
+
+
+def run_onnx(path: Path, inputs: dict[str, Any]) -> Any:
+    runtime = pytest.importorskip("onnxruntime")
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(["output"], inputs)[0]
+
+
+def run_onnx_image(path: Path, x: Any) -> Any:
+    return run_onnx(path, {"input": np.ascontiguousarray(x.transpose(0, 3, 1, 2))})
+
+
+def run_tflite(runtime: str, path: Path, x: Any) -> Any:
+    """Runs a float32 or int8 model and returns real values."""
+    interpreter = pytest.importorskip(f"{runtime}.interpreter").Interpreter(str(path))
+    interpreter.allocate_tensors()
+    (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
+    assert (source["name"], target["name"]) == ("input", "output")
+    if source["dtype"] == np.int8:
+        scale, zero = source["quantization"]
+        x = np.clip(np.rint(x / scale) + zero, -128, 127).astype(np.int8)
+    interpreter.set_tensor(source["index"], x)
+    interpreter.invoke()
+    y = interpreter.get_tensor(target["index"])
+    if target["dtype"] == np.int8:
+        scale, zero = target["quantization"]
+        y = (y.astype(np.float32) - zero) * scale
+    return y
+
+
+def run_onert(path: Path, x: Any) -> Any:
+    native = pytest.importorskip("onert.native.libnnfw_api_pybind")
+    session = native.infer.nnfw_session(str(path), "cpu")
+    session.set_prepare_config(native.prepare_config.ENABLE_INTERNAL_OUTPUT_ALLOC)
+    session.prepare()
+    session.set_input(0, x)
+    session.run()
+    return session.get_output(0)
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+
+
+class TestBytes:
+    @pytest.mark.parametrize("format", zoo.FORMATS)
+    @pytest.mark.parametrize("type", zoo.TYPES)
+    def test_are_the_same_every_time(self, made: Any, tmp_path: Path, format: str, type: str) -> None:
+        first = made("mnist", format, type).read_bytes()
+        zoo.make("mnist", tmp_path / "again", format=format, type=type)
+        assert (tmp_path / "again").read_bytes() == first
+        assert hashlib.sha256(first).hexdigest() == MNIST_SHA256[format, type]
+
+    def test_of_a_weight_depend_on_no_other_weight(self) -> None:
+        from memprof.zoo.graph import Weight
+        from memprof.zoo.weights import values
+
+        short, long = (values("model", Weight("w", (rows, 1000), 1.0)) for rows in (3, 2500))
+        # More than two blocks long, and the shorter ends on an odd half of a 64-bit word.
+        assert np.array_equal(long[:3], short)
+        assert not np.array_equal(values("model", Weight("v", (3, 1000), 1.0)), short)
+        assert not np.array_equal(values("other", Weight("w", (3, 1000), 1.0)), short)
+
+    def test_of_floats_are_random_down_to_the_last_bit(self) -> None:
+        from memprof.zoo.graph import Weight
+        from memprof.zoo.weights import values
+
+        # A limit that is a power of two keeps the integers' own bits: the worst case for the mantissa.
+        weights = values("model", Weight("w", (1 << 20,), 0.25))
+        low = np.bincount(weights.view(np.uint32) & 0xFFF, minlength=4096)
+        assert low.min() > 150 and low.max() < 1000  # 256 expected
+        assert np.unique(weights).size > 0.95 * weights.size
+        assert abs(float(weights.mean())) < 1e-3 and float(weights.std()) == pytest.approx(0.25 / math.sqrt(3), rel=1e-2)
+
+    def test_cost_no_heavy_import_before_they_are_asked_for(self) -> None:
+        heavy = "{'numpy', 'onnx', 'flatbuffers', 'ai_edge_litert'}"
+        result = run_python(f"import sys, memprof.zoo, memprof.cli.zoo; print({heavy} & set(sys.modules))")
+        assert result.stdout == "set()\n", result.stderr
+
+
+class TestArchitectures:
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            # keras.applications' trainable parameters: batch normalisation there has a shift and no scale
+            ("inception_v3", 23_817_352),
+            # the same less one scale a channel, which folding takes into the kernels
+            ("mobilenet_v2", 3_504_872 - 17_056),
+            # torchvision's 25,557,032 less one scale a channel
+            ("resnet50", 25_557_032 - 26_560),
+            ("vgg16", 138_357_544),
+        ],
+    )
+    def test_have_the_published_number_of_parameters(self, name: str, parameters: int) -> None:
+        assert sum(math.prod(weight.shape) for weight in ARCHITECTURES[name]().weights) == parameters
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("inception_v3", (8, 8, 2048)), ("mobilenet_v2", (7, 7, 1280)), ("resnet50", (7, 7, 2048)), ("vgg16", (7, 7, 512))],
+    )
+    def test_end_in_the_published_feature_map(self, name: str, shape: tuple[int, ...]) -> None:
+        assert [operator.output.shape for operator in ARCHITECTURES[name]().operators if len(operator.output.shape) == 3][-1] == shape
+
+    @pytest.mark.parametrize("format", zoo.FORMATS)
+    def test_inception_v3_has_the_size_of_its_weights(self, made: Any, format: str) -> None:
+        size = made("inception_v3", format).stat().st_size
+        assert 4 * 23_817_352 < size < 4 * 23_817_352 + 100_000
+
+    @pytest.mark.parametrize(
+        ("size", "window", "stride", "out", "around"),
+        [(224, 3, 2, 112, (0, 1)), (299, 3, 1, 299, (1, 1)), (112, 3, 2, 56, (0, 1)), (5, 1, 2, 3, (0, 0)), (7, 7, 2, 4, (3, 3))],
+    )
+    def test_same_padding_is_tensorflows(self, size: int, window: int, stride: int, out: int, around: tuple[int, int]) -> None:
+        assert (out_size(size, window, stride, "same"), pads(size, window, stride, "same")) == (out, around)
+
+
+class TestOnnx:
+    @pytest.mark.parametrize(
+        ("name", "type"),
+        [
+            *((name, type) for name in ("mnist", "mobilenet_v2") for type in zoo.TYPES),
+            ("inception_v3", "int8"),
+            *((name, "float32") for name in ("shared_if", "shared_if_rewritten", "mlp")),
+        ],
+    )
+    def test_passes_the_checker(self, made: Any, name: str, type: str) -> None:
+        path = made(name, "onnx", type)
+        onnx.checker.check_model(str(path), full_check=True)
+        model = onnx.load(path)
+        assert (model.ir_version, [(opset.domain, opset.version) for opset in model.opset_import]) == (8, [("", 17)])
+
+    def test_is_what_protobuf_itself_would_hold(self, made: Any) -> None:
+        # Given a file whose constants were written by hand, when onnx reads and writes it, then nothing is lost or added.
+        path = made("mnist", "onnx", "int8")
+        model = onnx.load(path)
+        assert len(model.SerializeToString()) == path.stat().st_size
+
+    def test_int8_stores_every_large_weight_in_int8(self, made: Any) -> None:
+        model = onnx.load(made("mobilenet_v2", "onnx", "int8"))
+        large = {tensor.data_type for tensor in model.graph.initializer if math.prod(tensor.dims) > 2000}
+        assert large == {onnx.TensorProto.INT8}
+
+
+class TestTflite:
+    @pytest.fixture
+    def tables(self, made: Any) -> Any:
+        schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+
+        def get(name: str, type: str) -> tuple[Any, Any]:
+            return schema, schema.Model.GetRootAs(made(name, "tflite", type).read_bytes())
+
+        return get
+
+    def test_is_marked_as_tflite(self, made: Any) -> None:
+        assert made("mnist", "tflite").read_bytes()[4:8] == b"TFL3"
+
+    @pytest.mark.parametrize("type", zoo.TYPES)
+    def test_constants_begin_at_16_bytes(self, tables: Any, type: str) -> None:
+        _, model = tables("mobilenet_v2", type)
+        fields = [model.Buffers(index)._tab for index in range(model.BuffersLength())]
+        starts = [field.Vector(field.Offset(4)) for field in fields if field.Offset(4)]
+        assert len(starts) > 100
+        assert {start % 16 for start in starts} == {0}
+
+    def test_int8_is_integer_throughout(self, tables: Any) -> None:
+        schema, model = tables("mobilenet_v2", "int8")
+        tensors = [model.Subgraphs(0).Tensors(index) for index in range(model.Subgraphs(0).TensorsLength())]
+        assert {tensor.Type() for tensor in tensors} == {schema.TensorType.INT8, schema.TensorType.INT32}
+
+    def test_int8_biases_have_the_scale_of_the_products(self, tables: Any) -> None:
+        _, model = tables("mobilenet_v2", "int8")
+        graph = model.Subgraphs(0)
+        for index in range(graph.OperatorsLength()):
+            operator = graph.Operators(index)
+            if operator.InputsLength() == 3:
+                source, kernel, bias = (graph.Tensors(operator.Inputs(place)).Quantization().ScaleAsNumpy() for place in range(3))
+                np.testing.assert_allclose(bias, source * kernel, rtol=1e-6)
+                assert bias.size in (1, graph.Tensors(operator.Inputs(2)).Shape(0))
+
+
+class TestRunning:
+    @pytest.mark.parametrize("name", ["mnist", "mobilenet_v2", "inception_v3"])
+    @pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert", "onert"])
+    def test_formats_agree(self, made: Any, name: str, runtime: str) -> None:
+        x, path = image(name), made(name, "tflite")
+        expected = run_onnx_image(made(name, "onnx"), x)
+        found = run_onert(path, x) if runtime == "onert" else run_tflite(runtime, path, x)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+
+    @pytest.mark.parametrize("name", ["mnist", "mobilenet_v2", "inception_v3"])
+    def test_outputs_are_probabilities_that_depend_on_the_input(self, made: Any, name: str) -> None:
+        path = made(name, "onnx")
+        first, second = (run_onnx_image(path, image(name, seed)) for seed in (0, 1))
+        for y in (first, second):
+            assert np.isfinite(y).all() and y.sum() == pytest.approx(1, abs=1e-4)
+            assert 5 / y.size < y.max() < 0.999 and (y > 0).all()
+        assert np.abs(first - second).max() > 0.05 * first.max()
+
+    @pytest.mark.parametrize("name", ["mnist", "mobilenet_v2"])
+    @pytest.mark.parametrize("runtime", ["onnxruntime", "tflite_runtime", "ai_edge_litert"])
+    def test_int8_follows_float32(self, made: Any, name: str, runtime: str) -> None:
+        x = image(name)
+        expected = run_onnx_image(made(name, "onnx"), x)
+        path = made(name, "onnx" if runtime == "onnxruntime" else "tflite", "int8")
+        found = run_onnx_image(path, x) if runtime == "onnxruntime" else run_tflite(runtime, path, x)
+        assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.98
+        assert found.argmax() == expected.argmax()
+
+    def test_mlp_runs(self, made: Any) -> None:
+        path = made("mlp", "onnx")
+        width = onnx.load(path).graph.input[0].type.tensor_type.shape.dim[1].dim_value
+        y = run_onnx(path, {"input": np.linspace(-1, 1, width, dtype=np.float32)[np.newaxis]})
+        assert 0.2 < np.sqrt((y**2).mean()) < 3
+
+
+class TestSharedWeight:
+    def inputs(self, embed: bool) -> dict[str, Any]:
+        x = np.random.default_rng(0).standard_normal((1, 1024)).astype(np.float32)
+        return {"embed": np.array(embed), "ids": np.array([3]), "x": x}
+
+    @pytest.mark.parametrize("embed", [True, False])
+    def test_both_forms_compute_the_same(self, made: Any, embed: bool) -> None:
+        stored = run_onnx(made("shared_if", "onnx"), self.inputs(embed))
+        rewritten = run_onnx(made("shared_if_rewritten", "onnx"), self.inputs(embed))
+        assert stored.shape == ((1, 1024) if embed else (1, 2 * MIB // 4096))
+        np.testing.assert_allclose(rewritten, stored, rtol=1e-4, atol=1e-5)
+        assert stored.std() > 0.01
+
+    def test_rewriting_saves_two_copies_in_onnxruntime(self, tmp_path: Path) -> None:
+        pytest.importorskip("onnxruntime")
+        code = (
+            "import os, sys, onnxruntime as r\n"
+            "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE')\n"
+            "start = rss(); s = r.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider']); print(rss() - start)"
+        )
+        resident = []
+        for name in ("shared_if", "shared_if_rewritten"):
+            zoo.make(name, tmp_path / name, format="onnx", size_bytes=64 * MIB)
+            resident.append(int(run_python(code, str(tmp_path / name)).stdout) / (64 * MIB))
+        # The weight, its folded transpose and its prepacked transpose; the weight alone.
+        assert resident == [pytest.approx(3, abs=0.3), pytest.approx(1, abs=0.3)]
+
+
+class TestExternalData:
+    def test_gives_the_same_outputs_wherever_the_folder_is(self, made: Any, tmp_path: Path) -> None:
+        (tmp_path / "before").mkdir()
+        files = zoo.make("mnist", tmp_path / "before" / "m.onnx", format="onnx", external_data=True)
+        assert [file.name for file in files] == ["m.onnx", "m.onnx.data"]
+        moved = (tmp_path / "before").rename(tmp_path / "after") / "m.onnx"
+        onnx.checker.check_model(str(moved), full_check=True)
+        x = image("mnist")
+        assert np.array_equal(run_onnx_image(moved, x), run_onnx_image(made("mnist", "onnx"), x))
+
+    def test_can_be_mapped_page_by_page(self, tmp_path: Path) -> None:
+        model_path, side_path = zoo.make("mnist", tmp_path / "m.onnx", format="onnx", external_data=True)
+        tensors = onnx.load(model_path, load_external_data=False).graph.initializer
+        places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in tensors if tensor.external_data]
+        assert {place["location"] for place in places} == {"m.onnx.data"}
+        assert {int(place["offset"]) % 4096 for place in places} == {0}
+        assert max(int(place["offset"]) + int(place["length"]) for place in places) == side_path.stat().st_size
+        assert model_path.stat().st_size < 20_000
+
+    def test_comes_by_itself_where_protobuf_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(zoo, "_EMBEDDED_LIMIT", MIB)
+        assert len(zoo.make("mlp", tmp_path / "below.onnx", format="onnx", size_bytes=MIB // 2)) == 1
+        assert len(zoo.make("mlp", tmp_path / "above.onnx", format="onnx", size_bytes=2 * MIB)) == 2
+
+    def test_replaced_by_force_never_leaves_a_model_beside_foreign_data(self, tmp_path: Path) -> None:
+        # Given a model with its data, when its replacement ends between the two renames, then no model is left at all.
+        model, side = tmp_path / "m", tmp_path / "m.data"
+        model.write_bytes(b"old")
+        side.mkdir()  # which a file cannot replace
+        with pytest.raises(OSError), replacing(model, side) as (file, _):
+            file.write(b"new")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["m.data"]
+
+
+class TestSizes:
+    @pytest.mark.parametrize("size", [MIB, 300 * MIB, 1024 * MIB, 5 * 1024 * MIB])
+    def test_mlp_is_about_as_large_as_asked_and_no_matrix_beyond_256_mib(self, size: int) -> None:
+        from memprof.zoo.synthetic import mlp
+
+        model = mlp(size)
+        assert model.constant_bytes == pytest.approx(size, rel=0.01)
+        assert max(constant.nbytes for constant in model.constants) <= 256 * MIB
+
+    def test_making_needs_little_memory_whatever_the_size(self, tmp_path: Path) -> None:
+        code = (
+            "import sys, pathlib, memprof.zoo as z\n"
+            "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=192 << 20, external_data=sys.argv[2] == 'yes')\n"
+            "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+        )
+        for external in ("yes", "no"):
+            result = run_python(code, str(tmp_path / "mlp.onnx"), external)
+            assert int(result.stdout) < 120 * 1024, result.stderr
+
+    @pytest.mark.parametrize(("text", "size"), [("1MiB", MIB), ("2MB", 2_000_000), ("500kB", 500_000)])
+    def test_are_read_as_people_write_them(self, tmp_path: Path, text: str, size: int) -> None:
+        arguments = ["shared_if", "--format", "onnx", "--size", text, "-o", str(tmp_path / "m"), "--json"]
+        result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+        assert json.loads(result.stdout)["bytes"] == pytest.approx(size, abs=5000)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("name", "options", "words"),
+        [
+            ("inception_v4", {"format": "onnx"}, "did you mean inception_v3"),
+            ("zebra", {"format": "onnx"}, "--list"),
+            ("mnist", {"format": "pth"}, "'pth'"),
+            ("mnist", {"format": "onnx", "type": "int4"}, "'int4'"),
+            ("shared_if", {"format": "tflite"}, "onnx in float32 only"),
+            ("mlp", {"format": "onnx", "type": "int8"}, "onnx in float32 only"),
+            ("mnist", {"format": "onnx", "size_bytes": MIB}, "size"),
+            ("shared_if", {"format": "onnx", "size_bytes": 100}, "at least 4096"),
+            ("mlp", {"format": "onnx", "size_bytes": 0}, "at least"),
+            ("mnist", {"format": "tflite", "external_data": True}, "external data"),
+        ],
+    )
+    def test_what_cannot_be_meant(self, tmp_path: Path, name: str, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(UsageError, match=words):
+            zoo.make(name, tmp_path / "m", **options)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="there is no folder"):
+            zoo.make("mnist", tmp_path / "none" / "m.onnx", format="onnx")
+
+    def test_a_folder_as_the_file(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="it is a folder"):
+            zoo.make("mnist", tmp_path, format="onnx")
+
+    @pytest.mark.parametrize(
+        ("module", "format"), [("onnx", "onnx"), ("numpy", "onnx"), ("ai_edge_litert", "tflite"), ("flatbuffers", "tflite")]
+    )
+    def test_a_package_that_is_not_installed(self, tmp_path: Path, module: str, format: str) -> None:
+        code = (
+            "import sys, pathlib, memprof.zoo as z\n"
+            "sys.modules[sys.argv[1]] = None; z.make('mnist', pathlib.Path(sys.argv[2]), format=sys.argv[3])"
+        )
+        result = run_python(code, module, str(tmp_path / "m"), format)
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith("memprof.errors.InputError") and module in last and "pip install 'memprof[zoo]'" in last
+
+    def test_a_full_disk(self, tmp_path: Path) -> None:
+        # A limit on the size of files stands for the disk: the same OSError, in the midst of writing.
+        code = (
+            "import resource, sys, pathlib, memprof.zoo as z\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+            "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=8 << 20, external_data=True)"
+        )
+        last = run_python(code, str(tmp_path / "m.onnx")).stderr.splitlines()[-1]
+        assert last.startswith("memprof.errors.InputError: cannot write") and "File too large" in last
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_run_leaves_no_model(tmp_path: Path) -> None:
+    code = "import sys, pathlib, memprof.zoo as z; z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=4 << 30)"
+    path = tmp_path / "m.onnx"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as process:
+        deadline = time.monotonic() + 60
+        while not any(file.stat().st_size for file in tmp_path.glob(".*.data.*")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.kill()
+    drafts = list(tmp_path.iterdir())
+    assert drafts and all(draft.name.startswith(".m.onnx") for draft in drafts)
+
+
+class TestCommand:
+    def invoke(self, *arguments: object) -> Any:
+        return CliRunner().invoke(command, [str(argument) for argument in arguments], standalone_mode=False)
+
+    def test_lists_every_name(self) -> None:
+        lines = self.invoke("--list").stdout.splitlines()
+        assert [line.split()[0] for line in lines] == list(zoo.NAMES)
+
+    def test_says_what_it_made(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.tflite"
+        pytest.importorskip("ai_edge_litert")
+        result = self.invoke("mnist", "--format", "tflite", "-o", path, "--json")
+        made = json.loads(result.stdout)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert made == {"path": str(path), "bytes": path.stat().st_size, "sha256": digest, "files": [str(path)]}
+        assert result.stderr == f"made {path}: 415.9 KiB, sha256 {digest[:12]}\n"
+
+    def test_counts_external_data_into_size_and_hash(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.onnx"
+        made = json.loads(self.invoke("mnist", "--format", "onnx", "-o", path, "--json", "--external-data").stdout)
+        content = path.read_bytes() + Path(f"{path}.data").read_bytes()
+        assert (made["bytes"], made["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+        assert made["files"] == [str(path), f"{path}.data"]
+
+    @pytest.mark.parametrize("taken", ["m.onnx", "m.onnx.data"])
+    def test_replaces_a_file_only_by_force(self, tmp_path: Path, taken: str) -> None:
+        (tmp_path / taken).write_text("mine")
+        arguments = ["mnist", "--format", "onnx", "-o", tmp_path / "m.onnx", "--external-data"]
+        error = self.invoke(*arguments).exception
+        assert isinstance(error, InputError) and str(error) == f"{tmp_path / taken} exists; --force replaces it"
+        assert (tmp_path / taken).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+        assert self.invoke(*arguments, "--force").exception is None
+        onnx.checker.check_model(str(tmp_path / "m.onnx"))
+
+    def test_refuses_a_size_that_is_none(self, tmp_path: Path) -> None:
+        error = self.invoke("mlp", "--format", "onnx", "-o", tmp_path / "m", "--size", "big").exception
+        assert isinstance(error, MemprofError) and error.exit_code == 2
