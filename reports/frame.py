@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pandas
 
 from memprof import metrics, store
+from memprof.errors import InputError
 from memprof.records import PEAK, Run
 
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
@@ -46,6 +48,15 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
         }
     else:
         yield {**shared, "phase": run.outcome.phase, "outcome": run.outcome.signal or run.outcome.status}
+
+
+def write_parquet(runs: Iterable[Run], path: Path) -> None:
+    """The same as a Parquet file. Raises InputError where pyarrow is missing."""
+    try:
+        runs_frame(runs).to_parquet(path, index=False)
+    except ImportError as error:
+        reason = " ".join(str(error).split(". ")[0].split())
+        raise InputError(f"Parquet needs pyarrow: pip install 'memprof[parquet]' ({reason})") from None
 
 
 def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:

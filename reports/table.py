@@ -1,56 +1,64 @@
-"""Tables of a comparison: for each model one table a metric, a row a variant, a column a phase, as Markdown, CSV or JSON.
+"""Tables of a comparison, from Runs: what is a row and what is a column is the style's choice.
 
-A cell is the median over the repeats; ± is the distance from it to the farthest repeat. Where a variant failed, the cell of the phase says
-how, and a note below says why.
+    phases    for each model one table a metric, a row a variant, a column a phase
+    models    one table a metric, a row a model, a column a variant, in one phase
+    threads   for each model one table a metric, a row a variant, a column a thread count, in one phase
+    swap      for each kind of memory MIN, AVR and MAX over the whole run, a column a model and variant
+
+A cell is a statistic over the repeats, the median where nothing else is asked for; ± is the distance from it to the farthest repeat. Where a
+variant failed, the cell of the phase says how, and a note below says why.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
-from memprof import metrics, summary
-from memprof.metrics import BYTES, COUNT, NS, Metric
+from memprof import metrics, store, summary
+from memprof.errors import UsageError
+from memprof.metrics import BYTES, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
-from . import frame
+from . import frame, grid
+from .grid import Section, Table, Unit
 
 BASELINE = "baseline"
-_UNITS = {BYTES: (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)), NS: (("s", 10**9), ("ms", 10**6), ("us", 10**3)), COUNT: (("", 1),)}
-_SMALLEST_SHOWN = {"GiB": 64 * 2**30, "MiB": 2**20, "s": 100 * 10**9, "ms": 10**5}
-
-_WIDEST = 40  # one long name must not push all other rows off the screen
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as texts, before it is Markdown."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+STYLES = ("phases", "models", "threads", "swap")
+FORMATS = ("markdown", "csv", "json", "html")
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "max": max,
+    "geomean": metrics.geometric_mean,
+    "p90": lambda values: metrics.percentile(values, 0.9),
+}
+Groups = dict[Key, list[Run]]
 
 
-@dataclass(frozen=True)
-class Section:
-    """What is said of one model: a title, tables, and notes."""
+def render(
+    runs: Sequence[Run],
+    names: Sequence[str] = (),
+    *,
+    style: str = "phases",
+    format: str = "markdown",
+    stat: str = "median",
+    unit: str | None = None,
+    phase: str | None = None,
+    above_baseline: bool = False,
+) -> str:
+    """The tables of these runs as text.
 
-    title: str
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...]
-
-
-def render(runs: Sequence[Run], names: Sequence[str] = (), *, format: str = "markdown", above_baseline: bool = False) -> str:
-    """The tables of these runs as text. names: metrics, the default ones where none are named. format: markdown, csv or json.
-
-    CSV and JSON have one row a run and phase, as frame.runs_frame has it; above_baseline has no effect on them.
+    names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
+    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. CSV and JSON have one row a run and
+    phase, as frame.runs_frame has it, and heed only the names. Raises UsageError.
     """
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    return "\n\n".join(markdown(section) for section in sections(runs, names, above_baseline=above_baseline))
+    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline)
+    return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
@@ -63,56 +71,217 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     return json.dumps([{key: value for key, value in row.items() if value is not None} for row in rows], indent=1)
 
 
-def sections(runs: Sequence[Run], names: Sequence[str] = (), *, above_baseline: bool = False) -> list[Section]:
-    """One section a model, in order of first appearance."""
-    wanted = [metrics.metric(name) for name in (names or metrics.DEFAULT_METRICS)]
-    models = dict.fromkeys(run.job.model.name for run in runs)
-    return [_section([run for run in runs if run.job.model.name == model], wanted, not names, above_baseline) for model in models]
+def sections(
+    runs: Sequence[Run],
+    names: Sequence[str] = (),
+    *,
+    style: str = "phases",
+    stat: str = "median",
+    unit: str | None = None,
+    phase: str | None = None,
+    above_baseline: bool = False,
+) -> list[Section]:
+    """The same as texts in sections, before they are Markdown or HTML."""
+    made = _Tables(stat, unit, above_baseline)
+    wanted = [metrics.metric(name) for name in names]
+    by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
+    if style == "phases":
+        return [made.by_phase(group, wanted) for group in by_model]
+    if style == "threads":
+        return [made.by_threads(group, wanted, phase) for group in by_model]
+    if style == "models":
+        return [made.by_model(runs, wanted, phase)]
+    return [made.swap(runs)]
 
 
-def _section(runs: Sequence[Run], wanted: Sequence[Metric], with_iterations: bool, above: bool) -> Section:
-    grouped = summary.groups(runs)
-    tables = [table for metric in wanted if (table := _metric_table(grouped, metric, above)) is not None]
-    if with_iterations and (table := _iterations_table(grouped)) is not None:
-        tables.append(table)
-    return Section(_title(runs), tuple(tables), tuple(_notes(grouped, above)))
+class _Tables:
+    """The choices that all tables of one report share."""
+
+    def __init__(self, stat: str, unit: str | None, above: bool) -> None:
+        self.stat, self.unit, self.above = stat, unit, above
+
+    # -- styles
+
+    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric]) -> Section:
+        groups = summary.groups(runs)
+        tables = []
+        shown = wanted or [metrics.METRICS[name] for name in metrics.DEFAULT_METRICS]
+        for metric in shown:
+            columns = _phase_columns(runs, metric)
+            rows = {(_labels(key, groups)): [(group, column) for column in columns] for key, group in groups.items()}
+            tables += self._table(metric, _label_names(groups), columns, rows)
+        if not wanted:
+            tables += self._iterations(groups)
+        return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
+
+    def by_threads(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
+        groups = summary.groups(runs)
+        counts = sorted({key.threads for key in groups if key.threads is not None})
+        if not counts:
+            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with --threads 1,2,4")
+        labels = dict.fromkeys(_labels(key, groups, threads=False) for key in groups)
+        tables = []
+        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        for metric in shown:
+            where = phase or _usual_phase(metric)
+            rows = {
+                label: [
+                    (
+                        [
+                            run
+                            for key, group in groups.items()
+                            if key.threads == count and _labels(key, groups, threads=False) == label
+                            for run in group
+                        ],
+                        where,
+                    )
+                    for count in counts
+                ]
+                for label in labels
+            }
+            columns = [f"T={count}" for count in counts]
+            tables += self._table(metric, _label_names(groups, threads=False), columns, rows, where)
+        return Section(_title(runs, threads=False), tuple(tables), tuple(self._notes(groups, shown)))
+
+    def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
+        groups = summary.groups(runs)
+        labels = list(dict.fromkeys(", ".join(_labels(key, groups)) for key in groups))
+        tables = []
+        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        for metric in shown:
+            where = phase or _usual_phase(metric)
+            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
+                (model,): [
+                    (
+                        [
+                            run
+                            for key, group in groups.items()
+                            if key.model == model and ", ".join(_labels(key, groups)) == label
+                            for run in group
+                        ],
+                        where,
+                    )
+                    for label in labels
+                ]
+                for model in dict.fromkeys(key.model for key in groups)
+            }
+            tables += self._table(metric, ("model",), labels, rows, where)
+        return Section("", tuple(tables), tuple(self._notes(groups, shown)))
+
+    def swap(self, runs: Sequence[Run]) -> Section:
+        groups = summary.groups(runs)
+        tables = [table for kind in ("RSS", "anonymous", "file-backed") if (table := self._swap_table(groups, kind)) is not None]
+        notes = [
+            "MIN, AVR and MAX over the whole run as polled, AVR weighted by time; the median over repeats.",
+            *self._notes(groups, (), spread=False),
+        ]
+        return Section("", tuple(tables), tuple(notes))
+
+    # -- one table
+
+    def _table(
+        self,
+        metric: Metric,
+        names: Sequence[str],
+        columns: Sequence[str],
+        rows: dict[tuple[str, ...], list[tuple[list[Run], str]]],
+        phase: str | None = None,
+    ) -> list[Table]:
+        """A table of a metric, a cell for each (repeats, phase); none where no cell has a value."""
+        everything = [value for cells in rows.values() for group, where in cells for value in self._values(group, where, metric)]
+        if not everything:
+            return []
+        unit = grid.choose_unit(metric.unit, everything, self.unit)
+        texts = tuple((*label, *(self._cell(group, where, metric, unit) for group, where in cells)) for label, cells in rows.items())
+        above = " above the baseline" if self.above and metric.baseline else ""
+        stat = f", {self.stat}" if self.stat != "median" else ""
+        place = "" if phase is None or phase == PEAK else f" in {phase}"
+        return [Table(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
+
+    def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
+        found = [self._value(run, column, metric) for run in group]
+        return [value for value in found if value is not None]
+
+    def _value(self, run: Run, column: str, metric: Metric) -> float | None:
+        if column == BASELINE:
+            return metrics.baseline(run, metric) if metric.baseline else metrics.value(run, STARTUP, metric)
+        if metric.name == "time_ns" and (mark := run.mark(column)) is not None and mark.times_ns:
+            return STATISTICS[self.stat](mark.times_ns)
+        value = metrics.value(run, column, metric)
+        if value is None or not self.above or not metric.baseline:
+            return value
+        ground = metrics.baseline(run, metric)
+        return value - ground if ground is not None else None
+
+    def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
+        values = [value / unit.size for value in self._values(group, column, metric)]
+        if not values:
+            failures = [
+                run.outcome
+                for run in group
+                if not run.outcome.ok and run.outcome.phase in (column, *([STARTUP] if column == BASELINE else []))
+            ]
+            return f"failed ({failures[0].word})" if failures else "-"
+        middle = STATISTICS[self.stat](values)
+        text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
+
+    def _iterations(self, groups: Groups) -> list[Table]:
+        wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
+        cells = {key: [self._values(group, EXECUTE, metric) for metric in wanted] for key, group in groups.items()}
+        everything = [value for row in cells.values() for values in row for value in values]
+        if not everything:
+            return []
+        unit = grid.choose_unit(NS, everything)
+        rows = tuple(
+            (*_labels(key, groups), *(self._spread([value / unit.size for value in values]) for values in row))
+            for key, row in cells.items()
+        )
+        names = _label_names(groups)
+        return [Table(unit.caption("EXECUTE, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
+
+    def _spread(self, values: Sequence[float]) -> str:
+        return grid.spread(STATISTICS[self.stat](values), values) if values else "-"
+
+    def _swap_table(self, groups: Groups, kind: str) -> Table | None:
+        columns = {key: _extremes(group, kind) for key, group in groups.items()}
+        everything = [value for found in columns.values() if found for value in found]
+        if not everything:
+            return None
+        unit = grid.choose_unit(BYTES, everything, self.unit)
+        header = ["", *(", ".join([key.model, *_labels(key, groups)]) for key in groups)]
+        rows = [
+            (name, *(grid.number(found[place] / unit.size) if found else "-" for found in columns.values()))
+            for place, name in enumerate(("MIN", "AVR", "MAX"))
+        ]
+        rows += _differences(columns)
+        return Table(unit.caption(f"{kind} over the run"), tuple(header), tuple(rows))
+
+    # -- notes
+
+    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True) -> list[str]:
+        runs = [run for group in groups.values() for run in group]
+        notes = []
+        if spread and any(len(group) > 1 for group in groups.values()):
+            beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
+            notes.append(f"Cells: {self.stat} over repeats{beside}. EXECUTE's latency: the {self.stat} iteration.")
+        if any(not mark.rss_peak_exact for run in runs for mark in run.marks):
+            notes.append("~ the high-water mark could not be reset here: the peak is only what polling saw, and may have been higher.")
+        notes += _absences(runs, shown)
+        for key, group in groups.items():
+            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), *_labels(key, groups)])
+            notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
+        return notes
 
 
-def _title(runs: Sequence[Run]) -> str:
-    job = runs[0].job
-    threads = sorted({run.job.threads for run in runs if run.job.threads})
-    said = [job.model.name]
-    if threads:
-        said.append(f"{', '.join(map(str, threads))} thread{'s' if threads != [1] else ''}")
-    said.append(f"warming up {job.warmup} & running {job.runs}")
-    repeats = max(len(group) for group in summary.groups(runs).values())
-    said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
-    return ", ".join(said)
+# -- columns
 
 
-# -- one table a metric
-
-
-def _metric_table(grouped: dict[Key, list[Run]], metric: Metric, above: bool) -> Table | None:
-    runs = [run for group in grouped.values() for run in group]
-    columns = _columns(runs, metric)
-    cells = {key: [_values(group, column, metric, above) for column in columns] for key, group in grouped.items()}
-    everything = [value for row in cells.values() for values in row for value in values]
-    if not everything:
-        return None
-    unit, size = _unit(metric, everything)
-    rows = []
-    for key, group in grouped.items():
-        texts = [_cell(group, column, metric, values, size) for column, values in zip(columns, cells[key], strict=True)]
-        rows.append((*_labels(key, grouped), *texts))
-    title = f"{metric.title}{' above the baseline' if above and metric.baseline else ''}{f' ({unit})' if unit else ''}"
-    return Table(title, (*_label_names(grouped), *columns), tuple(rows))
-
-
-def _columns(runs: Sequence[Run], metric: Metric) -> list[str]:
-    phases = summary.phases(runs)
-    failed = [run.outcome.phase for run in runs if run.outcome.phase and run.outcome.phase not in phases]
-    phases = summary.order(dict.fromkeys([*phases, *failed]))
+def _phase_columns(runs: Sequence[Run], metric: Metric) -> list[str]:
+    failed = [run.outcome.phase for run in runs if run.outcome.phase]
+    phases = summary.order(
+        [*(mark.phase for run in runs for mark in run.marks), *(phase for phase in failed if not phase.startswith("after"))]
+    )
     if metric.unit == NS:
         # How long an import takes is no property of the model, and warming up is not timed.
         return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
@@ -120,102 +289,91 @@ def _columns(runs: Sequence[Run], metric: Metric) -> list[str]:
     return [*columns, PEAK] if metric.name == "rss_peak_bytes" else columns
 
 
-def _values(group: Sequence[Run], column: str, metric: Metric, above: bool) -> list[float]:
-    found = []
-    for run in group:
-        if column == BASELINE and metric.baseline:
-            value = metrics.baseline(run, metric)
-        else:
-            value = metrics.value(run, STARTUP if column == BASELINE else column, metric)
-            if value is not None and above and metric.baseline:
-                ground = metrics.baseline(run, metric)
-                value = value - ground if ground is not None else None
-        if value is not None:
-            found.append(value)
-    return found
+def _usual_phase(metric: Metric) -> str:
+    return PEAK if metric.name == "rss_peak_bytes" else EXECUTE
 
 
-def _unit(metric: Metric, values: Sequence[float]) -> tuple[str, float]:
-    largest = max(abs(value) for value in values)
-    units = _UNITS[metric.unit]
-    for name, size in units[:-1]:
-        if largest >= _SMALLEST_SHOWN[name]:
-            return name, size
-    return units[-1]
-
-
-def _cell(group: Sequence[Run], column: str, metric: Metric, values: Sequence[float], size: float) -> str:
-    failures = [run.outcome for run in group if run.outcome.phase == (STARTUP if column == BASELINE else column)]
-    if not values:
-        return f"failed ({failures[0].word})" if failures else "-"
-    text = spread([value / size for value in values])
-    exact = all(metrics.exact(run, column, metric) for run in group)
-    return text if exact else "~" + text
-
-
-def spread(values: Sequence[float]) -> str:
-    """`137.2 ±0.4`: the median, and the distance to the farthest value where there are several."""
-    middle = statistics.median(values)
-    farthest = max(abs(value - middle) for value in values)
-    return number(middle) if len(values) == 1 else f"{number(middle)} ±{number(farthest, middle)}"
-
-
-def number(value: float, beside: float | None = None) -> str:
-    """Four significant digits at most, and no more places than a value beside it has."""
-    size = abs(beside if beside is not None else value)
-    places = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
-    text = f"{value:.{places}f}"
-    return text[1:] if text.startswith("-") and not any(digit in text for digit in "123456789") else text
-
-
-# -- the iterations of EXECUTE
-
-
-def _iterations_table(grouped: dict[Key, list[Run]]) -> Table | None:
-    wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
-    cells = {key: [_values(group, EXECUTE, metric, False) for metric in wanted] for key, group in grouped.items()}
-    everything = [value for row in cells.values() for values in row for value in values]
-    if not everything:
+def _extremes(group: Sequence[Run], kind: str) -> tuple[float, float, float] | None:
+    """Medians over repeats of the smallest, mean and largest memory of the whole run, in bytes."""
+    found = [extremes for run in group if run.outcome.ok and (extremes := _run_extremes(run, kind)) is not None]
+    if not found:
         return None
-    unit, size = _unit(wanted[0], everything)
-    rows = [
-        (*_labels(key, grouped), *(spread([value / size for value in values]) if values else "-" for values in row))
-        for key, row in cells.items()
-    ]
-    return Table(f"EXECUTE, one iteration ({unit})", (*_label_names(grouped), "min", "mean", "max", "median", "geomean"), tuple(rows))
+    smallest, mean, largest = (statistics.median(values) for values in zip(*found, strict=True))
+    return smallest, mean, largest
 
 
-# -- rows' labels, notes
+def _run_extremes(run: Run, kind: str) -> tuple[float, float, float] | None:
+    if not run.timeline.samples:
+        return None
+    if kind == "RSS":
+        return run.timeline.rss_min_bytes, run.timeline.rss_mean_bytes, run.timeline.rss_max_bytes
+    columns = store.unpack(run.timeline)
+    values = list(columns.file) if kind == "file-backed" else [rss - file for rss, file in zip(columns.rss, columns.file, strict=True)]
+    spans = [after - now for now, after in zip(columns.t_ns, columns.t_ns[1:], strict=False)]
+    area = sum(value * span for value, span in zip(values, spans, strict=False))
+    return min(values), area / sum(spans) if sum(spans) else values[0], max(values)
 
 
-def _label_names(grouped: dict[Key, list[Run]]) -> tuple[str, ...]:
-    return ("variant", *(["threads"] if _several_threads(grouped) else []), *(["machine"] if _several_machines(grouped) else []))
+def _differences(columns: dict[Key, tuple[float, float, float] | None]) -> list[tuple[str, ...]]:
+    """Rows with the change in percent from a model's first variant to its second, where it has just two."""
+    partners: dict[Key, Key] = {}
+    for model in dict.fromkeys(key.model for key in columns):
+        keys = [key for key in columns if key.model == model]
+        if len(keys) == 2:
+            partners[keys[1]] = keys[0]
+    if not partners:
+        return []
+    rows = []
+    for place, name in enumerate(("MIN", "AVR", "MAX")):
+        cells = []
+        for key, found in columns.items():
+            base = columns[partners[key]] if key in partners else None
+            cells.append(grid.percent(found[place] / base[place]) if found and base and base[place] else "")
+        rows.append((f"{name} difference", *cells))
+    return rows
 
 
-def _labels(key: Key, grouped: dict[Key, list[Run]]) -> tuple[str, ...]:
-    threads = [str(key.threads) if key.threads else "default"] if _several_threads(grouped) else []
-    return (key.variant, *threads, *([key.machine] if _several_machines(grouped) else []))
+# -- labels
 
 
-def _several_threads(grouped: dict[Key, list[Run]]) -> bool:
-    return len({key.threads for key in grouped}) > 1
+def _title(runs: Sequence[Run], threads: bool = True) -> str:
+    job = runs[0].job
+    counts = sorted({run.job.threads for run in runs if run.job.threads})
+    said = [job.model.name]
+    if counts and threads:
+        said.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
+    said.append(f"warming up {job.warmup} & running {job.runs}")
+    repeats = max(len(group) for group in summary.groups(runs).values())
+    said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
+    return ", ".join(said)
 
 
-def _several_machines(grouped: dict[Key, list[Run]]) -> bool:
-    return len({key.machine for key in grouped}) > 1
+def _label_names(groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
+    several = threads and len({key.threads for key in groups}) > 1
+    return ("variant", *(["threads"] if several else []), *(["machine"] if len({key.machine for key in groups}) > 1 else []))
 
 
-def _notes(grouped: dict[Key, list[Run]], above: bool) -> list[str]:
-    runs = [run for group in grouped.values() for run in group]
-    notes = []
-    if any(len(group) > 1 for group in grouped.values()):
-        notes.append("Cells: median over repeats, ± the distance to the farthest repeat. EXECUTE's latency: the median iteration.")
-    if any(not mark.rss_peak_exact for run in runs for mark in run.marks):
-        notes.append("~ the high-water mark could not be reset here: the peak is only what polling saw, and may have been higher.")
-    for key, group in grouped.items():
-        name = ", ".join([key.variant, *([f"{key.threads} threads"] if key.threads and _several_threads(grouped) else [])])
-        notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
-    return notes
+def _labels(key: Key, groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
+    count = str(key.threads) if key.threads else "default"
+    names = _label_names(groups, threads)
+    return (key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else []))
+
+
+# -- notes
+
+
+def _absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
+    """Why figures are missing that finished phases should have."""
+    marks = [mark for run in runs for mark in run.marks]
+    reasons = {
+        "pss_end_bytes": "PSS: -, /proc/PID/smaps_rollup could not be read",
+        "uss_end_bytes": "USS: -, /proc/PID/smaps_rollup could not be read",
+        "heap_used_end_bytes": "heap figures: -, the C library has no mallinfo2 (glibc 2.33 and later have)",
+        "read_bytes": "bytes read from disk: -, /proc/PID/io could not be read",
+        "anon_end_bytes": "anonymous and file-backed memory: -, not in what the kernel or the imported log says",
+    }
+    missing = [metric.name for metric in shown if any(metric.of(mark) is None for mark in marks)]
+    return [reason for name, reason in reasons.items() if name in missing]
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
@@ -226,34 +384,3 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         said.append(f"failed{share}: {run.outcome.sentence}")
     return said + [note for run in group if run.about for note in run.about.notes] + [note for run in group for note in run.warnings]
-
-
-# -- Markdown
-
-
-def markdown(section: Section) -> str:
-    """A section as Markdown, its columns aligned so that it reads well as plain text too."""
-    parts = [_escaped(section.title)]
-    for table in section.tables:
-        parts += [table.title, _grid(table)]
-    parts += ["\n".join(f"- {_escaped(note)}" for note in section.notes)] if section.notes else []
-    return "\n\n".join(parts)
-
-
-def _grid(table: Table) -> str:
-    rows = [[_escaped(text) for text in row] for row in (table.header, *table.rows)]
-    widths = [min(_WIDEST, max(len(row[place]) for row in rows)) for place in range(len(rows[0]))]
-    labels = sum(name in ("variant", "threads", "machine") for name in table.header)
-    lines = ["| " + " | ".join(_aligned(row, widths, labels)) + " |" for row in rows]
-    rule = ["-" * width if place < labels else "-" * (width - 1) + ":" for place, width in enumerate(widths)]
-    return "\n".join([lines[0], "| " + " | ".join(rule) + " |", *lines[1:]])
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str]:
-    return [text.ljust(width) if place < labels else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths, strict=True))]
-
-
-def _escaped(text: str) -> str:
-    """Text that stays text in a Markdown table: no cell's end, no line's end, no tag."""
-    plain = " ".join(text.split()) if any(mark.isspace() and mark != " " for mark in text) else text
-    return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")

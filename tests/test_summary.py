@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
-from memprof.reports import frame, table
 
 import memprof
 from memprof import metrics, summary
 from memprof.errors import UsageError
 from memprof.records import PEAK, Outcome
+from memprof.reports import frame, table
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 
@@ -141,8 +141,11 @@ def test_threads_become_a_column_only_in_a_sweep():
     assert "1 thread, warming up 5 & running 5, 1 repeat" in plain
 
 
-def test_what_no_run_has_is_no_table_and_what_some_lack_is_a_dash():
-    assert "PSS" not in table.render(runs())
+def test_what_no_run_has_is_no_table_but_a_note_that_says_why():
+    text = table.render(runs())
+
+    assert "PSS at the end (" not in text
+    assert "- PSS: -, /proc/PID/smaps\\_rollup".replace("\\", "") in text
 
 
 def test_csv_has_one_row_a_run_and_phase_with_the_columns_of_the_readme():

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from ..errors import EXIT_INTERRUPTED, MemprofError
 # name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+    "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
@@ -50,6 +52,22 @@ class _Lazy(click.Group):
 def report(name: str) -> Any:
     """A module of reports, by name: no static import crosses that seam, and pandas is not imported before it is needed."""
     return import_module(f"memprof.reports.{name}")
+
+
+def write(target: str | None, writer: Callable[[Path], Any]) -> None:
+    """Write a report's file. Raises UsageError without a target, InputError where it cannot be written or is a runs file."""
+    from ..errors import InputError, UsageError, os_reason
+    from ..store import is_runs_file
+
+    if target is None:
+        raise UsageError("name the file to write: -o FILE")
+    path = Path(target)
+    if is_runs_file(path):
+        raise InputError(f"{path} holds runs; a report is not written over it")
+    try:
+        writer(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

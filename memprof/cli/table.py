@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..metrics import METRICS
 
+_EPILOG = """\b
+Examples:
+  memprof table runs.jsonl --metric rss_peak_bytes --metric time_ns
+  memprof table runs.jsonl --style threads --stat min
+  memprof table runs.jsonl --format parquet -o runs.parquet
+"""
 
-@click.command(epilog="Example: memprof table runs.jsonl --metric rss_peak_bytes --metric time_ns")
+
+@click.command(epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+@click.option(
+    "--style",
+    type=click.Choice(["phases", "models", "threads", "swap"]),
+    default="phases",
+    show_default=True,
+    help="What is a column: phases; variants, with a row a model; thread counts; or MIN, AVR and MAX of the whole run as rows.",
+)
 @click.option("--metric", "names", multiple=True, metavar="NAME", help=f"Only this metric (repeatable). One of {', '.join(METRICS)}.")
+@click.option("--phase", metavar="NAME", help="For the styles models and threads.  [default: PEAK for RSS peaks, else EXECUTE]")
+@click.option(
+    "--stat",
+    type=click.Choice(["min", "mean", "median", "max", "geomean", "p90"]),
+    default="median",
+    show_default=True,
+    help="What a cell is, over the repeats.",
+)
+@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["markdown", "csv", "json"]),
+    type=click.Choice(["markdown", "html", "csv", "json", "parquet"]),
     default="markdown",
     show_default=True,
-    help="csv and json have one row a run and phase.",
+    help="csv, json and parquet have one row a run and phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above what the runtime takes with no model loaded.")
-def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, above_baseline: bool) -> None:
+@click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
+def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **rest: Any) -> None:
     """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""
     from .. import metrics, store
-    from . import report
+    from . import report, write
 
     for name in names:
         metrics.metric(name)
     loaded = store.load(files)
     for warning in loaded.warnings:
         click.echo(f"memprof: {warning}", err=True)
-    click.echo(report("table").render(loaded.runs, names, format="json" if as_json else form, above_baseline=above_baseline))
+    if form == "parquet":
+        write(output, lambda path: report("frame").write_parquet(loaded.runs, path))
+        return
+    text = report("table").render(loaded.runs, names, format="json" if as_json else form, **rest)
+    if output is None:
+        click.echo(text)
+    else:
+        write(output, lambda path: path.write_text(text + "\n", encoding="utf-8"))

@@ -1,0 +1,40 @@
+"""`memprof compare`: two runs files, or two variants of one, in; a table of differences out."""
+
+from __future__ import annotations
+
+import click
+
+_EPILOG = """\b
+Examples:
+  memprof compare before.jsonl after.jsonl
+  memprof compare runs.jsonl --variant copied --variant mapped --all
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("base", metavar="BASE.jsonl")
+@click.argument("head", metavar="[HEAD.jsonl]", required=False)
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="With one file: the base variant, then the head variant.")
+@click.option("--metric", "names", multiple=True, metavar="NAME", help="Only this metric (repeatable).")
+@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
+@click.option("--all", "all_rows", is_flag=True, help="Show rows within noise too.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, with all rows.")
+def command(
+    base: str, head: str | None, variants: tuple[str, ...], names: tuple[str, ...], unit: str | None, all_rows: bool, as_json: bool
+) -> None:
+    """Compare two sets of runs: medians, difference, ratio, interval, and whether it is beyond noise."""
+    from .. import compare, metrics, store
+    from ..errors import UsageError
+    from . import report
+
+    if (head is None) != (len(variants) == 2):
+        raise UsageError("give two files, or one file and --variant twice")
+    loaded = [store.load([path]) for path in (base, head) if path is not None]
+    for warning in [warning for one in loaded for warning in one.warnings]:
+        click.echo(f"memprof: {warning}", err=True)
+    wanted = [metrics.metric(name).name for name in names] or metrics.DEFAULT_METRICS
+    if head is None:
+        found = compare.compare_variants(loaded[0].runs, variants[0], variants[1], wanted)
+    else:
+        found = compare.compare(loaded[0].runs, loaded[1].runs, wanted)
+    click.echo(report("comparison").render(found, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))

@@ -1,0 +1,127 @@
+"""Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and asked what memory was made of at a peak.
+
+What memprof.store.unpack does with the stdlib alone, for pictures of hundreds of timelines.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from memprof.errors import InputError
+from memprof.records import Mark, Run, Timeline
+
+Array = NDArray[numpy.int64]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A timeline's columns: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length, times increasing."""
+
+    t_ns: Array
+    rss: Array
+    file: Array
+    vms: Array
+
+    @property
+    def anon(self) -> Array:
+        """What is neither file-backed nor shared. The kernel reads the two counters one after the other, so it can come out below 0."""
+        anon: Array = numpy.maximum(self.rss - self.file, 0)
+        return anon
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+    def between(self, begin_ns: int, end_ns: int) -> Columns:
+        """The rows from begin_ns to end_ns, both included."""
+        low, high = numpy.searchsorted(self.t_ns, [begin_ns, end_ns + 1])
+        return Columns(self.t_ns[low:high], self.rss[low:high], self.file[low:high], self.vms[low:high])
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a resident set was made of, in bytes; `file` counts what is shared too."""
+
+    anon: int
+    file: int
+
+    @property
+    def total(self) -> int:
+        return self.anon + self.file
+
+
+def columns(timeline: Timeline) -> Columns:
+    """The columns of a timeline. Raises InputError where they are damaged."""
+    try:
+        t_ns, rss, file, vms = (_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms))
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"a timeline is damaged: {error}") from None
+    if not len(t_ns) == len(rss) == len(file) == len(vms):
+        raise InputError("a timeline is damaged: its columns differ in length")
+    return Columns(t_ns, rss, file, vms)
+
+
+def _unpacked(text: str) -> Array:
+    steps = numpy.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8")
+    return numpy.cumsum(steps, dtype=numpy.int64)
+
+
+def thin(rows: Columns, buckets: int) -> Columns:
+    """At most five rows for each of so many equal stretches of time, at the times when they were seen.
+
+    The first and last row stay, and of each stretch those with its largest and smallest RSS, and its largest other columns.
+    """
+    if len(rows) <= 5 * buckets:
+        return rows
+    span = max(int(rows.t_ns[-1] - rows.t_ns[0]), 1)
+    bucket = (rows.t_ns - rows.t_ns[0]) * buckets // (span + 1)
+    starts = numpy.flatnonzero(numpy.diff(bucket, prepend=-1))
+    found = [_highest(column, starts) for column in (rows.rss, -rows.rss, rows.anon, rows.file, rows.vms)]
+    chosen = numpy.unique(numpy.concatenate([*found, numpy.array([0, len(rows) - 1])]))
+    return Columns(rows.t_ns[chosen], rows.rss[chosen], rows.file[chosen], rows.vms[chosen])
+
+
+def _highest(column: Array, starts: Array) -> Array:
+    """The row of the first largest value of each stretch that begins at one of `starts`."""
+    lengths = numpy.diff(starts, append=len(column))
+    largest = numpy.repeat(numpy.maximum.reduceat(column, starts), lengths)
+    rows = numpy.flatnonzero(column == largest)
+    stretch = numpy.searchsorted(starts, rows, side="right") - 1
+    first: Array = rows[numpy.unique(stretch, return_index=True)[1]]
+    return first
+
+
+def split(mark: Mark, rows: Columns) -> Split | None:
+    """What memory was made of where a phase was nearest to its peak, as far as was seen: at its highest sample or at its end.
+
+    A high-water mark has no split of its own; what it is above the total of this one was seen by nobody. None where nothing was seen.
+    """
+    seen = []
+    if mark.anon_end_bytes is not None and mark.file_end_bytes is not None:
+        seen.append(Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)))
+    inside = rows.between(mark.begin_ns, mark.end_ns)
+    if len(inside):
+        top = int(inside.rss.argmax())
+        seen.append(Split(int(inside.anon[top]), int(inside.rss[top] - inside.anon[top])))
+    # A sample may lie a little above the peak where per-CPU counters were summed late; the peak is what is shown.
+    return max((_within(one, mark.rss_peak_bytes) for one in seen), key=lambda one: one.total, default=None)
+
+
+def _within(one: Split, peak: int) -> Split:
+    return one if one.total <= peak else Split(max(peak - one.file, 0), min(one.file, peak))
+
+
+class Cache:
+    """Columns of runs, unpacked once each."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Run, Columns]] = {}
+
+    def __call__(self, run: Run) -> Columns:
+        if id(run) not in self._found:
+            self._found[id(run)] = (run, columns(run.timeline))
+        return self._found[id(run)][1]

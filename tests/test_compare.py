@@ -1,0 +1,198 @@
+"""A comparison one can trust: what is beyond noise is said to be, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made import MIB, machine, run, runs
+
+from memprof import compare, store
+from memprof.errors import InputError
+from memprof.records import PEAK, Outcome
+from memprof.reports import comparison
+
+STEADY = (0, 0.1, 0.2, 0.3, 0.4)
+
+
+def verdict(base, head, phase=PEAK, metric="rss_peak_bytes"):
+    found = compare.compare(base, head, [metric])
+    return next(one for one in found.differences if one.phase == phase)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (STEADY, tuple(5 + extra for extra in STEADY), "more"),
+        (tuple(5 + extra for extra in STEADY), STEADY, "less"),
+        (STEADY, STEADY, "noise"),
+        ((0,) * 5, (0,) * 5, "noise"),
+        ((0,) * 5, (3,) * 5, "more"),
+        ((3,) * 5, (0,) * 5, "less"),
+        ((0,) * 5, (0.1,) * 5, "noise"),  # below the peaks' own bound of 0.25 MiB
+        (STEADY, (5, 5, 5, 5), "too few"),
+        (STEADY[:2], STEADY, "too few"),
+        (STEADY, (0.1, 5, 5, 5, 5), "noise"),  # one of five is no worse: p = 0.04 two-sided
+        ((0, 4, 0, 4, 0), (4, 0, 4, 0, 4), "noise"),  # two modes on both sides, with other medians
+        (STEADY, (5, 5.1, 5.2, 5.3, 5.4, 5.5, 5.6), "more"),  # groups of unequal size
+    ],
+)
+def test_a_verdict_is_given_only_beyond_noise(base, head, expected):
+    assert verdict(runs(extra_mib=base), runs(extra_mib=head)).verdict == expected
+
+
+def test_the_figures_are_those_of_the_medians():
+    found = verdict(runs(extra_mib=STEADY), runs(extra_mib=[27 + extra for extra in STEADY]))
+
+    assert found.difference == pytest.approx(27 * MIB, abs=1)
+    assert found.ratio == pytest.approx(297.2 / 270.2)
+    assert found.interval[0] <= found.difference <= found.interval[1]
+    assert found.interval[1] - found.interval[0] < MIB
+
+
+def test_a_side_without_spread_has_an_interval_without_width():
+    assert verdict(runs(extra_mib=(0,) * 5), runs(extra_mib=(3,) * 5)).interval == (3 * MIB, 3 * MIB)
+
+
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=5), st.lists(st.integers(0, 8), min_size=2, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_the_rank_test_is_the_exact_one(base, head):
+    from scipy.stats import rankdata
+
+    ranks = rankdata([*base, *head])
+    observed = sum(ranks[len(base) :])
+    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(head))]
+    greater = sum(one >= observed - 1e-9 for one in sums) / len(sums)
+    less = sum(one <= observed + 1e-9 for one in sums) / len(sums)
+
+    if len(set(base)) > 1 or len(set(head)) > 1:
+        assert compare.p_value(base, head, alternative="greater") == pytest.approx(greater)
+        assert compare.p_value(base, head) == pytest.approx(min(1, 2 * min(greater, less)))
+
+
+@pytest.mark.parametrize(("base", "head", "two", "greater"), [((1,) * 5, (1,) * 3, 1, 1), ((1, 1), (2, 2), 0, 0), ((2, 2), (1, 1), 0, 1)])
+def test_samples_that_do_not_vary_are_compared_as_they_are(base, head, two, greater):
+    assert compare.p_value(base, head) == two
+    assert compare.p_value(base, head, alternative="greater") == greater
+
+
+def test_five_repeats_a_side_can_decide_and_four_cannot():
+    assert compare.p_value(range(5), range(10, 15)) < compare.ALPHA
+    assert compare.p_value(range(4), range(10, 14)) > compare.ALPHA
+
+
+def test_two_variants_of_one_file_are_compared():
+    found = compare.compare_variants([*runs("copied", STEADY), *runs("mapped", [-50 + extra for extra in STEADY])], "copied", "mapped")
+
+    peak = next(one for one in found.differences if (one.phase, one.metric) == (PEAK, "rss_peak_bytes"))
+    assert peak.verdict == "less"
+    assert peak.key.variant == "copied → mapped"
+
+
+def test_rows_of_one_side_alone_are_named():
+    found = compare.compare([*runs("a"), *runs("gone")], [*runs("a"), *runs("new")])
+
+    assert [key.variant for key in found.only_base] == ["gone"]
+    assert [key.variant for key in found.only_head] == ["new"]
+
+
+def test_nothing_in_common_is_an_error():
+    with pytest.raises(InputError, match="no model and variant in common"):
+        compare.compare(runs("a"), runs("b"))
+    with pytest.raises(InputError, match="there is no variant 'z'; there are a"):
+        compare.compare_variants(runs("a"), "a", "z")
+
+
+def test_machines_are_never_silently_averaged():
+    with pytest.raises(InputError, match="one side has runs of here and there"):
+        compare.compare(runs(), [*runs(), *runs(where=machine("there"))])
+
+
+def test_what_else_differs_is_said():
+    crash = Outcome("signal", phase="PREPARE", signal="SIGSEGV")
+    head = [
+        *runs(extra_mib=STEADY[:4], where=machine("there", kernel="5.4")),
+        run(repeat=5, where=machine("there", kernel="5.4"), outcome=crash),
+    ]
+
+    remarks = compare.compare(runs(), head).remarks
+
+    assert any("machine differs: here" in remark for remark in remarks)
+    assert "kernel differs: 6.18 against 5.4" in remarks
+    assert any("1 of the head failed" in remark for remark in remarks)
+
+
+def test_geometric_means_are_over_models():
+    base = [*runs(model="one.onnx", extra_mib=(0,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
+    head = [*runs(model="one.onnx", extra_mib=(270,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
+
+    found = compare.compare(base, head, ["rss_peak_bytes"]).geometric_means()
+
+    assert found["rss_peak_bytes", PEAK] == pytest.approx(2**0.5)
+
+
+def test_the_table_folds_what_is_within_noise_and_all_unfolds_it():
+    found = compare.compare(runs(), [run("a", repeat, extra_mib=extra) for repeat, extra in enumerate((0, 0.1, 0.2, 0.3, 0.5), 1)])
+
+    folded, unfolded = comparison.render(found), comparison.render(found, all_rows=True)
+
+    assert "rows are within noise and left out" in folded
+    assert "| within noise |" not in folded
+    assert unfolded.count("within noise |") == len(found.differences)
+    assert "Geometric mean of the ratios" in folded
+
+
+def test_the_table_says_difference_ratio_and_interval():
+    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    row = next(line for line in text.splitlines() if "| PEAK " in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "net.onnx", "a", "PEAK", "270.0", "297.0", "+27.0", "1.100", "+27.0 to +27.0", "more",
+    ]  # fmt: skip
+
+
+def test_an_inexact_side_carries_a_tilde():
+    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    assert "| ~270.0 |" in text
+
+
+def test_json_has_every_row_with_its_values():
+    found = json.loads(comparison.render(compare.compare(runs(), runs()), format="json"))
+
+    assert {"base", "head", "difference", "ratio", "interval", "verdict", "phase", "metric"} <= set(found["differences"][0])
+    assert all(row["verdict"] == "noise" for row in found["differences"])
+
+
+def written(path, made):
+    writer = store.Writer(path, append=False)
+    for one in made:
+        writer.write(store.encode(one))
+    return path
+
+
+def test_the_command_takes_two_files_or_two_variants(memprof, tmp_path):
+    written(tmp_path / "base.jsonl", runs(extra_mib=(0,) * 5))
+    written(tmp_path / "head.jsonl", [*runs(extra_mib=(27,) * 5), *runs("b", extra_mib=(0,) * 5)])
+
+    two = memprof("compare", "base.jsonl", "head.jsonl")
+    one = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
+
+    assert "only in the head: net.onnx, b" in two.stdout
+    assert "more |" in two.stdout
+    assert json.loads(one.stdout)["differences"][0]["variant"] == "a → b"
+
+
+@pytest.mark.parametrize(
+    "words", [["base.jsonl"], ["base.jsonl", "--variant", "a"], ["base.jsonl", "base.jsonl", "--variant", "a", "--variant", "b"]]
+)
+def test_the_command_says_how_it_is_called(memprof, tmp_path, words):
+    written(tmp_path / "base.jsonl", runs())
+
+    done = memprof("compare", *words)
+
+    assert done.returncode == 2
+    assert done.stderr == "memprof: give two files, or one file and --variant twice\n"

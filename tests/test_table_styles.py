@@ -1,0 +1,173 @@
+"""The other shapes of a table: by model, by threads, over the whole run, in other units and forms."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from made import MIB, machine, run, runs
+from test_summary import cells
+
+from memprof import store
+from memprof.errors import UsageError
+from memprof.records import Outcome
+from memprof.reports import table
+
+S = 10**9
+
+
+def test_by_model_a_row_is_a_model_and_a_column_a_variant():
+    made = [*runs("orig", model="mnist"), *runs("swap", model="mnist", extra_mib=(-50,)), *runs("orig", model="vgg16", extra_mib=(700,))]
+
+    found = cells(table.render(made, style="models"), "RSS peak (MiB)")
+
+    assert found["mnist"] == {"model": "mnist", "orig": "270.2 ±0.2", "swap": "220.0"}
+    assert found["vgg16"] == {"model": "vgg16", "orig": "970.0", "swap": "-"}
+
+
+def test_by_threads_a_column_is_a_thread_count():
+    made = [run(name, threads=threads, extra_mib=threads) for name in ("tflite", "onert") for threads in (8, 4, 2, 1)]
+
+    found = cells(table.render(made, ["rss_peak_bytes"], style="threads", phase="PREPARE"), "RSS peak in PREPARE (MiB)")
+
+    assert list(found) == ["tflite", "onert"]
+    assert found["onert"] == {"variant": "onert", "T=1": "271.0", "T=2": "272.0", "T=4": "274.0", "T=8": "278.0"}
+
+
+def test_by_threads_needs_thread_counts():
+    with pytest.raises(UsageError, match="measure with --threads"):
+        table.render([run()], style="threads")
+
+
+def swapped(name, variant, mib):
+    level = [(0, mib * MIB, 10 * MIB, 0), (3 * S, mib * MIB, 10 * MIB, 0)]
+    high = [(3 * S + 1, 3 * mib * MIB, 10 * MIB, 0), (4 * S, 3 * mib * MIB, 10 * MIB, 0)]
+    made = run(variant, model=name, samples=[*level, *high])
+    exact = type(made.timeline)(
+        **{**vars_of(made.timeline), "rss_min_bytes": mib * MIB, "rss_mean_bytes": 3 * mib * MIB // 2, "rss_max_bytes": 3 * mib * MIB}
+    )
+    return type(made)(**{**vars_of(made), "timeline": exact})
+
+
+def vars_of(record):
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def test_the_swap_table_has_min_avr_max_and_the_differences_in_percent():
+    made = [
+        swapped(name, variant, mib)
+        for name, mib in (("MNIST", 100), ("VGG16", 200))
+        for variant, mib in (("orig", mib), ("swap", mib // 2))
+    ]
+
+    text = table.render(made, style="swap", unit="MiB")
+
+    found = cells(text, "RSS over the run (MiB)")
+    assert found["MIN"] == {"": "MIN", "MNIST, orig": "100.0", "MNIST, swap": "50.0", "VGG16, orig": "200.0", "VGG16, swap": "100.0"}
+    assert found["AVR"]["MNIST, orig"] == "150.0"
+    assert found["MAX"]["VGG16, swap"] == "300.0"
+    assert found["MAX difference"]["VGG16, swap"] == "-50.0%"
+    anonymous = cells(text, "anonymous over the run (MiB)")
+    assert anonymous["MIN"]["MNIST, orig"] == "90.0"
+    assert float(anonymous["AVR"]["MNIST, orig"]) == pytest.approx(140, abs=0.1)  # three seconds at 90, one at 290
+    assert cells(text, "file-backed over the run (MiB)")["MAX difference"]["MNIST, swap"] == "+0.0%"
+
+
+@pytest.mark.parametrize(("stat", "expected"), [("min", "270.0"), ("max", "280.0"), ("mean", "273.2 ±6.8"), ("p90", "277.2")])
+def test_another_statistic_over_the_repeats(stat, expected):
+    text = table.render(runs(extra_mib=(0, 1, 2, 3, 10)), ["rss_peak_bytes"], stat=stat)
+
+    assert cells(text, f"RSS peak, {stat} (MiB)")["a"]["PREPARE"] == expected
+
+
+@pytest.mark.parametrize(("stat", "expected"), [("min", "20.0"), ("median", "22.0"), ("max", "24.0"), ("p90", "23.6")])
+def test_another_statistic_over_the_iterations_of_a_run(stat, expected):
+    text = table.render([run()], ["time_ns"], stat=stat)
+
+    assert text.split("\n\n")[2].splitlines()[2].split("|")[-2].strip() == expected
+
+
+@pytest.mark.parametrize(("unit", "expected"), [("KiB", "153600"), ("MiB", "150.0"), ("kB", "157286"), ("MB", "157.3"), ("GiB", "0.146")])
+def test_another_unit(unit, expected):
+    text = table.render([run()], ["rss_peak_bytes"], unit=unit)
+
+    assert cells(text, f"RSS peak ({unit})")["a"]["MODEL_LOAD"] == expected
+
+
+def test_an_unknown_unit_is_said():
+    with pytest.raises(UsageError, match="'Mb' is no unit"):
+        table.render([run()], unit="Mb")
+
+
+def test_small_figures_are_in_small_units():
+    tiny = {"STARTUP": (0.01, 0.01), "EXECUTE": (0.02, 0.5)}
+
+    assert "RSS peak (KiB)" in table.render([run(memory=tiny)], ["rss_peak_bytes"])
+
+
+class Cells(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.texts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_html_has_the_same_cells_and_keeps_hostile_names_text():
+    name = "<script>alert(1)</script>"
+    parser = Cells()
+    parser.feed(table.render([run(name, model=name)], ["rss_peak_bytes"], format="html"))
+
+    assert "script" not in parser.tags
+    assert name in parser.texts
+    assert "270.0" in parser.texts
+    assert parser.tags.count("table") == 1
+
+
+def test_parquet_holds_the_frame(memprof, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    store.Writer(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
+
+    done = memprof("table", "runs.jsonl", "--format", "parquet", "-o", "runs.parquet")
+
+    assert done.returncode == 0, done.stderr
+    frame = pandas.read_parquet(tmp_path / "runs.parquet")
+    assert list(frame["phase"]) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "PEAK"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--format", "parquet"], 2, "name the file to write"),
+        (["--metric", "rss_pek"], 2, "there is no metric 'rss_pek'"),
+        (["-o", "none/out.md"], 5, "none/out.md cannot be written: No such file or directory"),
+        (["-o", "runs.jsonl"], 5, "runs.jsonl holds runs; a report is not written over it"),
+        (["--style", "threads"], 2, "no run has a thread count"),
+    ],
+)
+def test_what_the_command_refuses(memprof, tmp_path, words, code, said):
+    store.Writer(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
+
+    done = memprof("table", "runs.jsonl", *words)
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_runs_of_several_machines_are_rows_of_their_own():
+    text = table.render([run(), run(where=machine("there"))], ["rss_peak_bytes"])
+
+    assert "| variant | machine |" in text
+    assert text.count("270.0") == 4  # PREPARE and PEAK, on each machine
+
+
+def test_a_file_with_only_failures_is_still_a_table():
+    text = table.render([run(outcome=Outcome("import", phase="STARTUP", message="ImportError: no libfoo.so"))])
+
+    assert "a: failed: in STARTUP: ImportError: no libfoo.so" in text
