@@ -28,7 +28,7 @@ def machine(name: str = "here", **changes: object) -> Machine:
         "swap_bytes": 0,
         "page_bytes": 4096,
         "huge_pages": "madvise",
-        "peak_bound_bytes": 262144,
+        "peak_bound_bytes": 524288,
     }
     return Machine(**{**facts, **changes})  # type: ignore[arg-type]
 

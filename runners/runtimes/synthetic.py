@@ -4,7 +4,7 @@ The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...]
 
     {"allocate": NAME, "bytes": N, "touch": true}   an anonymous mapping; touched pages are written (random where "random" is true)
     {"free": NAME}                                  unmap it
-    {"spike": N, "hold_s": S}                       allocate, touch, hold, free: a transient; in `threads` threads side by side where given
+    {"spike": N, "hold_s": S}                       allocate, touch, hold, free: a transient; in `threads` threads where given, all at once
     {"map": PATH, "as": NAME, "read": true}         map a file (relative to the scenario); read every page of it
     {"sleep_s": S}  {"spin_s": S}                   wait asleep, or busy
     {"threads": N, "for_s": S}                      N threads, each touching a little memory of its own
@@ -80,13 +80,16 @@ class Runtime:
         self._held.pop(step["free"]).close()
 
     def _do_spike(self, step):
+        count = step.get("threads", 1)
+        all_have = threading.Barrier(count)
+
         def once():
             memory = _touched(step["spike"])
+            all_have.wait()  # so that the sum is known
             if step.get("hold_s"):
                 time.sleep(step["hold_s"])
             memory.close()
 
-        count = step.get("threads", 1)
         if count == 1:
             once()
             return

@@ -1,0 +1,469 @@
+"""`memprof doctor`: known allocations against what is said of them on this machine, and every look at files against roots made for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memprof import doctor
+from memprof.cli.doctor import command
+from memprof.doctor import Report, Transient
+from memprof.probe import procfs
+from memprof.records import Machine
+from memprof.store import Columns
+
+MIB = 1 << 20
+MS = 1_000_000
+Memprof = Callable[..., subprocess.CompletedProcess[str]]
+Root = Callable[[dict[str, str]], Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """Write files below a root of their own: root({"/proc/meminfo": TEXT}) -> the root."""
+
+    def write(files: dict[str, str]) -> Path:
+        for path, text in files.items():
+            file = tmp_path / "root" / path.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        (tmp_path / "root").mkdir(exist_ok=True)
+        return tmp_path / "root"
+
+    return write
+
+
+# -- what it says of this machine
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("doctor")
+    done = subprocess.run([sys.executable, "-m", "memprof", "doctor", "--json"], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(printed: dict[str, Any]) -> Report:
+    return msgspec.convert(printed, Report)
+
+
+def test_every_check_has_a_state_and_says_what_it_means(report: Report) -> None:
+    names = {check.name for check in report.checks}
+    assert len(names) == len(report.checks)
+    assert names >= {
+        "high-water mark",
+        "polling",
+        "smaps_rollup",
+        "allocator",
+        "statm, status",
+        "cgroup memory",
+        "soft-dirty",
+        "idle pages",
+    }
+    assert names >= {"pressure (PSI)", "CPUs", "load", "memory", "swap", "huge pages", "interpreter", "end of processes", "address layout"}
+    assert names >= {"ptrace", "valgrind", "heaptrack", "perf", "gdb"}
+    for check in report.checks:
+        assert check.found
+        assert check.meaning or check.state == "unknown"
+
+
+def test_known_allocations_of_every_length_are_compared(report: Report) -> None:
+    kinds = [(one.threads, one.held_ns) for one in report.transients]
+    assert kinds == [(1, 0), (1, MS // 10), (1, MS), (1, 10 * MS), (1, 100 * MS), (8, 0), (8, MS), (8, 100 * MS)]
+    assert all(one.repeats >= 1 and one.took_ns > one.held_ns for one in report.transients)
+
+
+def test_memprof_sees_every_transient_within_the_bound(report: Report) -> None:
+    if not report.peak_exact:
+        pytest.skip("the high-water mark cannot be reset here")
+    bound = max(0.4 * MIB, report.machine.peak_bound_bytes)
+    for one in report.transients:
+        if one.threads == 1:
+            assert one.peak_error_bytes is not None
+        # Stacks of threads can be huge pages of their own.
+        if one.peak_error_bytes is not None and (one.threads == 1 or report.machine.huge_pages != "always"):
+            assert abs(one.peak_error_bytes) <= bound, one
+
+
+def test_a_high_water_mark_that_is_never_reset_reports_the_earlier_peak(report: Report) -> None:
+    for one in report.transients:
+        if one.threads == 1:
+            assert one.hwm_error_bytes is not None
+            assert 0.15 * one.bytes < one.hwm_error_bytes < 0.25 * one.bytes
+
+
+def test_slow_polling_misses_what_is_short_and_sees_what_is_long(report: Report) -> None:
+    shortest, longest = report.transients[0], report.transients[4]
+    assert shortest.polled_50ms_error_bytes is not None
+    assert longest.polled_50ms_error_bytes is not None
+    # Touching is a ramp: the worst poller looks a whole period before its end. (A busy machine makes the ramp long and uneven.)
+    assert -shortest.polled_50ms_error_bytes > 0.3 * shortest.bytes * min(1, 50 * MS / shortest.took_ns)
+    assert abs(longest.polled_50ms_error_bytes) <= max(0.4 * MIB, report.machine.peak_bound_bytes)
+
+
+def test_polling_is_as_fast_as_asked_or_slower(report: Report) -> None:
+    assert report.polling is not None
+    assert report.polling.polls > 100
+    assert 0.9 * MS < report.polling.median_ns <= report.polling.p99_ns
+
+
+def test_the_verdict_is_never_finer_than_the_bound(report: Report) -> None:
+    if report.peak_exact:
+        assert report.verdict.startswith("peaks are exact to ")
+        assert float(report.verdict.split()[4]) * MIB >= max(report.machine.peak_bound_bytes, abs(report.peak_error_bytes or 0))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_print_for_people_keeps_to_the_width_and_has_the_same_content(report: Report, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_: report)
+    done = CliRunner().invoke(command, [], env={"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}, standalone_mode=False)
+    lines = done.stdout.splitlines()
+    assert done.return_value == 0
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in done.stdout
+    assert all(line == line.rstrip() for line in lines)
+    flat = " ".join(done.stdout.split())
+    for check in report.checks:
+        assert f"{check.state} {check.name} {check.found.split()[0]}" in flat
+        assert "".join(check.meaning.split()) in "".join(flat.split())
+    assert flat.endswith(report.verdict)
+
+
+def test_an_error_that_could_not_be_had_is_a_dash_that_is_explained(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_: dataclasses.replace(report, transients=(transient(0), transient(None, None))))
+    said = CliRunner().invoke(command, [], standalone_mode=False).stdout
+    assert "-: what the threads held was not there all at once" in said
+    monkeypatch.setattr(doctor, "examine", lambda *_: dataclasses.replace(report, transients=(transient(0),)))
+    assert "-: " not in CliRunner().invoke(command, [], standalone_mode=False).stdout
+
+
+def test_a_cache_that_cannot_be_written_is_a_failed_measurement_with_all_else_said(memprof: Memprof, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = memprof("doctor", "--json", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")})
+    found = json.loads(done.stdout)
+    assert done.returncode == 4
+    assert found["verdict"].startswith("nothing could be measured here: ")
+    assert "XDG_CACHE_HOME" in found["failure"]
+    states = {check["name"]: check["state"] for check in found["checks"]}
+    assert states["high-water mark"] == "unknown"
+    assert states["CPUs"] != "unknown"
+
+
+def test_an_interpreter_that_is_not_there_is_refused(memprof: Memprof) -> None:
+    done = memprof("doctor", "--python", "/nowhere/python")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "/nowhere/python: no such interpreter" in done.stderr
+
+
+def test_help_has_an_example(memprof: Memprof) -> None:
+    assert "Example: memprof doctor" in memprof("doctor", "--help").stdout
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = "import sys, memprof.doctor, memprof.cli.doctor, memprof.cli.progress; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pandas", "numpy", "matplotlib", "scipy"} & set(loaded)
+
+
+# -- what polling would have seen
+
+
+def test_pollers_see_a_spike_only_from_some_starts() -> None:
+    # 10 ms at 100, within 100 ms at 1.
+    columns = Columns(t_ns=[0, 40 * MS, 50 * MS, 100 * MS], rss=[1, 100, 1, 1], file=[], vms=[])
+    peaks = doctor.polled_peaks(columns, 0, 100 * MS, 50 * MS)
+    assert sorted(set(peaks)) == [1, 100]
+    assert peaks.count(100) == 10
+    assert doctor.polled_peaks(columns, 0, 100 * MS, 10 * MS) == [100] * len(peaks)
+
+
+def test_a_poller_without_a_poll_in_the_phase_knows_the_level_at_its_begin() -> None:
+    columns = Columns(t_ns=[0, 2 * MS, 3 * MS], rss=[7, 100, 7], file=[], vms=[])
+    peaks = doctor.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
+    assert set(peaks) == {7, 100}
+    assert peaks.count(100) == 1
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 100))
+def test_no_poller_sees_more_than_there_was(rss: list[int], period: int) -> None:
+    columns = Columns(t_ns=list(range(len(rss))), rss=rss, file=[], vms=[])
+    assert max(doctor.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
+    assert doctor.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
+
+
+# -- the verdict
+
+
+def transient(peak: int | None, slow: int | None = -50 * MIB) -> Transient:
+    return Transient(1, 0, 100 * MIB, 3, 80 * MS, peak, 20 * MIB, -1 * MIB, slow, slow)
+
+
+@pytest.mark.parametrize(
+    ("errors", "bound", "exact", "said"),
+    [
+        ([-0.1], 0.25, True, "peaks are exact to 0.25 MiB here (polling every 50 ms: up to 50 MiB missed)"),
+        ([-0.301, 0.1], 0.25, True, "peaks are exact to 0.31 MiB here (polling every 50 ms: up to 50 MiB missed)"),
+        ([-0.1, None], 32, True, "peaks are exact to 32.00 MiB here (polling every 50 ms: up to 50 MiB missed)"),
+        ([-3.5, 0], 0.25, False, "peaks are not exact here: the high-water mark cannot be reset, and polling was 3.5 MiB off"),
+    ],
+)
+def test_verdict(errors: list[float | None], bound: float, exact: bool, said: str) -> None:
+    transients = [transient(None if error is None else int(error * MIB)) for error in errors]
+    assert doctor.verdict(transients, int(bound * MIB), exact, None) == said
+
+
+def test_verdict_of_a_failure() -> None:
+    assert doctor.verdict([], MIB, False, "no probe") == "nothing could be measured here: no probe"
+
+
+# -- looks
+
+
+@pytest.mark.parametrize(
+    ("release", "state", "word"),
+    [
+        ("6.18.44-fc-v657", "ok", "exact sums"),
+        ("6.17", "ok", "exact sums"),
+        ("6.12.48+deb13-amd64", "limited", "each CPU"),
+        ("6.2.0", "limited", "each CPU"),
+        ("6.1.0-18-arm64", "limited", "each thread"),
+        ("4.19.191+", "limited", "each thread"),
+        ("strange", "unknown", "cannot be told"),
+    ],
+)
+def test_counters_by_kernel(release: str, state: str, word: str) -> None:
+    found = doctor.counters(release)
+    assert found[0] == state
+    assert word in found[1]
+
+
+V1_MOUNT = "35 31 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+NO_LIMIT = "9223372036854771712\n"
+
+
+def test_cgroup_v1_with_the_least_limit_of_its_parents(root: Root) -> None:
+    folder = "/sys/fs/cgroup/memory"
+    place = root(
+        {
+            "/proc/self/cgroup": "5:cpu,cpuacct:/\n4:memory:/job/step\n0::/\n",
+            "/proc/self/mountinfo": V1_MOUNT + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            f"{folder}/memory.limit_in_bytes": NO_LIMIT,
+            f"{folder}/job/memory.limit_in_bytes": f"{512 * MIB}\n",
+            f"{folder}/job/step/memory.limit_in_bytes": NO_LIMIT,
+        }
+    )
+    group = doctor.memory_group(place)
+    assert group == doctor.MemoryGroup(1, place / "sys/fs/cgroup/memory/job/step", 512 * MIB)
+    state, found, _ = doctor.control_group(place)
+    # A new folder of a real cgroup holds files; here it holds none, so that the reset was not tried.
+    assert (state, found) == ("limited", "v1, limit 512.0 MiB, groups can be made, peak not tried")
+    assert [entry.name for entry in group.folder.iterdir()] == ["memory.limit_in_bytes"]
+
+
+def test_cgroup_v2_where_no_group_can_be_made(root: Root) -> None:
+    place = root(
+        {
+            "/proc/self/cgroup": "0::/user.slice\n",
+            "/proc/self/mountinfo": V2_MOUNT,
+            "/sys/fs/cgroup/user.slice/cgroup.controllers": "cpu memory pids\n",
+            "/sys/fs/cgroup/user.slice/memory.max": "max\n",
+            "/sys/fs/cgroup/user.slice/memory.peak": "1\n",
+            f"/sys/fs/cgroup/user.slice/memprof-doctor-{os.getpid()}": "in the way",
+        }
+    )
+    assert doctor.control_group(place)[:2] == ("limited", "v2, no limit, no groups can be made, peak can be reset")
+
+
+def test_cgroup_of_a_container_is_the_folder_that_is_mounted(root: Root) -> None:
+    place = root(
+        {
+            "/proc/self/cgroup": "4:memory:/docker/abc\n",
+            "/proc/self/mountinfo": V1_MOUNT.replace("0:31 / ", "0:31 /docker/abc "),
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes": f"{MIB}\n",
+        }
+    )
+    assert doctor.memory_group(place) == doctor.MemoryGroup(1, place / "sys/fs/cgroup/memory", MIB)
+
+
+def test_cgroup_v2_without_the_memory_controller_and_no_cgroup_at_all(root: Root) -> None:
+    files = {"/proc/self/cgroup": "0::/\n", "/proc/self/mountinfo": V2_MOUNT, "/sys/fs/cgroup/cgroup.controllers": "cpu pids\n"}
+    assert doctor.control_group(root(files))[0] == "missing"
+    assert doctor.control_group(root({**files, "/proc/self/mountinfo": ""}))[0] == "missing"
+
+
+def test_a_small_limit_makes_the_known_allocations_small(root: Root) -> None:
+    files = {
+        "/proc/meminfo": "MemAvailable: 9000000 kB\n",
+        "/proc/self/cgroup": "0::/\n",
+        "/proc/self/mountinfo": V2_MOUNT,
+        "/sys/fs/cgroup/cgroup.controllers": "memory\n",
+    }
+    assert doctor.transient_bytes(root(files)) == 100 * MIB
+    assert doctor.transient_bytes(root({**files, "/sys/fs/cgroup/memory.max": f"{256 * MIB}"})) == 8 * MIB
+    assert doctor.transient_bytes(root({**files, "/proc/meminfo": "MemAvailable: 100000 kB\n"})) == 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "found"),
+    [
+        ("[always] madvise never\n", "limited", "always"),
+        ("always [madvise] never\n", "ok", "madvise"),
+        ("always madvise [never]\n", "ok", "never"),
+        ("strange\n", "unknown", "cannot be told ('strange')"),
+    ],
+)
+def test_huge_pages(root: Root, text: str, state: str, found: str) -> None:
+    folder = "/sys/kernel/mm/transparent_hugepage"
+    place = root({f"{folder}/enabled": text, f"{folder}/hpage_pmd_size": "33554432\n"})
+    assert doctor.huge_pages(place)[:2] == (state, found)
+    assert "32.0 MiB" in doctor.huge_pages(place)[2] or found != "always"
+
+
+def test_what_sys_does_not_show_is_not_taken_for_missing(root: Root) -> None:
+    assert doctor.huge_pages(root({}))[0] == doctor.idle_pages(root({}))[0] == "unknown"
+    place = root({"/sys/kernel/mm/ksm/run": "0\n"})
+    assert doctor.huge_pages(place)[:2] == ("ok", "not in this kernel")
+    assert doctor.idle_pages(place)[0] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "state", "found"),
+    [
+        (0, 0, "ok", "none"),
+        (1048576, 1048576, "ok", "0 B of 1.00 GiB used"),
+        (1048576, 524288, "limited", "512.0 MiB of 1.00 GiB used"),
+    ],
+)
+def test_swap(root: Root, total: int, free: int, state: str, found: str) -> None:
+    assert doctor.swap(root({"/proc/meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"}))[:2] == (state, found)
+
+
+def test_memory(root: Root) -> None:
+    assert doctor.memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 102400 kB\n"}))[0] == "limited"
+    assert doctor.memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 1024000 kB\n"}))[0] == "ok"
+
+
+def test_pressure(root: Root) -> None:
+    assert doctor.pressure(root({}))[0] == "missing"
+    assert doctor.pressure(root({"/proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"}))[0] == "ok"
+    state, found, _ = doctor.pressure(root({"/proc/pressure/memory": "some avg10=12.50 avg60=0.00 avg300=0.00 total=9\n"}))
+    assert state == "limited"
+    assert "12.50%" in found
+
+
+@pytest.mark.parametrize(
+    ("cpus", "usable", "bound", "state"), [(2, 2, MIB // 4, "ok"), (8, 2, MIB, "limited"), (64, 64, 32 * MIB, "limited")]
+)
+def test_processors(cpus: int, usable: int, bound: int, state: str) -> None:
+    found = doctor.processors(cpus, usable, bound)
+    assert found[0] == state
+    assert f"{bound / MIB:.2f} MiB" in found[2]
+
+
+def test_load() -> None:
+    assert doctor.load(3.0)[0] == "ok"
+    assert doctor.load(60.0)[:2] == ("limited", "60% of the CPUs are busy")
+
+
+def test_nothing_can_be_read_and_everything_is_said_all_the_same(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    machine = msgspec.convert(procfs.machine(), Machine)
+    checks = {check.name: check for check in doctor.looks("/nowhere/python", machine, root({}))}
+    for name in ("cgroup memory", "memory", "swap", "huge pages", "idle pages", "interpreter"):
+        assert checks[name].state == "unknown"
+        assert checks[name].found.startswith("cannot be told (")
+    assert {checks[name].state for name in ("valgrind", "heaptrack", "perf", "gdb")} == {"missing"}
+
+
+# -- the measured process
+
+
+def test_path_files_that_hold_code_are_named_and_others_are_not(tmp_path: Path) -> None:
+    for name, text in {
+        "__editable__.thing.pth": "import __editable___thing_finder; __editable___thing_finder.install()",
+        "path.pth": "/somewhere/src\n# import this\nimportant\n",
+        "tab.pth": "/somewhere\nimport\tos\n",
+        ".hidden.pth": "import os\n",
+        "import.txt": "import os\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = doctor.executed_path_files([tmp_path, tmp_path, tmp_path / "missing"])
+    assert [file.name for file in found] == ["__editable__.thing.pth", "tab.pth"]
+
+
+def test_an_editable_install_of_the_measured_interpreter_is_named_with_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")
+    venv.create(tmp_path / "other", symlinks=True)
+    python = tmp_path / "other/bin/python"
+    assert doctor.path_files(str(python))[0] == "ok"
+    (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    (packages / "__editable__.thing-1.0.pth").write_text("import decimal, email.message, http.client\n")
+    state, found, meaning = doctor.path_files(str(python))
+    assert state == "limited"
+    assert str(python) in found
+    assert "__editable__.thing-1.0.pth" in found
+    assert int(meaning.partition("put ")[2].split()[0]) >= 10
+    assert "without -e" in meaning
+
+
+def test_an_interpreter_that_fails_is_said_in_its_own_words(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such thing >&2\nexit 3\n")
+    broken.chmod(0o755)
+    machine = msgspec.convert(procfs.machine(), Machine)
+    checks = {check.name: check for check in doctor.looks(str(broken), machine)}
+    assert checks["interpreter"].found == "cannot be told (ValueError: no such thing)"
+
+
+def test_trying_changes_nothing_of_this_process() -> None:
+    before = Path("/proc/self/personality").read_text()
+    assert doctor.address_layout()[0] in ("ok", "limited")
+    assert doctor.ending()[0] in ("ok", "limited")
+    assert Path("/proc/self/personality").read_text() == before
+    # A death signal that stayed would kill pytest with whoever started it.
+    assert "subreaper" in doctor.ending()[1] or doctor.ending()[0] == "limited"
+
+
+# -- tools
+
+
+def test_tools_by_their_own_words(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, script in {
+        "valgrind": "echo valgrind-3.99.1",
+        "gdb": "echo 'GNU gdb (Debian 13.1-3) 14.2'; echo more",
+        "perf": "echo 'WARNING: perf not found for kernel 6.1.0'; exit 2",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    machine = msgspec.convert(procfs.machine(), Machine)
+    checks = {check.name: (check.state, check.found) for check in doctor.looks(sys.executable, machine, root({}))}
+    assert checks["valgrind"] == ("ok", "3.99.1")
+    assert checks["gdb"] == ("ok", "14.2")
+    assert checks["perf"] == ("limited", f"{tmp_path}/perf does not start")
+    assert checks["heaptrack"] == ("missing", "not on PATH")
+
+
+@pytest.mark.parametrize(("level", "user", "state"), [("2", 1000, "ok"), ("4", 1000, "limited"), ("4", 0, "ok"), ("", 0, "limited")])
+def test_perf_by_what_the_kernel_allows(root: Root, monkeypatch: pytest.MonkeyPatch, level: str, user: int, state: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    place = root({"/proc/sys/kernel/perf_event_paranoid": f"{level}\n"})
+    assert doctor.tool("perf", doctor.ToolAnswer("/usr/bin/perf", "6.1"), place)[0] == state
