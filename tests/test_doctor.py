@@ -146,14 +146,6 @@ def test_print_for_people_keeps_to_the_width_and_has_the_same_content(report: Re
     assert flat.endswith(report.verdict)
 
 
-def test_an_error_that_could_not_be_had_is_a_dash_that_is_explained(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_: dataclasses.replace(report, transients=(transient(0), transient(None, None))))
-    said = CliRunner().invoke(command, [], standalone_mode=False).stdout
-    assert "-: what the threads held was not there all at once" in said
-    monkeypatch.setattr(doctor, "examine", lambda *_: dataclasses.replace(report, transients=(transient(0),)))
-    assert "-: " not in CliRunner().invoke(command, [], standalone_mode=False).stdout
-
-
 def test_a_cache_that_cannot_be_written_is_a_failed_measurement_with_all_else_said(memprof: Memprof, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = memprof("doctor", "--json", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")})

@@ -29,6 +29,9 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "xnnpack": "XnnpackExecutionProvide
 class Runtime:
     distribution = "onnxruntime"
     formats = (".onnx", ".ort")
+    default_threads = None
+    # Not offered: session.use_ort_model_bytes_for_initializers. For a path it does nothing, and Python's bytes reach the session as a
+    # temporary that is freed before the first run (SIGSEGV, 1.31).
     knobs = (
         Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),
         Knob(
@@ -46,13 +49,6 @@ class Runtime:
             "weights inside the model file, or beside it as external data that is mapped",
         ),
         Knob("format", ("onnx", "ort"), None, "build", "convert the model to ONNX Runtime's own format"),
-        Knob(
-            "initializers",
-            ("copy", "direct"),
-            "copy",
-            "load",
-            "direct: an .ort model's bytes serve as its weights (needs prepacking=off; 1.31 crashes without)",
-        ),
         Knob("order", ("default", "priority", "memory_efficient"), "default", "load", "the order in which operators run"),
         Knob("mode", ("sequential", "parallel"), "sequential", "load", "run independent operators one after another or side by side"),
         Knob("provider", tuple(_PROVIDERS), "cpu", "load", "execution provider"),
@@ -143,15 +139,14 @@ class Runtime:
             settings.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
         if not knobs["spinning"]:
             settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if knobs["initializers"] == "direct":
-            settings.add_session_config_entry("session.use_ort_model_bytes_directly", "1")
-            settings.add_session_config_entry("session.use_ort_model_bytes_for_initializers", "1")
         return settings
 
     @staticmethod
     def build(model, folder, options):
         """Write the model with external data, or in ONNX Runtime's own format, into the folder; return the new model's path."""
         stem = os.path.splitext(os.path.basename(model))[0]
+        if options.knobs["format"] == "ort" and options.knobs["weights"] == "separate":
+            raise Refused("format=ort and weights=separate exclude each other: an .ort model holds its weights")
         if options.knobs["weights"] is not None:
             model = _with_weights(model, os.path.join(folder, stem + ".onnx"), options.knobs["weights"])
         if options.knobs["format"] == "ort" and not model.endswith(".ort"):
@@ -164,16 +159,23 @@ def _with_weights(model, target, where):
         import onnx
     except ImportError:
         raise Refused("weights=embedded|separate needs the package onnx: pip install onnx") from None
+    from google.protobuf.message import EncodeError
+
+    if model.endswith(".ort"):
+        raise Refused(f"weights={where} needs an .onnx model")
     graph = onnx.load(model)
     separate = where == "separate"
-    onnx.save_model(
-        graph,
-        target,
-        save_as_external_data=separate,
-        all_tensors_to_one_file=True,
-        location=os.path.basename(target) + ".data" if separate else None,
-        size_threshold=1024,
-    )
+    try:
+        onnx.save_model(
+            graph,
+            target,
+            save_as_external_data=separate,
+            all_tensors_to_one_file=True,
+            location=os.path.basename(target) + ".data" if separate else None,
+            size_threshold=1024,
+        )
+    except (EncodeError, ValueError) as error:
+        raise Refused(f"the model cannot be written with its weights {where} (an .onnx file holds at most 2 GiB): {error}") from None
     return target
 
 

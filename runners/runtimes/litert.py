@@ -1,0 +1,124 @@
+"""LiteRT, TensorFlow Lite's successor, through the package ai-edge-litert: its Interpreter, or its newer CompiledModel.
+
+CompiledModel loads and prepares in one step, so that with it MODEL_LOAD includes nearly all of PREPARE. Only it can keep XNNPACK's
+repacked weights in a file. Seen with 2.3.
+"""
+
+import os
+import shutil
+
+from . import ON_OFF, Knob, Refused
+from ._interpreter import KNOBS, InterpreterRuntime, source
+
+_CACHE = ".xnnpack_cache"
+
+
+class Runtime(InterpreterRuntime):
+    distribution = "ai-edge-litert"
+    knobs = KNOBS + (
+        Knob("node_fusion", ON_OFF, "on", "load", "hand connected operators to XNNPACK together rather than one by one"),
+        Knob("api", ("interpreter", "compiled_model"), "interpreter", "load", "which of LiteRT's two interfaces executes the model"),
+        Knob(
+            "weight_cache",
+            ON_OFF,
+            "off",
+            "build",
+            "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it (needs api=compiled_model)",
+        ),
+    )
+
+    def __init__(self):
+        import ai_edge_litert
+        from ai_edge_litert import interpreter
+
+        self._use(interpreter, ai_edge_litert.__version__)
+        try:
+            from ai_edge_litert import compiled_model
+
+            self._compiled_model = compiled_model
+        except ImportError:  # before 2.0
+            self._compiled_model = None
+        self._compiled = None
+
+    def load(self, model, options):
+        if options.knobs["api"] == "interpreter":
+            if options.knobs["weight_cache"]:
+                raise Refused("weight_cache=on needs api=compiled_model: LiteRT's Interpreter has no weight cache")
+            super().load(model, options)
+            return
+        if self._compiled_model is None:
+            raise Refused(f"ai-edge-litert {self.version} has no CompiledModel")
+        if options.knobs["preserve_all_tensors"] or not options.knobs["node_fusion"]:
+            raise Refused("preserve_all_tensors=on and node_fusion=off need api=interpreter")
+        self.notes.append("CompiledModel loads and prepares in one step: MODEL_LOAD includes PREPARE, except for inputs and outputs")
+        self._shapes = options.shapes
+        self._compiled = _compile(self._compiled_model, model, options)
+        self._key = next(iter(self._compiled.get_signature_list()))
+
+    def prepare(self):
+        if self._compiled is None:
+            super().prepare()
+            return
+        for name, shape in self._shapes.items():
+            self._compiled.resize_input_tensor_by_name(self._key, name, shape, strict=False)
+        self._inputs = self._compiled.create_input_buffers(0)
+        self._outputs = self._compiled.create_output_buffers(0)
+
+    def signature(self):
+        if self._compiled is None:
+            return super().signature()
+        found = []
+        for name in self._compiled.get_signature_by_index(0)["inputs"]:
+            tensor = self._compiled.get_input_tensor_details(self._key)[name]
+            found.append((name, tuple(size if size >= 0 else None for size in tensor["shape"]), tensor["dtype"]))
+        return found
+
+    def set_inputs(self, arrays):
+        if self._compiled is None:
+            super().set_inputs(arrays)
+            return
+        for buffer, name in zip(self._inputs, self._compiled.get_signature_by_index(0)["inputs"]):
+            buffer.write(arrays[name])
+
+    def execute(self):
+        if self._compiled is None:
+            super().execute()
+        else:
+            self._compiled.run_by_index(0, self._inputs, self._outputs)
+
+    def _settings(self, options):
+        settings = super()._settings(options)
+        if not options.knobs["node_fusion"]:  # an argument that early versions lack
+            settings["experimental_disable_delegate_node_fusion"] = True
+        return settings
+
+    @staticmethod
+    def build(model, folder, options):
+        """Copy the model into the folder and have XNNPACK write its cache beside it; return the copy's path."""
+        if not options.knobs["weight_cache"]:
+            return model
+        from ai_edge_litert import compiled_model
+
+        copy = os.path.join(folder, os.path.basename(model))
+        shutil.copyfile(model, copy)
+        _compile(compiled_model, copy, options)
+        if not os.path.isfile(copy + _CACHE):
+            raise Refused("XNNPACK wrote no weight cache: it takes none of this model's operators, or is switched off")
+        return copy
+
+
+def _compile(package, model, options):
+    cpu = package.CpuOptions(num_threads=options.threads or 1, kernel_mode=_kernels(package.CpuKernelMode, options.knobs))
+    if options.knobs["weight_cache"]:
+        cpu.xnnpack_weight_cache_path = model + _CACHE
+    settings = package.Options(cpu_options=cpu)
+    read = source(model, options)
+    if "model_path" in read:
+        return package.CompiledModel.from_file(model, options=settings)
+    return package.CompiledModel.from_buffer(read["model_content"], options=settings)
+
+
+def _kernels(modes, knobs):
+    if knobs["kernels"] == "reference":
+        return modes.REFERENCE
+    return modes.DELEGATE if knobs["xnnpack"] else modes.BUILTIN

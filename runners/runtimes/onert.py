@@ -1,0 +1,150 @@
+"""onert, the runtime of Samsung's ONE, through its Python package: .tflite and .circle files, and nnpackages, which are folders.
+
+The class under `onert.native` separates loading, preparing and running. Most settings are environment variables (runtime/onert/core/include/
+util/Config.lst), read when the library first needs them. Seen with 0.1.0.
+"""
+
+import json
+import os
+import struct
+
+from . import ON_OFF, Knob
+
+
+class Runtime:
+    distribution = "onert"
+    formats = (".tflite", ".circle", "/")  # an nnpackage is a folder
+    threads_env = "NUM_THREADS"
+    default_threads = None
+    knobs = (
+        Knob(
+            "mmap",
+            ON_OFF,
+            "off",
+            "env",
+            "map the weights from the model file instead of reading them into memory",
+            {"on": {"USE_MMAPED_DATA": "1"}, "off": {"USE_MMAPED_DATA": "0"}},
+        ),
+        Knob(
+            "planner",
+            ("wic", "firstfit", "bump"),
+            "wic",
+            "env",
+            "how activations share one block; bump gives each its own place, and is what executors other than linear use",
+            {name.lower(): {"CPU_MEMORY_PLANNER": name} for name in ("WIC", "FirstFit", "Bump")},
+        ),
+        Knob(
+            "executor",
+            ("linear", "dataflow", "parallel"),
+            "linear",
+            "env",
+            "run operators in a fixed order, as their inputs become ready, or several at once",
+            {name.lower(): {"EXECUTOR": name} for name in ("Linear", "Dataflow", "Parallel")},
+        ),
+        Knob(
+            "backend",
+            ("cpu", "ruy"),
+            "cpu",
+            "env",
+            "who computes convolutions and dense layers; the rest is always cpu's",
+            {"cpu": {}, "ruy": {"OP_BACKEND_Conv2D": "ruy", "OP_BACKEND_FullyConnected": "ruy"}},
+        ),
+    )
+
+    def __init__(self):
+        from importlib.metadata import version
+
+        import numpy
+        from onert.native.libnnfw_api_pybind import infer, prepare_config
+
+        self.version = version("onert")
+        self.notes = []
+        self._numpy = numpy
+        self._session_class = infer.nnfw_session
+        self._internal_outputs = prepare_config.ENABLE_INTERNAL_OUTPUT_ALLOC
+
+    def load(self, model, options):
+        # Seen in 0.1.0: the cpu backend's convolutions take a thread a CPU from Eigen in any case; depthwise ones and ruy's obey.
+        if options.threads is not None and options.knobs["backend"] == "cpu":
+            self.notes.append("onert's convolutions use every CPU, whatever number of threads is asked for")
+        self._model = model
+        self._shapes = options.shapes
+        self._session = self._session_class(model, "cpu;ruy" if options.knobs["backend"] == "ruy" else "cpu")
+
+    def prepare(self):
+        if self._shapes:
+            self._resize()
+        # The Python package has no set_output, so this is the only way to run.
+        self._session.set_prepare_config(self._internal_outputs)
+        self._session.prepare()
+
+    def signature(self):
+        found = []
+        for index, name in enumerate(self._names()):
+            info = self._session.input_tensorinfo(index)
+            found.append((name, tuple(size if size >= 0 else None for size in info.dims[: info.rank]), info.dtype))
+        return found
+
+    def set_inputs(self, arrays):
+        # The session keeps addresses, so the arrays must be ours, and of a layout that the binding does not have to copy.
+        self._arrays = [self._numpy.ascontiguousarray(arrays[name]) for name in self._names()]
+        for index, array in enumerate(self._arrays):
+            self._session.set_input(index, array)
+
+    def execute(self):
+        # The outputs stay in the session: get_output would copy them.
+        self._session.run()
+
+    def _resize(self):
+        for index, name in enumerate(self._names()):
+            if name in self._shapes:
+                info = self._session.input_tensorinfo(index)
+                info.rank, info.dims = len(self._shapes[name]), list(self._shapes[name])
+                self._session.set_input_tensorinfo(index, info)
+
+    def _names(self):
+        """The inputs' names, which onert does not tell: from the model file, or input_0, input_1... where they cannot be had."""
+        count = self._session.input_size()
+        try:
+            names = _input_names(_model_file(self._model))
+        except (OSError, ValueError, KeyError, IndexError, struct.error):
+            names = []
+        return names if len(set(names)) == count else [f"input_{index}" for index in range(count)]
+
+
+def _model_file(model):
+    """The (first) model of an nnpackage, by its manifest; a model file is one itself."""
+    if not os.path.isdir(model):
+        return model
+    with open(os.path.join(model, "metadata", "MANIFEST"), encoding="utf-8") as file:
+        return os.path.join(model, json.load(file)["models"][0])
+
+
+def _input_names(path):
+    """The names of a .tflite or .circle file's inputs, read from the few places of the file where they stand.
+
+    A FlatBuffers table begins with the distance back to its vtable: two sizes (16 bits each), then each field's offset in the table. In
+    both schemas a Model has subgraphs as field 2, a SubGraph tensors as 0 and inputs as 1, a Tensor its name as 3.
+    """
+    with open(path, "rb") as file:
+
+        def read(format, place):
+            file.seek(place)
+            return struct.unpack("<" + format, file.read(struct.calcsize("<" + format)))[0]
+
+        def indirect(place):
+            return place + read("I", place)
+
+        def field(table, number):
+            vtable = table - read("i", table)
+            return indirect(table + read("H", vtable + 4 + 2 * number))
+
+        # A vector is its length and then its elements; of tables, the elements are distances to them.
+        graph = indirect(field(indirect(0), 2) + 4)
+        tensors, inputs = field(graph, 0) + 4, field(graph, 1)
+        names = []
+        for index in range(read("I", inputs)):
+            tensor = indirect(tensors + 4 * read("i", inputs + 4 + 4 * index))
+            name = field(tensor, 3)
+            names.append(read("%ds" % read("I", name), name + 4).decode("utf-8"))
+        return names

@@ -1,0 +1,109 @@
+"""OpenVINO on the CPU, through its Python package: read_model loads, compile_model prepares. Seen with 2026.4."""
+
+import os
+
+from . import ON_OFF, Knob, Refused
+
+
+class Runtime:
+    distribution = "openvino"
+    formats = (".onnx", ".xml", ".tflite")
+    default_threads = None
+    knobs = (
+        Knob(
+            "format",
+            ("ir", "ir_f16"),
+            None,
+            "build",
+            "convert the model to OpenVINO's own format, whose weights can be mapped; ir_f16 halves them",
+        ),
+        Knob("mmap", ON_OFF, "on", "load", "map weights that lie in files of their own (.xml, ONNX external data) instead of reading them"),
+        Knob(
+            "precision",
+            ("f32", "bf16", "f16"),
+            None,
+            "load",
+            "the type to compute in, where the CPU has it (its own: the smallest that is fast)",
+        ),
+        Knob("performance", ("latency", "throughput"), "latency", "load", "one stream on all threads, or several side by side"),
+        Knob("streams", "int", None, "load", "how many inferences can run at once, each with activations of its own"),
+        Knob("model_cache", "path", None, "load", "a folder where compiled models are kept; the first run fills it, later ones read it"),
+    )
+
+    def __init__(self):
+        import openvino
+
+        self.openvino = openvino
+        self.version = openvino.__version__.split("-")[0]
+        self.notes = []
+        # It loads the CPU plugin only when a model is compiled.
+        self._core = openvino.Core()
+
+    def load(self, model, options):
+        self._settings = _settings(options)
+        self._precision = options.knobs["precision"]
+        self._core.set_property({"ENABLE_MMAP": options.knobs["mmap"]})
+        self._cached = options.knobs["model_cache"] is not None
+        if self._cached:
+            self._core.set_property({"CACHE_DIR": options.knobs["model_cache"]})
+        self._model = self._core.read_model(model)
+        if options.shapes:
+            self._model.reshape({name: list(shape) for name, shape in options.shapes.items()})
+
+    def prepare(self):
+        self._compiled = self._core.compile_model(self._model, "CPU", self._settings)
+        self._request = self._compiled.create_infer_request()
+        # No program needs the model as it was read any more; beside one that came from the cache it would be a second copy.
+        del self._model
+        # A precision that the CPU lacks is accepted and not used.
+        chosen = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        if self._precision and chosen != self._precision:
+            self.notes.append(f"this CPU does not compute in {self._precision}: OpenVINO takes {chosen}")
+        if self._cached:
+            found = self._compiled.get_property("LOADED_FROM_CACHE")
+            self.notes.append("the compiled model came from the cache" if found else "the compiled model was put into the cache")
+
+    def signature(self):
+        found = []
+        for name, port in self._ports():
+            sizes = port.get_partial_shape()
+            if sizes.rank.is_dynamic:
+                raise Refused(f"input {name} has no shape in the model: give it one")
+            shape = tuple(None if size.is_dynamic else size.get_length() for size in sizes)
+            found.append((name, shape, port.get_element_type().to_dtype().name))
+        return found
+
+    def set_inputs(self, arrays):
+        self._arrays = arrays  # shared with the tensors
+        for name, port in self._ports():
+            self._request.set_tensor(port, self.openvino.Tensor(arrays[name], shared_memory=True))
+
+    def execute(self):
+        # The inputs stay where they are, and the outputs in the request.
+        self._request.infer()
+
+    def _ports(self):
+        return [(min(port.names) if port.names else f"input_{index}", port) for index, port in enumerate(self._compiled.inputs)]
+
+    @staticmethod
+    def build(model, folder, options):
+        """Write the model in OpenVINO's format into the folder; return the new model's path."""
+        if options.knobs["format"] is None:
+            return model
+        import openvino
+
+        target = os.path.join(folder, os.path.splitext(os.path.basename(model))[0] + ".xml")
+        openvino.save_model(openvino.Core().read_model(model), target, compress_to_fp16=options.knobs["format"] == "ir_f16")
+        return target
+
+
+def _settings(options):
+    knobs = options.knobs
+    settings = {"PERFORMANCE_HINT": knobs["performance"].upper()}
+    if options.threads:
+        settings["INFERENCE_NUM_THREADS"] = options.threads
+    if knobs["precision"]:
+        settings["INFERENCE_PRECISION_HINT"] = knobs["precision"]
+    if knobs["streams"]:
+        settings["NUM_STREAMS"] = knobs["streams"]
+    return settings

@@ -1,0 +1,224 @@
+"""Apache TVM, through its Python package: an ONNX model is compiled into a shared library first, and that is what is measured.
+
+Beside the library lie a JSON file that names its arguments and, where the weights are separate, a file of parameters. Compiling needs
+the package onnx and a linker (gcc or clang). Seen with 0.27.
+"""
+
+import json
+import os
+import platform
+import shutil
+import warnings
+
+from . import ON_OFF, Knob, Refused
+
+# Weights worth a place in the file of parameters. Others stay constants, which some operators' converters insist on (shapes, scales).
+_WORTH_SEPARATING = 4096
+_SEPARABLE = ("float16", "float32", "float64", "int8", "uint8")
+
+# Where TVM looks (tvm/support/cc.py); where it finds none it fails with a TypeError.
+_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+# Seen with 0.27 between 1.0 and 2.3 GiB of weights: the peak of compiling is this many times their size.
+_COPIES_TO_EMBED = 5
+
+
+def _own_threads():
+    # threading_backend.cc: half of what the machine reports on x86, "to ignore hyper-threading", even where there is none.
+    if platform.machine().lower() in ("x86_64", "amd64", "i686", "i386"):
+        return max(1, (os.cpu_count() or 1) // 2)
+    return None
+
+
+class Runtime:
+    distribution = "apache-tvm"
+    formats = (".onnx",)
+    always_builds = True
+    threads_env = "TVM_NUM_THREADS"
+    default_threads = _own_threads()
+    knobs = (
+        Knob("weights", ("embedded", "separate"), "embedded", "build", "weights inside the library, or in a file of parameters beside it"),
+        Knob("memory_plan", ON_OFF, "on", "build", "plan the activations' storage when compiling, rather than allocate each in a run"),
+        Knob("allocator", ("pooled", "naive"), "pooled", "load", "keep freed activations for reuse, or give them back at once"),
+        Knob(
+            "runtime_only",
+            ON_OFF,
+            "off",
+            "env",
+            "load TVM's runtime without its compiler",
+            {"on": {"TVM_USE_RUNTIME_LIB": "1"}, "off": {"TVM_USE_RUNTIME_LIB": "0"}},
+        ),
+    )
+
+    def __init__(self):
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        self.tvm = tvm
+        self.version = tvm.__version__
+        self.notes = []
+        self._machine_class = VirtualMachine
+        self._device = tvm.cpu()
+
+    def load(self, model, options):
+        stem = os.path.splitext(model)[0]
+        with open(stem + ".json", encoding="utf-8") as file:
+            self._description = json.load(file)
+        self._allocator = options.knobs["allocator"]
+        if options.threads and options.threads > 1:
+            self.notes.append("compiled without tuning, most of TVM's operators run on one thread whatever number is asked for")
+        self._library = self.tvm.runtime.load_module(model)
+        self._weights = []
+        if self._description["weights"]:
+            by_name = self.tvm.runtime.load_param_dict_from_file(stem + ".params")
+            self._weights = [by_name[name] for name in self._description["weights"]]
+
+    def prepare(self):
+        self._main = self._machine_class(self._library, self._device, self._allocator)["main"]
+
+    def signature(self):
+        return [(name, tuple(shape), dtype) for name, shape, dtype in self._description["inputs"]]
+
+    def set_inputs(self, arrays):
+        inputs = [self.tvm.runtime.tensor(arrays[name]) for name, _, _ in self._description["inputs"]]
+        self._arguments = inputs + self._weights
+
+    def execute(self):
+        return self._main(*self._arguments)
+
+    @staticmethod
+    def build(model, folder, options):
+        """Compile the model into a library in the folder; return the library's path."""
+        # runtime_only=on sets it for the measured process; compiling needs all of TVM.
+        os.environ.pop("TVM_USE_RUNTIME_LIB", None)
+        try:
+            import onnx
+        except ImportError:
+            raise Refused("compiling for tvm needs the package onnx: pip install onnx") from None
+        if not (os.environ.get("CXX") or os.environ.get("CC") or any(map(shutil.which, _COMPILERS))):
+            raise Refused("compiling for tvm needs a C compiler to link with, such as gcc")
+
+        stem = os.path.join(folder, os.path.splitext(os.path.basename(model))[0])
+        module, inputs, weights = _read(onnx, model, options)
+        _compile(module, options, stem + ".so")
+        if weights:
+            _save_weights(weights, model, stem + ".params")
+        with open(stem + ".json", "w", encoding="utf-8") as file:
+            json.dump({"inputs": inputs, "weights": list(weights)}, file)
+        return stem + ".so"
+
+
+def _read(onnx, model, options):
+    """The model for TVM, its inputs, and the weights that are not in it. The ONNX form is let go of here: it is one copy of them all."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    separate = options.knobs["weights"] == "separate"
+    network = onnx.load(model, load_external_data=False)
+    if not separate:
+        _check_memory(sum(_bytes(weight) for weight in network.graph.initializer))
+    inputs = _signature(network.graph, options.shapes)
+    weights = _take_weights_out(network.graph) if separate else {}
+    onnx.load_external_data_for_model(network, _folder(model))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one for every name that TVM has to change
+        module = from_onnx(network, shape_dict={name: list(shape) for name, shape in options.shapes.items()})
+    return module, inputs, weights
+
+
+def _check_memory(embedded):
+    needed = _COPIES_TO_EMBED * embedded
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":") for line in file)
+        available = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return
+    if needed > available:
+        raise Refused(
+            f"compiling {embedded / 2**30:.1f} GiB of weights into a library takes about {needed / 2**30:.0f} GiB of memory,"
+            f" and {available / 2**30:.0f} GiB are free: use weights=separate"
+        )
+
+
+def _signature(graph, shapes):
+    """(name, shape, dtype) of each input, as the library will take them; with None for what stays open."""
+    weights = {weight.name for weight in graph.initializer}  # before IR version 4 they were listed among the inputs
+    found = []
+    for value in graph.input:
+        if value.name in weights:
+            continue
+        tensor = value.type.tensor_type
+        if value.name not in shapes and not tensor.HasField("shape"):
+            raise Refused(f"input {value.name} has no shape in the model: give it one")
+        own = [size.dim_value or None for size in tensor.shape.dim]
+        found.append((value.name, list(shapes.get(value.name, own)), _dtype(tensor.elem_type).name))
+    return found
+
+
+def _take_weights_out(graph):
+    """Turn the large weights into inputs of the graph, after its own ones; return their TensorProtos by name.
+
+    The frontend can do this itself (keep_params_in_input), but reads every weight into memory, and takes from the converters also
+    the constants that they need.
+    """
+    from onnx import helper
+
+    taken, kept = {}, []
+    for weight in graph.initializer:
+        copy = type(weight)()
+        copy.CopyFrom(weight)
+        if _dtype(weight.data_type).name in _SEPARABLE and _bytes(weight) >= _WORTH_SEPARATING:
+            taken[weight.name] = copy
+        else:
+            kept.append(copy)
+    own = [value for value in graph.input if value.name not in taken]
+    weights = [helper.make_tensor_value_info(name, weight.data_type, weight.dims) for name, weight in taken.items()]
+    del graph.initializer[:], graph.input[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(own + weights)
+    return taken
+
+
+def _compile(module, options, target):
+    import tvm
+
+    skipped = [] if options.knobs["memory_plan"] else ["StaticPlanBlockMemory"]
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=skipped):
+        tvm.compile(module, "llvm").export_library(target)
+
+
+def _save_weights(weights, model, target):
+    import tvm
+
+    tvm.runtime.save_param_dict_to_file({name: _as_tensor(tvm, weight, model) for name, weight in weights.items()}, target)
+
+
+def _as_tensor(tvm, weight, model):
+    """A weight for TVM; one of external data stays in its file and is mapped, so that 5 GB of them need no memory."""
+    import numpy
+    from onnx import external_data_helper, numpy_helper
+
+    if not external_data_helper.uses_external_data(weight):
+        return tvm.runtime.tensor(numpy_helper.to_array(weight))
+    where = external_data_helper.ExternalDataInfo(weight)
+    path = os.path.join(_folder(model), where.location)
+    # mode c: TVM takes writable arrays only.
+    mapped = numpy.memmap(path, _dtype(weight.data_type), "c", where.offset or 0, tuple(weight.dims))
+    aligned = (where.offset or 0) % 64 == 0  # 0.27 refuses others: kAllocAlignment
+    return tvm.runtime.from_dlpack(mapped) if aligned else tvm.runtime.tensor(mapped)
+
+
+def _folder(model):
+    return os.path.dirname(os.path.abspath(model))
+
+
+def _dtype(number):
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(number)
+
+
+def _bytes(weight):
+    count = _dtype(weight.data_type).itemsize
+    for size in weight.dims:
+        count *= size
+    return count
