@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,8 @@ import msgspec
 from .errors import InputError, UsageError, near, os_reason
 from .units import parse_bytes
 
-_EXTRAS = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino"}
+# The extras of pyproject.toml, and the last Python (3.x) that a runtime has a package for, where there is one.
+_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Runtime:
     default_threads: int | None = None
     threads_env: str | None = None
     error: str | None = None
+    python: str = ""
 
     @property
     def installed(self) -> bool:
@@ -98,7 +100,10 @@ class Runtime:
 
     @property
     def how_to_install(self) -> str:
-        """The command that installs it."""
+        """The command that installs it, or why there is none."""
+        last = _EXTRAS.get(self.name)
+        if last is not None and self.python and int(self.python.split(".")[1]) > last:
+            return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
         if self.name in _EXTRAS:
             return f"pip install 'memprof[{self.name}]'"
         return f"pip install {self.distribution}" if self.distribution else ""
@@ -112,7 +117,8 @@ class _Described(msgspec.Struct):
 def runners_path() -> Path:
     """The folder of the measured side's programs."""
     spec = find_spec("memprof.runners")  # found, never imported
-    assert spec is not None and spec.submodule_search_locations is not None
+    if spec is None or not spec.submodule_search_locations:
+        return Path(__file__).parents[1] / "runners"  # setuptools' editable install finds no folder without __init__.py inside a package
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -141,10 +147,11 @@ def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
     except subprocess.TimeoutExpired:
         raise InputError(f"{python} did not say within 120 s which runtimes it has") from None
     try:
-        return tuple(msgspec.json.decode(done.stdout.splitlines()[-1], type=_Described).runtimes)
+        answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Described)
     except (IndexError, msgspec.DecodeError):
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise InputError(f"{python} is no usable Python 3.8 or later: {said[-1] if said else 'it said nothing'}") from None
+    return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 
 def find(name: str, python: str) -> Runtime:

@@ -5,7 +5,9 @@ Here stands the one place that turns an error into its sentence and its exit cod
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -21,6 +23,10 @@ _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
+    "plot": ("plot", "Draw pictures from runs files."),
+    "trace": ("trace", "Write runs as a trace that Perfetto opens."),
+    "page": ("page", "Write a self-contained interactive page."),
+    "view": ("view", "Open the page in a browser."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
@@ -90,7 +96,47 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
-    sys.exit(_guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False)))
+    sys.stdout, sys.stderr = _patient(sys.stdout, 1), _patient(sys.stderr, 2)
+    code = _guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False))
+    if arguments is None:
+        _ignore_interruptions()
+    sys.exit(code)
+
+
+def _ignore_interruptions() -> None:
+    """From here on only the end itself could be interrupted, which Python would tell with a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+class _Patient(io.FileIO):
+    """A stream whose reader may leave (`| head -1`): what is written afterwards goes nowhere, and the exit code is that of the work."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _patient(stream: Any, number: int) -> Any:
+    """The standard stream of that number, or one that goes nowhere where it was closed; one that a test has put there stays."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        return stream
+    raw = _Patient(number, "wb", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+
+
+def talk(sentence: str) -> None:
+    """Say a sentence on standard error."""
+    click.echo(f"memprof: {one_line(sentence)}", err=True)
+
+
+def one_line(text: str) -> str:
+    """Text without a line's end: the name of a file may hold one."""
+    return " ".join(text.splitlines())
 
 
 def _guarded(call: Callable[[], Any]) -> int:
@@ -101,24 +147,32 @@ def _guarded(call: Callable[[], Any]) -> int:
     except click.exceptions.Exit as exit:
         return exit.exit_code
     except click.ClickException as error:
-        error.show()
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and later
+            error.show()
+        else:
+            talk(error.format_message())
         return error.exit_code
     except MemprofError as error:
-        click.echo(f"memprof: {error}", err=True)
+        talk(str(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("memprof: interrupted", err=True)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read standard output has seen enough; Python must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return _interrupted()
+    except UnicodeEncodeError as error:
+        talk(f"{error.object!r} is not UTF-8")
+        return MemprofError.exit_code
     except OSError as error:
         from ..errors import os_reason
 
-        click.echo(f"memprof: {error.filename or 'standard output'}: {os_reason(error)}", err=True)
-        try:
-            sys.stdout.close()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        talk(f"{error.filename or 'standard output'}: {os_reason(error)}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits to be written goes nowhere: Python would try again at exit
         return MemprofError.exit_code
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # what a Ctrl-C inside an import comes out as, until Python 3.11
+            return _interrupted()
+        raise
+
+
+def _interrupted() -> int:
+    _ignore_interruptions()
+    talk("interrupted")
+    return EXIT_INTERRUPTED

@@ -1,0 +1,41 @@
+"""`memprof page`: runs files in, one HTML page out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_OUTPUT = click.option(
+    "-o", "--output", required=True, metavar="FILE.html", help="The page. An earlier page is replaced, no other file is."
+)
+
+
+@click.command(epilog="Example: memprof page runs.jsonl -o report.html")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+@_OUTPUT
+def command(files: tuple[str, ...], output: str) -> None:
+    """Write a self-contained interactive page: the finding, tables, peaks, timelines, latencies, failures, conditions.
+
+    It opens from disk and loads nothing. Several files, models and machines are shown on one page, each for itself.
+    """
+    from . import report, talk
+
+    report("page").check(Path(output))
+    size = write_page(files, output)
+    talk(f"{output} holds the page ({size})")
+
+
+def write_page(files: tuple[str, ...], output: str) -> str:
+    """Write the page of these runs files, say what was wrong with them, and return the page's size for people."""
+    from .. import store
+    from ..units import format_bytes
+    from . import report, talk, write
+
+    loaded = store.load(files)
+    for warning in loaded.warnings:
+        talk(warning)
+    page = report("page").render(loaded.runs, warnings=loaded.warnings, sources=files)
+    content = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
+    write(output, lambda path: path.write_bytes(content))
+    return format_bytes(len(content))

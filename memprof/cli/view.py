@@ -1,0 +1,42 @@
+"""`memprof view`: the page of some runs, in a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
+
+import click
+
+
+@click.command(epilog="Example: memprof view runs.jsonl")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+def command(files: tuple[str, ...]) -> None:
+    """Open the page in a browser, or print its path where there is none."""
+    from . import talk
+    from .page import write_page
+
+    folder = Path(tempfile.mkdtemp(prefix="memprof-"))
+    path = folder / "report.html"
+    try:
+        write_page(files, str(path))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        folder.rmdir()
+        raise
+    if _opened(path):
+        talk(f"{path} is open in the browser")
+    else:
+        click.echo(path)
+
+
+def _opened(path: Path) -> bool:
+    # Without a display, what webbrowser finds is at best a browser in this terminal, which runs no scripts.
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        return False
+    try:
+        return webbrowser.open(path.as_uri())
+    except (webbrowser.Error, OSError):
+        return False

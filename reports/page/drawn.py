@@ -1,0 +1,386 @@
+"""What page.js draws, and how it travels: these types as JSON, in a script element of the page.
+
+Figures are bytes and nanoseconds, one for each repeat, None where it could not be had. A timeline's columns are base64 of little-endian unsigned
+32-bit integers: ticks of `tick_ns` since the begin of the run's first phase, and KiB.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from memprof import metrics, summary
+from memprof.errors import InputError
+from memprof.metrics import METRICS, NS, Metric
+from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
+from memprof.summary import Key
+
+BASELINE = "baseline"
+# 16 bytes of the page a row: with these, timelines take about 5 MB of it however many runs there are.
+_ROWS = 300_000
+_MOST_ROWS_A_RUN = 4_000
+_LEAST_ROWS_A_RUN = 40
+_POINTS = 6_000  # iterations drawn as points on the whole page
+
+Numbers = NDArray[numpy.int64]
+
+_ABSENT = {
+    "pss_end_bytes": "/proc/PID/smaps_rollup could not be read",
+    "uss_end_bytes": "/proc/PID/smaps_rollup could not be read",
+    "heap_used_end_bytes": "the C library has no mallinfo2 (glibc 2.33 and later have)",
+    "heap_free_end_bytes": "the C library has no mallinfo2 (glibc 2.33 and later have)",
+    "read_bytes": "/proc/PID/io could not be read",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric as page.js offers it; absent: why a finished phase may lack it."""
+
+    name: str
+    title: str
+    unit: str
+    has_baseline: bool
+    absent: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A finished phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+    at_ns: int
+    peak_bytes: int
+    exact: bool
+    polled: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The timeline of one run. end: how it ended, empty where it ended well. peak_phase: where it reaches its peak."""
+
+    repeat: int
+    end: str
+    peak_bytes: int
+    peak_phase: str
+    phases: tuple[Phase, ...]
+    tick_ns: int
+    t: str
+    rss: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """The timed iterations of all repeats: smallest, quartiles and largest of all, and points (repeat, iteration, ns), thinned where many."""
+
+    count: int
+    box_ns: tuple[float, float, float, float, float]
+    points: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Repeats of one variant. values: by metric and column; grounds: by metric, what is subtracted to show it above the baseline.
+
+    failed: by phase, in a word, how runs ended there. failures: how many of the repeats failed. inexact: columns whose RSS peak is only what
+    polling saw. peak_phase: where its largest peak falls.
+    """
+
+    label: str
+    labels: tuple[str, ...]
+    repeats: int
+    failures: int
+    failed: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Sequence[float | None]]]
+    grounds: Mapping[str, Sequence[float | None]]
+    inexact: tuple[str, ...]
+    peak_phase: str
+    traces: tuple[Trace, ...]
+    latencies: Latencies | None
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model: its groups, and by metric the columns that its table has."""
+
+    name: str
+    label_names: tuple[str, ...]
+    phases: tuple[str, ...]
+    columns: Mapping[str, Sequence[str]]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of it."""
+
+    metrics: tuple[Column, ...]
+    models: tuple[Model, ...]
+
+
+def page(by_model: Sequence[Sequence[Run]]) -> Page:
+    """What is drawn of these runs, a sequence a model. Raises InputError where a timeline is damaged."""
+    rows = min(_MOST_ROWS_A_RUN, max(_LEAST_ROWS_A_RUN, _ROWS // sum(map(len, by_model))))
+    points = max(50, _POINTS // sum(len(summary.groups(runs)) for runs in by_model))
+    models = tuple(_model(runs, rows, points) for runs in by_model)
+    used = {name for model in models for name in model.columns}
+    return Page(
+        tuple(
+            Column(one.name, one.title, one.unit, one.baseline is not None, _ABSENT.get(one.name, ""))
+            for one in METRICS.values()
+            if one.name in used
+        ),
+        models,
+    )
+
+
+def label_names(keys: Sequence[Key]) -> tuple[str, ...]:
+    """What names a row: the variant, and its thread count and machine where they differ."""
+    several_threads = len({key.threads for key in keys}) > 1
+    several_machines = len({key.machine for key in keys}) > 1
+    return ("variant", *(["threads"] if several_threads else []), *(["machine"] if several_machines else []))
+
+
+def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
+    """The row's name, a text for each of label_names."""
+    return tuple({"variant": key.variant, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
+
+
+def label(key: Key, names: Sequence[str]) -> str:
+    """The same in one text: `ort, 4 threads, board`."""
+    words = {"variant": key.variant, "threads": _threads(key.threads), "machine": key.machine}
+    return ", ".join(words[name] for name in names)
+
+
+def _threads(count: int | None) -> str:
+    return "default threads" if count is None else f"{count} thread{'s' if count != 1 else ''}"
+
+
+def peak_phase(runs: Sequence[Run]) -> str:
+    """The phase in which most of the runs that ended well reach their peak, empty where none did."""
+    phases = [_peak_phase(run) for run in runs if run.outcome.ok and run.marks]
+    return max(phases, key=phases.count) if phases else ""
+
+
+def _peak_phase(run: Run) -> str:
+    # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
+    most = max((mark.rss_peak_bytes for mark in run.marks), default=0)
+    return next((mark.phase for mark in run.marks if mark.rss_peak_bytes >= most - run.machine.peak_bound_bytes), "")
+
+
+# -- a model's figures
+
+
+def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
+    grouped = summary.groups(runs)
+    names = label_names(list(grouped))
+    phases = _phases(runs)
+    groups = tuple(_group(key, group, names, phases, rows, points) for key, group in grouped.items())
+    columns = {metric.name: _columns(metric, phases, groups) for metric in METRICS.values()}
+    return Model(
+        runs[0].job.model.name,
+        names,
+        tuple(phases),
+        {name: found for name, found in columns.items() if name == "rss_peak_bytes" or _any_values(groups, name)},
+        groups,
+    )
+
+
+def _any_values(groups: Sequence[Group], name: str) -> bool:
+    return any(group.values[name] for group in groups)
+
+
+def _phases(runs: Sequence[Run]) -> list[str]:
+    ended = [run.outcome.phase for run in runs if run.outcome.phase and not run.outcome.phase.startswith("after")]
+    return summary.order([*summary.phases(runs), *ended])
+
+
+def _columns(metric: Metric, phases: Sequence[str], groups: Sequence[Group]) -> list[str]:
+    if metric.unit == NS:
+        # How long an import takes is no property of the model, and warming up is not timed.
+        wanted = [phase for phase in phases if phase not in (STARTUP, WARMUP)]
+    else:
+        wanted = [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name == "rss_peak_bytes")
+    return [name for name in wanted if any(group.values[metric.name].get(name) or name in group.failed for group in groups)]
+
+
+def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence[str], rows: int, points: int) -> Group:
+    peak = METRICS["rss_peak_bytes"]
+    return Group(
+        label=label(key, names),
+        labels=labels(key, names),
+        repeats=len(runs),
+        failures=sum(not run.outcome.ok for run in runs),
+        failed=_failed(runs),
+        values={metric.name: _values(runs, phases, metric) for metric in METRICS.values()},
+        grounds={metric.name: [metrics.baseline(run, metric) for run in runs] for metric in METRICS.values() if metric.baseline},
+        inexact=tuple(name for name in (*phases, PEAK) if not all(metrics.exact(run, name, peak) for run in runs)),
+        peak_phase=peak_phase(runs),
+        traces=tuple(_trace(run, rows) for run in runs),
+        latencies=_latencies(runs, points),
+    )
+
+
+def _failed(runs: Sequence[Run]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for run in runs:
+        if not run.outcome.ok:
+            phase = run.outcome.phase or ""
+            found.setdefault(BASELINE if phase == STARTUP else phase, run.outcome.word)
+    return found
+
+
+def _values(runs: Sequence[Run], phases: Sequence[str], metric: Metric) -> dict[str, list[float | None]]:
+    """By column; a column that no run has is left out."""
+    found: dict[str, list[float | None]] = {}
+    for phase in (*phases, PEAK):
+        if phase == STARTUP and metric.baseline:
+            found[BASELINE] = [metrics.baseline(run, metric) for run in runs]
+        else:
+            found[BASELINE if phase == STARTUP else phase] = [metrics.value(run, phase, metric) for run in runs]
+    return {name: values for name, values in found.items() if any(value is not None for value in values)}
+
+
+# -- latencies
+
+
+def _latencies(runs: Sequence[Run], most: int) -> Latencies | None:
+    points = [
+        (run.job.repeat, number, time_ns)
+        for run in runs
+        if (mark := run.mark(EXECUTE)) is not None
+        for number, time_ns in enumerate(mark.times_ns, 1)
+    ]
+    if not points:
+        return None
+    times = [time_ns for _, _, time_ns in points]
+    low, first, middle, third, high = (metrics.percentile(times, share) for share in (0, 0.25, 0.5, 0.75, 1))
+    return Latencies(len(points), (low, first, middle, third, high), tuple(_spread_out(points, most)))
+
+
+def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
+    """At most so many of the points, evenly by rank, the extremes among them."""
+    if len(points) <= most:
+        return points
+    ranked = sorted(points, key=lambda point: point[2])
+    return [ranked[round(place * (len(ranked) - 1) / (most - 1))] for place in range(most)]
+
+
+# -- timelines
+
+
+def _trace(run: Run, rows: int) -> Trace:
+    t, rss, file = _within(run, *_unpacked(run))
+    begin_ns = run.marks[0].begin_ns if run.marks else int(t[0]) if len(t) else 0
+    phases = tuple(_phase(mark, t, rss, begin_ns) for mark in run.marks)
+    t, rss, file = _with_marks(run, t, rss, file)
+    kept = thinned(t, rss, file, run.marks, rows)
+    # A sample may precede the first phase by a moment.
+    since = numpy.maximum(t[kept] - begin_ns, 0)
+    tick_ns = 1_000 * (1 + int(since[-1]) // (1_000 * (2**32 - 1))) if len(since) else 1_000
+    return Trace(
+        repeat=run.job.repeat,
+        end="" if run.outcome.ok else f"{run.outcome.word} in {run.outcome.phase}",
+        peak_bytes=max((mark.rss_peak_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
+        peak_phase=_peak_phase(run),
+        phases=phases,
+        tick_ns=tick_ns,
+        t=_packed(since // tick_ns),
+        rss=_packed(rss[kept] // 1024),
+        file=_packed(file[kept] // 1024),
+    )
+
+
+def _within(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Without what was seen after the last phase of a run that ended well: the process tearing itself down."""
+    if not run.outcome.ok or not run.marks:
+        return t, rss, file
+    last = int(numpy.searchsorted(t, max(mark.end_ns for mark in run.marks), "right"))
+    return t[:last], rss[:last], file[:last]
+
+
+def _with_marks(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """With what the child itself said where phases end, and where those that were not polled begin: else lines would run aslant or stop short."""
+    said = [_row(mark.end_ns, mark) for mark in run.marks]
+    said += [_row(mark.begin_ns, before) for before, mark in zip(run.marks, run.marks[1:], strict=False) if not mark.interval_ns]
+    rows = numpy.array([row for row in said if row is not None], dtype=numpy.int64).reshape(-1, 3)
+    if not len(rows):
+        return t, rss, file
+    merged = numpy.concatenate([numpy.stack([t, rss, file], axis=1), rows])
+    t, rss, file = merged[numpy.argsort(merged[:, 0], kind="stable")].T
+    return t, rss, file
+
+
+def _row(t_ns: int, mark: Mark) -> tuple[int, int, int] | None:
+    if mark.rss_end_bytes is None or mark.file_end_bytes is None:
+        return None
+    return t_ns, mark.rss_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)
+
+
+def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
+    first, last = _rows_of(mark, t)
+    at_ns = int(t[first + int(numpy.argmax(rss[first:last]))]) if last > first else (mark.begin_ns + mark.end_ns) // 2
+    return Phase(
+        mark.phase,
+        mark.begin_ns - begin_ns,
+        mark.end_ns - begin_ns,
+        at_ns - begin_ns,
+        mark.rss_peak_bytes,
+        mark.rss_peak_exact,
+        mark.interval_ns > 0,
+    )
+
+
+def _rows_of(mark: Mark, t: Numbers) -> tuple[int, int]:
+    return int(numpy.searchsorted(t, mark.begin_ns, "left")), int(numpy.searchsorted(t, mark.end_ns, "right"))
+
+
+def thinned(t: Numbers, rss: Numbers, file: Numbers, marks: Sequence[Mark], most: int) -> Numbers:
+    """Which rows to keep, about `most` of them: of each bucket of neighbours the extremes of RSS, anonymous and file-backed memory.
+
+    The ends stay, and the highest row of each phase, so that no phase loses its maximum to a neighbour in its bucket.
+    """
+    if len(t) <= most:
+        return numpy.arange(len(t))
+    size = -(-4 * len(t) // most)
+    starts = numpy.arange(0, len(t), size)
+    anonymous = rss - file
+    extremes = [starts + numpy.argmax(_buckets(column, size), axis=1) for column in (rss, -rss, anonymous, file)]
+    phases = [first + int(numpy.argmax(rss[first:last])) for first, last in (_rows_of(mark, t) for mark in marks) if last > first]
+    kept = numpy.concatenate([*extremes, numpy.array([0, len(t) - 1, *phases])])
+    rows: Numbers = numpy.unique(numpy.minimum(kept, len(t) - 1))
+    return rows
+
+
+def _buckets(column: Numbers, size: int) -> Numbers:
+    return numpy.pad(column, (0, -len(column) % size), mode="edge").reshape(-1, size)
+
+
+def _unpacked(run: Run) -> tuple[Numbers, Numbers, Numbers]:
+    # memprof.store.unpack adds up in a loop, so that the measuring side needs no numpy: 500 long runs would take a minute.
+    line = run.timeline
+    if not line.samples:
+        empty = numpy.zeros(0, dtype=numpy.int64)
+        return empty, empty, empty
+    try:
+        t, rss, file = (
+            numpy.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8").astype(numpy.int64).cumsum()
+            for text in (line.t_ns, line.rss, line.file)
+        )
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"the timeline of {run.job.variant}, repeat {run.job.repeat}, is damaged: {error}") from None
+    if not len(t) == len(rss) == len(file):
+        raise InputError(f"the timeline of {run.job.variant}, repeat {run.job.repeat}, is damaged: its columns differ in length")
+    return t, rss, file
+
+
+def _packed(column: Numbers) -> str:
+    return base64.b64encode(column.astype("<u4").tobytes()).decode()

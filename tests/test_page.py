@@ -1,0 +1,804 @@
+"""The page: what it says, and what it does in a real browser (a headless Chromium without a network)."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from conftest import need_tool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made import MIB, machine, mark, run, runs, timeline
+
+from memprof import store
+from memprof.errors import InputError
+from memprof.records import Outcome, Run
+from memprof.reports import page, table
+from memprof.reports.page import drawn, words
+
+CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    "quotes \" ' ` & %{x} ${y} {{ 7*7 }} <b>",
+    "two\nlines",
+    "x" * 200,
+    "模型 ünï عربى 🧠 \u202e",
+    "a|b \\ c",
+)
+SECTIONS = ["finding", "comparison", "peaks", "timelines", "latencies", "failures", "conditions"]
+
+
+def load_and_prepare(load: float, prepare: float) -> dict[str, tuple[float, float]]:
+    return {"STARTUP": (40, 40), "MODEL_LOAD": (load, load), "PREPARE": (prepare, prepare), "WARMUP": (50, 51), "EXECUTE": (50, 51)}
+
+
+def text_of(markup: object) -> str:
+    return re.sub(r"<[^>]+>", "", str(markup)).replace("&#39;", "'").replace("&#34;", '"').replace("&amp;", "&")
+
+
+def finding(made: Sequence[Run]) -> str:
+    return " | ".join(text_of(sentence) for sentence in words.model(made).findings)
+
+
+# -- the finding
+
+
+def test_the_finding_names_both_ends_and_the_difference():
+    made = [*runs("a", memory=load_and_prepare(100, 150)), *runs("b", memory=load_and_prepare(300, 200)), *runs("c")]
+
+    assert finding(made) == "Of 3 variants, b peaks highest, at 300.2 MiB in MODEL_LOAD: 150.0 MiB (100%) more than a, the lowest, " + (
+        "which peaks at 150.2 MiB in PREPARE."
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ([run("a")], "a peaks at 270.0 MiB in PREPARE: 230.0 MiB above the 40.0 MiB of the runtime with no model loaded."),
+        ([run("a", exact=False)], "~270.0 MiB"),
+        ([run("a", outcome=CRASH)], "No run ended well, so there is no peak to report. 1 run of 1 failed, all of “a”."),
+        ([*runs("a"), run("b", outcome=CRASH)], "1 run of 6 failed, all of “b”."),
+        ([*runs("a"), run("a", 6, outcome=CRASH)], "1 run of 6 failed."),
+        ([run("a"), run("b", outcome=CRASH), run("a", 2, outcome=CRASH)], "2 runs of 3 failed, among them all of “b”."),
+        ([*runs("a", (0, 9)), *runs("b", (5, 6))], "a difference within the spread of their repeats"),
+        ([*runs("a", (0, 0.1)), *runs("b", (0.2, 0.3))], "a difference finer than the kernel counts"),
+        ([run("a"), run("b", extra_mib=9)], "with a single repeat, so that noise is not known"),
+        ([*runs("a", (0, 0)), *runs("b", (0, 0)), *runs("c", (0, 0))], "All 3 variants peak alike, at 270.0 MiB in PREPARE."),
+        (
+            [run("a", threads=1), run("a", threads=2), run("a", threads=4, extra_mib=5)],
+            "Of 3 variants and thread counts, a, 4 threads peaks highest",
+        ),
+    ],
+)
+def test_the_finding_says_what_it_cannot_say(made, said):
+    assert said in finding(made)
+
+
+def test_a_level_reached_before_is_no_new_peak():
+    memory = {"STARTUP": (40, 40), "PREPARE": (200, 200), "EXECUTE": (200, 200.2)}
+
+    assert "in PREPARE" in finding([run(memory=memory)])
+    assert "in EXECUTE" in finding([run(memory=memory, where=machine(peak_bound_bytes=4096))])
+
+
+def test_machines_are_never_set_against_one_another():
+    made = [*runs("a"), *runs("b", (50, 51)), *runs("a", (500, 501), where=machine("board"))]
+
+    assert finding(made) == (
+        "On here, b peaks highest, at 320.5 MiB in PREPARE: 50.3 MiB (19%) more than a, the lowest, which peaks at 270.2 MiB in PREPARE. | "
+        "On board, a peaks at 770.5 MiB in PREPARE: 730.5 MiB above the 40.0 MiB of the runtime with no model loaded."
+    )
+    assert any("2 machines (here, board)" in notice for notice in words.notices(made, ()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"where": machine(kernel="6.1")}, "the kernel"),
+        ({"runs": 50}, "the number of iterations"),
+        ({"knobs": {"mmap": "on"}}, "knobs"),
+        ({"cache": "cold"}, "the page cache"),
+    ],
+)
+def test_repeats_that_were_not_measured_alike_are_said(changes, said):
+    notices = words.notices([run("a"), run("a", 2, **changes)], ())
+
+    assert notices == [f"a: its repeats were not measured alike, they differ in {said}. Its medians are over all of them."]
+    assert words.notices([run("a"), run("b", **changes)], ()) == []
+
+
+def test_schema_versions_that_are_mixed_are_said():
+    assert "schema versions 0, 1" in words.notices([run("a"), replace(run("b"), memprof=0)], ())[0]
+
+
+# -- what is drawn
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=400),
+    st.integers(0, 400),
+    st.integers(40, 200),
+)
+@settings(deadline=None)
+def test_thinning_loses_no_maximum(steps, cut, most):
+    t = numpy.cumsum([step for step, _, _ in steps])
+    rss = numpy.array([rss for _, rss, _ in steps])
+    file = numpy.minimum(rss, [file for _, _, file in steps])
+    middle = int(t[min(cut, len(t) - 1)])
+    marks = [replace(mark("A", 0, 1, 1), begin_ns=0, end_ns=middle), replace(mark("B", 0, 1, 1), begin_ns=middle + 1, end_ns=int(t[-1]))]
+
+    kept = drawn.thinned(t, rss, file, marks, most)
+
+    assert len(kept) <= max(most + 4 + 4, 12)
+    assert list(kept) == sorted(set(kept))
+    assert {0, len(t) - 1} <= set(kept.tolist())
+    for column in (rss, file, rss - file):
+        assert column[kept].max() == column.max()
+    for begin, end in ((0, middle), (middle + 1, int(t[-1]))):
+        inside = (t >= begin) & (t <= end)
+        if inside.any():
+            assert rss[kept][(t[kept] >= begin) & (t[kept] <= end)].max() == rss[inside].max()
+
+
+def samples(count: int, highest: int) -> list[tuple[int, int, int, int]]:
+    return [
+        (place * 200_000, 40 * MIB + (place % 7) * 4096 + (highest if place == count // 2 else 0), 10 * MIB, 0) for place in range(count)
+    ]
+
+
+def test_many_long_runs_make_a_page_of_bounded_size():
+    one = run(samples=samples(20_000, 99 * MIB))
+    made = [replace(one, job=replace(one.job, repeat=repeat)) for repeat in range(1, 201)]
+
+    text = page.render(made)
+
+    assert len(text) < 12 << 20
+    highest = max(numpy.frombuffer(_decoded(trace.rss), dtype="<u4").max() for trace in drawn.page([made]).models[0].groups[0].traces)
+    assert highest >= (40 + 99) * 1024
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def test_a_timeline_reaches_its_last_phase_and_no_farther():
+    made = run(samples=[(0, 5 * MIB, MIB, 0), (4_350_000_000, 265 * MIB, 10 * MIB, 0), (4_900_000_000, MIB, 0, 0)])
+
+    (trace,) = drawn.page([[made]]).models[0].groups[0].traces
+
+    t = numpy.frombuffer(_decoded(trace.t), dtype="<u4")
+    assert t[-1] * trace.tick_ns == 4_400_000_000
+    assert numpy.frombuffer(_decoded(trace.rss), dtype="<u4")[-1] == 265 * 1024
+
+
+def test_a_run_of_hours_fits():
+    made = run(samples=[(0, MIB, 0, 0), (10**14, MIB, 0, 0)], outcome=CRASH)
+
+    (trace,) = drawn.page([[made]]).models[0].groups[0].traces
+
+    last = numpy.frombuffer(_decoded(trace.t), dtype="<u4")[-1] * trace.tick_ns
+    assert math.isclose(last, 10**14, rel_tol=1e-6)
+
+
+def test_a_damaged_timeline_is_said():
+    broken = replace(run("a"), timeline=replace(timeline([(0, 1, 1, 1), (1, 2, 2, 2)]), rss="AAAA"))
+
+    with pytest.raises(InputError, match="the timeline of a, repeat 1, is damaged"):
+        page.render([broken])
+
+
+def test_many_iterations_are_thinned_and_keep_their_extremes():
+    slow = replace(mark("EXECUTE", 4, 265, 268), times_ns=tuple(range(1, 100_001)))
+    made = run("a")
+    made = replace(made, marks=(*made.marks[:-1], slow))
+
+    found = drawn.page([[made]]).models[0].groups[0].latencies
+
+    assert found is not None
+    assert found.count == 100_000
+    assert len(found.points) <= 6_000
+    assert {1, 100_000} <= {time_ns for _, _, time_ns in found.points}
+    assert found.box_ns == pytest.approx((1, 25_000.75, 50_000.5, 75_000.25, 100_000))
+
+
+# -- the file
+
+
+def test_what_comes_from_a_runs_file_cannot_end_or_begin_a_script():
+    failed = Outcome("error", phase="PREPARE", message="</pre><script>alert(3)</script>")
+    text = page.render([run(name, model=name) for name in HOSTILE] + [run("b", model="m", outcome=failed)], sources=HOSTILE)
+
+    assert text.count("</script>") == text.count("<script") == 4
+    assert "alert(3)</script>" not in text
+    assert "onerror=alert(2)>" not in text
+
+
+def test_the_page_names_nothing_that_it_would_have_to_fetch():
+    text = page.render([run()])
+
+    outside = text.replace(text[text.index("/**\n* plotly.js") : text.rindex("</script>")], "")
+    assert not re.findall(r"""(?:src|href)=(?!["']?(?:#|data:))""", outside)
+    assert "http" not in outside.replace("http-equiv", "")
+    assert "default-src 'none'" in html.unescape(outside)
+
+
+def test_text_and_lines_stand_out_from_the_page_in_both_themes():
+    style = Path(page.__file__).with_name("page.css").read_text(encoding="utf-8")
+    light, dark = (dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", style)[:2])
+
+    for theme in (light, dark):
+        for ground in ("page", "panel"):
+            assert all(contrast(theme[name], theme[ground]) >= 4.5 for name in ("ink", "muted", "accent", "bad"))
+        assert contrast(theme["ink"], theme["warn"]) >= 4.5
+        assert all(contrast(theme[f"v{place}"], theme["page"]) >= 3 for place in range(7))
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+# -- the commands
+
+
+def write_runs(path: Path, made: Sequence[Run]) -> Path:
+    path.write_bytes(b"".join(store.encode(one) for one in made))
+    return path
+
+
+def test_page_writes_the_page_and_replaces_an_earlier_one(memprof, tmp_path):
+    write_runs(tmp_path / "runs.jsonl", runs())
+
+    for _ in range(2):
+        done = memprof("page", "runs.jsonl", "-o", "report.html")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "report.html holds the page" in done.stderr
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "said"),
+    [
+        ("nowhere/report.html", 5, "there is no folder nowhere"),
+        ("folder", 5, "it is a folder"),
+        ("/proc/report.html", 5, "/proc/report.html cannot be written"),
+        ("runs.jsonl", 5, "runs.jsonl exists and is no page of memprof's"),
+        ("notes.txt", 5, "notes.txt exists and is no page of memprof's"),
+    ],
+)
+def test_a_place_that_cannot_hold_the_page_is_said(memprof, tmp_path, output, code, said):
+    write_runs(tmp_path / "runs.jsonl", runs())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+
+    done = memprof("page", "runs.jsonl", "-o", output)
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("content", "said"), [("", "holds no complete run"), ("no\n", "not a run of memprof")])
+def test_a_file_without_runs_is_said_and_nothing_is_written(memprof, tmp_path, content, said):
+    (tmp_path / "runs.jsonl").write_text(content)
+
+    done = memprof("page", "runs.jsonl", "-o", "report.html")
+
+    assert done.returncode == 5
+    assert said in done.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_file_name_need_not_be_utf_8(memprof, tmp_path):
+    name = os.fsdecode(b"runs-\xff.jsonl")
+    write_runs(tmp_path / name, runs())
+
+    done = memprof("page", name, "-o", "report.html")
+
+    assert done.returncode == 0, done.stderr
+    assert "runs-\\udcff.jsonl" in (tmp_path / "report.html").read_text()
+
+
+def test_without_an_output_the_option_is_named(memprof, tmp_path):
+    done = memprof("page", write_runs(tmp_path / "runs.jsonl", runs()))
+
+    assert done.returncode == 2
+    assert "-o" in done.stderr
+
+
+def test_view_prints_the_path_where_there_is_no_display(memprof, tmp_path):
+    write_runs(tmp_path / "runs.jsonl", runs())
+    without = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")}
+
+    done = memprof("view", "runs.jsonl", env={**without, "TMPDIR": str(tmp_path)})
+
+    assert done.returncode == 0
+    assert Path(done.stdout.strip()).read_text().startswith("<!doctype html>")
+
+
+def test_view_opens_the_browser(memprof, tmp_path):
+    write_runs(tmp_path / "runs.jsonl", runs())
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" > "$0.opened"\n')
+    browser.chmod(0o755)
+
+    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path), "BROWSER": f"{browser} %s"})
+
+    assert (done.returncode, done.stdout) == (0, "")
+    opened = (tmp_path / "browser.opened").read_text().strip()
+    assert opened.startswith(f"file://{tmp_path}/memprof-")
+    assert opened.endswith("/report.html")
+
+
+def test_view_leaves_nothing_where_it_fails(memprof, tmp_path):
+    (tmp_path / "runs.jsonl").write_text("")
+
+    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path)})
+
+    assert done.returncode == 5
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["runs.jsonl"]
+
+
+# -- in a browser
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A headless Chromium, and what it has seen of a page."""
+
+    driver: Any
+    folder: Path
+
+    def open(self, made: Sequence[Run], *, width: int = 1200, theme: str = "light") -> None:
+        path = self.folder / "page.html"
+        path.write_text(page.render(made, sources=["runs.jsonl"]), encoding="utf-8")
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        self.driver.get(path.as_uri())
+        self.wait("return document.querySelectorAll('#lines .plot .main-svg').length || !document.querySelector('#lines .plot')")
+
+    def command(self, name: str, **words: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, words)
+
+    def js(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script: str, seconds: float = 30) -> Any:
+        until = time.monotonic() + seconds
+        while not (found := self.js(script)):
+            assert time.monotonic() < until, f"in vain: {script}"
+            time.sleep(0.05)
+        return found
+
+    def find(self, selector: str) -> Any:
+        found = self.driver.find_element("css selector", selector)
+        self.js("arguments[0].scrollIntoView({block: 'center'})", found)
+        return found
+
+    def choose(self, id: str, text: str) -> None:
+        from selenium.webdriver.support.select import Select
+
+        Select(self.find(f"#{id}")).select_by_visible_text(text)
+
+    def press(self, *keys: str) -> None:
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def column(self, place: int) -> list[str]:
+        return [
+            text.strip()
+            for text in self.js(f"return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[{place}].innerText)")
+        ]
+
+    @property
+    def caption(self) -> str:
+        return str(self.js("return document.querySelector('#table caption').innerText"))
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        seen = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [one["params"]["request"]["url"] for one in seen if one["method"] == "Network.requestWillBeSent"]
+        return [url for url in asked if not url.startswith(("file://", "data:"))] + self.js(
+            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        )
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of this module. It is told to use no network; the page's own policy forbids it too."""
+    binary, driver_path = need_tool("chromium"), need_tool("chromedriver")
+    webdriver = need_module("selenium.webdriver")
+    folder = tmp_path_factory.mktemp("browser")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        f"--user-data-dir={folder / 'profile'}",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
+    try:
+        yield Browser(driver, folder)
+    finally:
+        driver.quit()
+
+
+def need_module(name: str) -> Any:
+    """A Python package that the tests need, as need_tool has it."""
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        reason = f"{name} is not installed"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """A browser in which nothing may have gone wrong, and nothing may have been asked of a network, when the test ends."""
+    yield chromium
+    assert chromium.complaints() == []
+    assert chromium.requests() == []
+
+
+@pytest.fixture
+def comparison() -> list[Run]:
+    """Three variants, of which one fails in PREPARE and one is inexact."""
+    return [
+        *runs("fat", memory=load_and_prepare(150, 300)),
+        *runs("lean", memory=load_and_prepare(100, 120), exact=False),
+        *(run("broken", repeat, outcome=CRASH) for repeat in (1, 2)),
+    ]
+
+
+def test_everything_is_there_in_its_order(browser, comparison):
+    browser.open(comparison)
+
+    tops = browser.js("return arguments[0].map((id) => document.getElementById(id).getBoundingClientRect().top)", SECTIONS)
+    assert tops == sorted(tops)
+    assert browser.js("return [...document.querySelectorAll('main section')].map((one) => one.id)") == SECTIONS
+    assert browser.js("return document.querySelectorAll('#lines .main-svg').length") >= 3
+    assert browser.js("return document.querySelectorAll('#strips .scatterlayer .trace').length") == 2
+    assert "fat peaks highest, at 300.2 MiB in PREPARE" in browser.find("#finding").text
+    assert "ended by SIGSEGV in PREPARE, its RSS last 200.0 MiB" in browser.find("#failures").text
+    conditions = browser.find("#conditions").text
+    assert all(fact in conditions for fact in ("a CPU (x86_64)", "6.18", "glibc 2.36", "onnxruntime 1.0", "00" * 32, "/models/net.onnx"))
+
+
+def test_tables_say_the_same_as_on_the_command_line(browser, comparison):
+    browser.open(comparison)
+
+    for metric in ("rss_peak_bytes", "time_ns", "anon_end_bytes", "minor_faults"):
+        browser.js(
+            "const one = document.getElementById('metric'); one.value = arguments[0]; one.dispatchEvent(new Event('change'))", metric
+        )
+        assert grid(copied(browser)) == grid(table.render(comparison, [metric]))
+
+
+def grid(markdown: str) -> list[list[str]]:
+    return [[cell.strip(" -:") or "-" for cell in line.split("|")] for line in markdown.splitlines() if line.startswith("|")]
+
+
+def copied(browser: Browser) -> str:
+    """What the button puts on the clipboard, pasted into a field of the test's own."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.find("#copy").click()
+    browser.wait("return document.getElementById('copy').textContent === 'Copied'")
+    browser.js("const field = document.createElement('textarea'); field.id = 'pasted'; document.body.append(field); field.focus()")
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("v").key_up(Keys.CONTROL).perform()
+    text = str(browser.wait("return document.getElementById('pasted').value"))
+    browser.js("document.getElementById('pasted').remove()")
+    return text
+
+
+def test_copying_gives_markdown_with_its_notes(browser):
+    browser.open([*runs("a|b", (0, 1, 2), exact=False), run("late", outcome=CRASH)])
+
+    assert copied(browser) == (
+        "net.onnx: RSS peak (MiB)\n"
+        "\n"
+        "| variant |  baseline |  MODEL_LOAD |          PREPARE |      WARMUP |     EXECUTE |        PEAK |\n"
+        "| ------- | --------: | ----------: | ---------------: | ----------: | ----------: | ----------: |\n"
+        "| a\\|b    | 40.0 ±0.0 | ~151.0 ±1.0 |      ~271.0 ±1.0 | ~267.0 ±1.0 | ~269.0 ±1.0 | ~271.0 ±1.0 |\n"
+        "| late    |      40.0 |       150.0 | failed (SIGSEGV) |           - |           - |           - |\n"
+        "\n"
+        "- Median over the repeats, ± the distance to the farthest of them.\n"
+        "- ~ the high-water mark could not be reset: only what polling saw, and the true peak may be higher.\n"
+        "- (a) late: it failed in PREPARE (SIGSEGV) and never came so far\n"
+    )
+
+
+def test_choosing_switches_metric_unit_and_baseline(browser, comparison):
+    browser.open(comparison)
+    assert (browser.caption, browser.column(6)[0]) == ("RSS peak (MiB)", "300.2 ±0.2")
+
+    browser.choose("byte-unit", "MB")
+    assert (browser.caption, browser.column(6)[0]) == ("RSS peak (MB)", "314.8 ±0.2")
+    assert "314.8 MB" in browser.find("#bars").text
+
+    browser.find("#above").click()
+    assert (browser.caption, browser.column(6)[0], browser.column(1)[0]) == ("RSS peak above the baseline (MB)", "272.8 ±0.2", "41.9 ±0.0")
+
+    browser.choose("metric", "Latency")
+    assert (browser.caption, browser.column(3)[0]) == ("Latency (ms)", "22.0 ±0.0")
+    browser.choose("time-unit", "us")
+    assert (browser.caption, browser.column(3)[0]) == ("Latency (us)", "22000 ±0")
+
+
+def test_what_is_missing_says_why(browser, comparison):
+    browser.open(comparison)
+
+    assert browser.column(3)[2] == "failed (SIGSEGV)"
+    assert browser.column(4)[2] == "- a"
+    assert "(a) broken: it failed in PREPARE (SIGSEGV) and never came so far" in browser.find("#table .notes").text
+
+    browser.open([run("a"), replace(run("b"), marks=tuple(replace(one, anon_end_bytes=None) for one in run("b").marks))])
+    browser.choose("metric", "Anonymous memory at the end")
+    assert "b: the system it was measured on does not say it" in browser.find("#table .notes").text
+
+
+def test_a_heading_sorts_up_down_and_back(browser, comparison):
+    browser.open(comparison)
+    heading = "#table th button[data-column='6']"
+
+    orders, said = [], []
+    for _ in range(3):
+        browser.find(heading).click()
+        orders.append(browser.column(0))
+        said.append(browser.js("return document.querySelector(arguments[0]).parentElement.getAttribute('aria-sort')", heading))
+
+    assert orders == [["lean", "fat", "broken"], ["fat", "lean", "broken"], ["fat", "lean", "broken"]]
+    assert said == ["ascending", "descending", "none"]
+
+
+def test_variants_can_be_taken_out_of_everything(browser, comparison):
+    browser.open(comparison)
+
+    browser.find("#variants .chip:nth-of-type(1)").click()
+
+    assert browser.column(0) == ["lean", "broken"]
+    assert "fat" not in browser.find("#bars").text
+    browser.wait("return !document.getElementById('lines').innerText.includes('fat')")
+
+
+def test_timelines_change_their_view_span_and_zoom(browser, comparison):
+    browser.open(comparison)
+    ranges = "return [...document.querySelectorAll('#lines .plot')].map((plot) => plot.layout.xaxis.range.map(Math.round))"
+    assert browser.wait(ranges) == [[0, 4], [0, 4], [0, 4]]
+
+    browser.js("Plotly.relayout(document.querySelector('#lines .plot'), {'xaxis.range[0]': 1, 'xaxis.range[1]': 3})")
+    browser.wait(f"return (() => {{ {ranges} }})().every((range) => range[0] === 1 && range[1] === 3)")
+    browser.find("#reset").click()
+    browser.wait(f"return (() => {{ {ranges} }})().every((range) => range[0] === 0 && range[1] === 4)")
+
+    browser.choose("span", "PREPARE")
+    browser.wait("return document.getElementById('lines').innerText.includes('no finished PREPARE')")
+    browser.choose("view", "one over the other")
+    browser.choose("repeat", "every one")
+    browser.wait(
+        "return document.querySelectorAll('#lines .plot').length === 1 && document.querySelectorAll('#lines .scatterlayer .trace').length === 12"
+    )
+
+
+def test_several_models_can_be_switched_between(browser):
+    browser.open([*runs("a"), *runs("b", (9, 9)), *runs("a", model="other.onnx"), run("c", model="other.onnx", outcome=CRASH)])
+    assert "Every run ended well." in browser.find("#failures").text
+    assert browser.js("return document.querySelectorAll('#finding .finding').length") == 2
+
+    browser.find("[data-show='1']").click()
+
+    assert browser.column(0) == ["a", "c"]
+    assert "ended by SIGSEGV" in browser.find("#failures").text
+    assert "of other.onnx" in browser.find("#comparison h2").text
+
+
+def test_hostile_names_and_messages_stay_text(browser):
+    made = []
+    for name in HOSTILE:
+        failed = Outcome("error", phase="PREPARE", message=name + "\n" + name)
+        made += [run(name, model=name), run("other", model=name, outcome=failed)]
+    browser.open(made)
+
+    for place, name in enumerate(HOSTILE):
+        browser.js("const one = document.getElementById('model'); one.value = arguments[0]; one.dispatchEvent(new Event('change'))", place)
+        shown = " ".join(name.split())
+        assert one_line(browser.js("return document.querySelector('#table tbody th').textContent")) == shown
+        assert one_line(browser.js("return document.querySelector('.finding.current h2').textContent")) == shown
+        assert browser.js("return document.querySelector('#failures div:not([hidden]) pre').textContent") == name + "\n" + name
+        if len(name) < 60:
+            browser.wait(f"return {DRAWN_NAME}.includes({json.dumps(shown)})")
+    assert browser.js("return document.querySelectorAll('img, iframe, main script, strong *, .name *:not(i)').length") == 0
+    assert browser.js("return document.querySelectorAll('script').length") == 4
+
+
+# What stands above the first strip of latencies, without the marks that keep right-to-left words by themselves.
+DRAWN_NAME = "document.querySelector('#strips .annotation')?.textContent.replace(/[\\u2068\\u2069]/g, '').replace(/\\s+/g, ' ')"
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_page_s_policy_stops_what_it_does_not_know(chromium, comparison):
+    chromium.open(comparison)
+
+    chromium.js("const bad = document.createElement('script'); bad.textContent = 'window.bad = 1'; document.body.append(bad)")
+    chromium.js(
+        "const bad = document.createElement('div'); bad.setAttribute('onclick', 'window.bad = 1'); document.body.append(bad); bad.click()"
+    )
+    chromium.js("window.failed = 0; fetch('http://127.0.0.1:9/').catch(() => { window.failed = 1; })")
+    chromium.wait("return window.failed")
+
+    assert chromium.js("return window.bad") is None
+    assert sum("Content Security Policy" in said for said in chromium.complaints()) >= 3
+
+
+def test_every_control_is_reached_and_worked_by_keyboard(browser, comparison):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(comparison)
+    reached = []
+    for _ in range(60):
+        browser.press(Keys.TAB)
+        reached.append(
+            browser.js("const one = document.activeElement; return one.id || one.dataset.column || one.className || one.tagName")
+        )
+        if reached[-1] == "6" and reached.count("6") == 1:
+            browser.press(Keys.ENTER)
+            assert browser.column(0) == ["lean", "fat", "broken"]
+            assert browser.js("return document.activeElement.dataset.column") == "6"
+            outline = browser.js("return getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid"
+    wanted = [
+        "theme",
+        "byte-unit",
+        "time-unit",
+        "metric",
+        "above",
+        "copy",
+        "6",
+        "peak-phase",
+        "view",
+        "span",
+        "repeat",
+        "reset",
+        "copy-latencies",
+    ]
+    assert [one for one in reached if one in wanted][: len(wanted)] == wanted
+
+    browser.find("#variants input").send_keys(Keys.SPACE)
+    assert browser.column(0) == ["lean", "broken"]
+    browser.find("#theme").send_keys(Keys.ENTER)
+    assert browser.js("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_every_control_has_a_name(browser, comparison):
+    browser.open([*comparison, *runs("a", model="other")])
+
+    nameless = browser.js(
+        "return [...document.querySelectorAll('button, select, input, [role=region], [role=img], section')]"
+        ".filter((one) => one.checkVisibility({ visibilityProperty: true }))"
+        ".filter((one) => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby') || one.innerText || one.labels?.length))"
+        ".map((one) => one.outerHTML)"
+    )
+    assert nameless == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_theme_is_the_system_s_until_it_is_switched(browser, comparison, theme):
+    other = {"light": "dark", "dark": "light"}[theme]
+    grounds = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
+    browser.open(comparison, theme=theme)
+    assert browser.js("return getComputedStyle(document.body).backgroundColor") == grounds[theme]
+
+    browser.find("#theme").click()
+
+    assert browser.js("return getComputedStyle(document.body).backgroundColor") == grounds[other]
+    assert browser.find("#theme").text.lower() == f"{theme} theme"
+    ink = {"light": "27, 31, 36", "dark": "231, 234, 238"}[other]
+    browser.wait(f"return getComputedStyle(document.querySelector('#strips .annotation text')).fill.includes('{ink}')")
+
+
+def crowd() -> list[Run]:
+    return [one for place in range(14) for one in runs(f"a runtime with knob {place} set to something", (place, place + 0.5))]
+
+
+@pytest.mark.parametrize("made", [crowd, lambda: [run(name, repeat, model="x" * 200) for name in HOSTILE for repeat in (1, 2)]])
+def test_nothing_overflows_a_phone(browser, made: Callable[[], list[Run]]):
+    browser.open(made(), width=360)
+
+    for view in ("a row each", "one over the other"):
+        browser.choose("view", view)
+        time.sleep(0.2)
+        assert browser.js("return document.documentElement.scrollWidth") <= 360
+        assert browser.js("return document.body.scrollWidth") <= 360
+
+
+def test_more_variants_than_can_be_told_apart_are_not_drawn_and_said(browser):
+    browser.open(crowd())
+
+    assert len(browser.column(0)) == 14
+    assert browser.find("#bars li:last-child").text.startswith("2 more are not drawn")
+
+
+def test_on_paper_it_is_light_and_comes_back(browser, comparison):
+    browser.open(comparison, theme="dark")
+
+    paper = browser.command("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
+
+    assert len(paper) > 20_000
+    assert browser.js("return [document.documentElement.dataset.theme, document.body.style.width]") == ["dark", ""]
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    assert browser.js("return document.documentElement.dataset.theme") == "light"
+    assert browser.js("return document.querySelectorAll('details:not([open])').length") == 0
+    browser.js("dispatchEvent(new Event('afterprint'))")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [run("a", outcome=CRASH)],
+        [run("a", outcome=Outcome("start", phase="STARTUP", message="no such file"))],
+        [run("a", outcome=Outcome("lost", phase="after EXECUTE"))],
+        [replace(run("a", outcome=Outcome("import", phase="STARTUP", message="no module")), timeline=timeline(()), marks=(), about=None)],
+        [replace(run("a"), marks=tuple(replace(one, times_ns=()) for one in run("a").marks))],
+        [run("a", memory={"STARTUP": (40, 40), "RUN": (90, 99), "<own phase>": (90, 99)})],
+    ],
+    ids=["crash", "start", "lost", "nothing", "no iterations", "own phases"],
+)
+def test_runs_with_little_in_them_make_a_page_all_the_same(browser, made):
+    browser.open(made)
+
+    assert browser.column(0) in (["a"], [])
+    assert browser.find("#finding").text
+
+
+def test_without_scripts_the_tables_are_there(browser, comparison):
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        path = browser.folder / "plain.html"
+        path.write_text(page.render(comparison), encoding="utf-8")
+        browser.driver.get(path.as_uri())
+        shown = browser.driver.find_element("css selector", "body").text
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)
+    assert "Scripts do not run here" in shown
+    assert "300.2 ±0.2" in shown
+    assert "failed (SIGSEGV)" in shown
+    assert "Copy as Markdown" not in shown
