@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -125,3 +126,62 @@ class Cache:
         if id(run) not in self._found:
             self._found[id(run)] = (run, columns(run.timeline))
         return self._found[id(run)][1]
+
+
+def typical(group: Sequence[Run]) -> Run:
+    """The repeat that stands for all: of those that succeeded the one with the median PEAK (the lower of two), else the longest one."""
+    good = [run for run in group if run.outcome.ok and run.marks]
+    if good:
+        peaks = sorted(good, key=lambda run: max(mark.rss_peak_bytes for mark in run.marks))
+        return peaks[(len(peaks) - 1) // 2]
+    return max(group, key=lambda run: (len(run.marks), run.timeline.samples))
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phase of a run: its times on CLOCK_MONOTONIC, and its mark, None for the phase in which the run failed."""
+
+    phase: str
+    begin_ns: int
+    end_ns: int
+    mark: Mark | None
+
+
+def spans(run: Run, rows: Columns) -> list[Span]:
+    """The phases of a run in their order, and at the end that in which it failed, up to the last sample."""
+    found = [Span(mark.phase, mark.begin_ns, mark.end_ns, mark) for mark in run.marks]
+    if not run.outcome.ok and run.outcome.phase:
+        end_ns = int(rows.t_ns[-1]) if len(rows) else 0
+        begin_ns = found[-1].end_ns if found else int(rows.t_ns[0]) if len(rows) else 0
+        found.append(Span(run.outcome.phase, begin_ns, max(begin_ns, end_ns), None))
+    return found
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The largest phase peak of a run: how much, in which phase, and when: at its highest sample where polling came near it.
+
+    seen_bytes: the most that polling saw in that phase, None where it did not look. shown: whether it came near, so that t_ns is the
+    time of the peak; else t_ns is only the middle of the phase.
+    """
+
+    bytes: int
+    phase: str
+    t_ns: int
+    seen_bytes: int | None
+    shown: bool
+    exact: bool
+
+
+def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
+    """Where the peak of a phase lies. bound: how far a high-water mark can lie from the truth."""
+    inside = rows.between(mark.begin_ns, mark.end_ns)
+    seen = int(inside.rss.max()) if len(inside) else None
+    near = seen is not None and mark.rss_peak_bytes - seen <= max(bound, mark.rss_peak_bytes // 200)
+    if near:
+        t_ns = int(inside.t_ns[int(inside.rss.argmax())])
+    elif mark.rss_end_bytes is not None and mark.rss_peak_bytes - mark.rss_end_bytes <= bound:
+        t_ns, near = mark.end_ns, True
+    else:
+        t_ns = (mark.begin_ns + mark.end_ns) // 2
+    return Peak(mark.rss_peak_bytes, mark.phase, t_ns, seen, near, mark.rss_peak_exact)

@@ -21,7 +21,7 @@ from memprof.metrics import BYTES, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
-from . import frame, grid
+from . import grid
 from .grid import Section, Table, Unit
 
 BASELINE = "baseline"
@@ -62,6 +62,8 @@ def render(
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
+    from . import frame  # brings pandas along, which takes longer than all the rest and which Markdown does not need
+
     table = frame.runs_frame(runs)
     if names:
         table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]

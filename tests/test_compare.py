@@ -32,7 +32,7 @@ def verdict(base, head, phase=PEAK, metric="rss_peak_bytes"):
         ((0,) * 5, (0,) * 5, "noise"),
         ((0,) * 5, (3,) * 5, "more"),
         ((3,) * 5, (0,) * 5, "less"),
-        ((0,) * 5, (0.1,) * 5, "noise"),  # below the peaks' own bound of 0.25 MiB
+        ((0,) * 5, (0.1,) * 5, "noise"),  # below the peaks' own bound
         (STEADY, (5, 5, 5, 5), "too few"),
         (STEADY[:2], STEADY, "too few"),
         (STEADY, (0.1, 5, 5, 5, 5), "noise"),  # one of five is no worse: p = 0.04 two-sided

@@ -1,0 +1,338 @@
+"""Runs one program under memprof's probe, under mprof, under psrecord, or under nothing, and says what each saw and cost.
+
+All four start the very same command with the same job on its standard input; without memprof the program's marks (runners/marks.py) go to a
+file, so that phases and iteration times are known everywhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memprof import campaign, store, suite
+from memprof.bundle import probe_zip
+from memprof.records import Run
+from memprof.suite import Order, Suite
+
+LONGEST_S = 120
+_WATCH_S = 0.05
+_START_NS = 500_000_000
+_MIB = 1 << 20
+_MARKS_FD = 7
+# Longer than a pipe of one page and what was read of it, so that the probe still waits to be rid of it when it is looked at.
+_PADDING = "." * 20_000
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is measured: its command, the line it reads, and its environment beyond the bench's own."""
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another tool and its options. label: how often it polls."""
+
+    tool: str
+    label: str
+    options: tuple[str, ...] = ()
+
+
+MPROF = Peer("mprof", "0.1 s")
+MPROF_1MS = Peer("mprof", "1 ms", ("-T", "0.001"))
+MPROF_FASTEST = Peer("mprof", "no pause", ("-T", "0"))
+PSRECORD = Peer("psrecord", "no pause")
+PSRECORD_1MS = Peer("psrecord", "1 ms", ("--interval", "0.001"))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a poller took: its share of one CPU while it polled, and its high-water mark."""
+
+    cpu_share: float
+    hwm_bytes: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a peer recorded, and what the program's own marks said meanwhile."""
+
+    t_s: tuple[float, ...]
+    rss: tuple[float, ...]
+    marks: tuple[dict[str, Any], ...]
+    wall_ns: int
+    cost: Cost | None = None
+
+    def mark(self, phase: str) -> dict[str, Any]:
+        """The finished phase of that name."""
+        return next(mark for mark in self.marks if mark["mark"] == "end" and mark["phase"] == phase)
+
+
+def orders(models: Sequence[Path], runtime: str | Path, **words: Any) -> tuple[Order, ...]:
+    """What `memprof run` would measure with these words."""
+    return suite.plan(Suite(models=tuple(map(str, models)), runtimes=(str(runtime),), **words)).orders
+
+
+def program(order: Order) -> Program:
+    """The child that memprof starts for an order."""
+    start = _message(order)["start"]
+    return Program(tuple(start["argv"]), start["stdin"].encode(), {key: value for key, value in start["env"].items() if value is not None})
+
+
+# -- memprof
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A Run, how long it took from the probe's start until all of it was read, and, where asked for, what the probe cost."""
+
+    run: Run
+    wall_ns: int
+    cost: Cost | None = None
+
+
+def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Probed:
+    """Measure as memprof.campaign does, in a probe of our own.
+
+    child: another program than the order's. intervals: other polling periods. look: read the probe's cost at its very end, when the Run is
+    ready and only waits to be read.
+    """
+    message = _message(order)
+    if child is not None:
+        message["start"].update(argv=child.argv, stdin=child.stdin.decode(), env=dict(child.env))
+    if intervals is not None:
+        message["intervals"] = dict(intervals)
+    if look:
+        message["job"] = {**message["job"], "padding": _PADDING}
+    line = json.dumps(message).encode() + b"\n"
+    begin_ns = time.monotonic_ns()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(probe_zip())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+    with ended(process):
+        assert process.stdin is not None and process.stdout is not None
+        if look:
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        process.stdin.write(line)
+        text, cost = _answer(process.pid, process.stdout.fileno(), begin_ns, look)
+        wall_ns = time.monotonic_ns() - begin_ns
+        process.stdin.close()
+    run = store.decode(text, "the probe's answer")
+    if not run.outcome.ok:
+        raise SystemExit(f"bench: {order.job.model.name}: {run.outcome.sentence}\n{run.output_tail or ''}")
+    return Probed(run, wall_ns, cost)
+
+
+def _answer(pid: int, descriptor: int, begin_ns: int, look: bool) -> tuple[bytes, Cost | None]:
+    """The probe's last line, `run JSON`, as soon as it is complete, without its first word."""
+    data, cost = b"", None
+    while True:
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            raise SystemExit("bench: a probe ended without a result")
+        data += chunk
+        last = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
+        if not last.startswith(b"run "):
+            continue
+        if look and cost is None:
+            cost = Cost(_cpu_ns(pid) / (time.monotonic_ns() - begin_ns), _hwm_bytes(pid))
+        if last.endswith(b"\n"):
+            return last.removeprefix(b"run "), cost
+
+
+def _message(order: Order) -> dict[str, Any]:
+    return json.loads(campaign.probe_line(order, set(), "bench"))  # type: ignore[no-any-return]
+
+
+# -- its peers
+
+
+def require_peers() -> None:
+    """Leave with a sentence where a peer is not installed."""
+    missing = [tool for tool in ("mprof", "psrecord") if _found(tool) is None]
+    if missing:
+        raise SystemExit(f"bench: {' and '.join(missing)} not installed here: {sys.executable} -m pip install memory-profiler psrecord")
+
+
+def script(name: str) -> str:
+    """A command installed beside this interpreter, or on PATH."""
+    return _found(name) or name
+
+
+def _found(tool: str) -> str | None:
+    beside = Path(sys.executable).parent / tool
+    return str(beside) if beside.exists() else shutil.which(tool)
+
+
+def under(peer: Peer, measured: Program, *, watch: bool = False) -> Seen:
+    """Run the program under a peer. watch: look at the peer's own cost from time to time."""
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, _marks_file(folder, measured) as (job, marks, env):
+        # The shell is replaced by the program, so that the process the peer started is the one to measure.
+        line = f"exec {shlex.join(measured.argv)} <{shlex.quote(str(job))} {_MARKS_FD}>>{shlex.quote(str(marks))}"
+        log = Path(folder) / "log"
+        own = ("run", "--output", str(log), *peer.options, "sh", "-c") if peer.tool == "mprof" else (*peer.options, "--log", str(log))
+        begin_ns = time.monotonic_ns()
+        process = subprocess.Popen(
+            [script(peer.tool), *own, line],
+            env=env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        with ended(process):
+            cost = watched(process, [process.pid])[1][0] if watch else None
+            process.wait()
+            wall_ns = time.monotonic_ns() - begin_ns
+        t_s, rss = (_mprof_log if peer.tool == "mprof" else _psrecord_log)(log)
+        return Seen(t_s, rss, _read_marks(marks, peer.tool), wall_ns, cost)
+
+
+def alone(measured: Program) -> int:
+    """Run the program under nothing, its marks written all the same; its wall time in nanoseconds."""
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, _marks_file(folder, measured) as (job, marks, env):
+        with job.open("rb") as stdin, marks.open("ab") as target:
+            env["MEMPROF_MARKS"] = _target(target.fileno(), marks)
+            begin_ns = time.monotonic_ns()
+            process = subprocess.Popen(
+                measured.argv, env=env, stdin=stdin, stdout=subprocess.DEVNULL, pass_fds=(target.fileno(),), start_new_session=True
+            )
+            with ended(process):
+                process.wait()
+                wall_ns = time.monotonic_ns() - begin_ns
+        _read_marks(marks, "nothing")
+        return wall_ns
+
+
+@contextmanager
+def _marks_file(folder: str, measured: Program) -> Iterator[tuple[Path, Path, dict[str, str]]]:
+    job, marks = Path(folder) / "job", Path(folder) / "marks"
+    job.write_bytes(measured.stdin)
+    marks.touch()
+    yield job, marks, {**os.environ, **measured.env, "MEMPROF_MARKS": _target(_MARKS_FD, marks)}
+
+
+def _target(descriptor: int, path: Path) -> str:
+    found = path.stat()
+    return f"{descriptor}:{found.st_dev}:{found.st_ino}"
+
+
+def _read_marks(path: Path, tool: str) -> tuple[dict[str, Any], ...]:
+    marks = tuple(json.loads(line) for line in path.read_text().splitlines())
+    if not marks or marks[-1]["mark"] != "done":
+        raise SystemExit(f"bench: the program under {tool} did not come to its end: {marks[-1] if marks else 'it wrote no marks'}")
+    return marks
+
+
+def _mprof_log(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Times in s and resident sets in bytes of lines `MEM MIB UNIX_TIME`."""
+    rows = [line.split() for line in path.read_text().splitlines() if line.startswith("MEM ")]
+    return tuple(float(row[2]) for row in rows), tuple(float(row[1]) * _MIB for row in rows)
+
+
+def _psrecord_log(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The same of lines `ELAPSED_S CPU_PERCENT RSS_MIB VMS_MIB`; what it calls MB is 1024 * 1024 bytes."""
+    rows = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+    return tuple(float(row[0]) for row in rows), tuple(float(row[2]) * _MIB for row in rows)
+
+
+# -- looking at a poller
+
+
+def watched(process: subprocess.Popen[bytes], pids: Sequence[int], also: int | None = None) -> tuple[bytes, list[Cost]]:
+    """What each of the processes `pids` costs while all of them run; returns when `process` ends.
+
+    also: a descriptor to keep empty meanwhile; what it gave comes first. Their start, with all its imports, is left out of the share; CPU
+    time is that of a first thread, and pollers have no other.
+    """
+    looks: list[list[tuple[int, int, int]]] = []
+    data = b""
+    while process.poll() is None:
+        if also is not None:
+            data += _taken(also)
+        time.sleep(_WATCH_S)
+        try:
+            looks.append([(time.monotonic_ns(), _cpu_ns(pid), _hwm_bytes(pid)) for pid in pids])
+        except (OSError, StopIteration, IndexError):
+            continue  # one has ended: what the others do from then on is no polling
+    return data, [_cost([look[index] for look in looks]) for index in range(len(pids))]
+
+
+def _cost(seen: list[tuple[int, int, int]]) -> Cost:
+    steady = [look for look in seen if look[0] - seen[0][0] > _START_NS] or seen
+    (begin_ns, begin_cpu_ns, _), (end_ns, end_cpu_ns, _) = steady[0], steady[-1]
+    return Cost((end_cpu_ns - begin_cpu_ns) / max(1, end_ns - begin_ns), max(hwm for _, _, hwm in seen))
+
+
+def _taken(descriptor: int) -> bytes:
+    """All that lies in a descriptor that does not block."""
+    data = b""
+    try:
+        while chunk := os.read(descriptor, 1 << 16):
+            data += chunk
+    except OSError:
+        pass  # nothing more for now; a terminal whose other side is closed says EIO
+    return data
+
+
+def _cpu_ns(pid: int) -> int:
+    # /proc/PID/schedstat: time on a CPU in ns, time waited for one, number of time slices
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def _hwm_bytes(pid: int) -> int:
+    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("VmHWM"))
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens, the process and its group are gone afterwards; so they are after LONGEST_S."""
+
+    def end() -> None:
+        if process.returncode is not None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    alarm = threading.Timer(LONGEST_S, end)
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
+        if process.poll() is None:
+            if process.stdin is not None:
+                process.stdin.close()  # a probe then ends its own tree
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                end()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        process.wait()

@@ -1,0 +1,100 @@
+"""`memprof plot`: runs files in, a picture out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..metrics import METRICS
+
+_EPILOG = """\b
+Examples:
+  memprof plot peaks runs.jsonl -o peaks.png
+  memprof plot timeline before.jsonl after.jsonl -o loader.svg --phase MODEL_LOAD --phase PREPARE
+  memprof plot threads sweep.jsonl -o latency.pdf --metric time_ns
+"""
+
+
+@click.group(epilog=_EPILOG)
+def command() -> None:
+    """Draw pictures from runs files: PNG, SVG or PDF, by the file's ending."""
+
+
+def _picture(kind: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that draws one kind of picture; the decorated function only carries its name and help."""
+
+    def made(described: Callable[..., None]) -> click.Command:
+        call: Any = lambda **words: _draw(kind, **words)  # noqa: E731
+        call.__doc__ = described.__doc__
+        for option in reversed((_FILES, _OUTPUT, _MODEL, _VARIANT, *options)):
+            call = option(call)
+        return command.command(kind)(call)
+
+    return made
+
+
+_FILES = click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="The picture: .png, .svg or .pdf. An earlier picture is replaced, no other file is.",
+)
+_MODEL = click.option("--model", metavar="NAME", help="Only this model.  [default: a panel each]")
+_VARIANT = click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this variant (repeatable).")
+_PHASE = click.option("--phase", metavar="NAME", help="In this phase.  [default: PEAK for RSS peaks, else EXECUTE]")
+_KNOWN = f"One of {', '.join(METRICS)}."
+
+
+def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **rest: Any) -> None:
+    from pathlib import Path
+
+    from .. import store
+    from . import report, talk
+
+    style = report("style")
+    style.check(Path(output))
+    loaded = store.load(files)
+    for warning in loaded.warnings:
+        talk(warning)
+    picture = report(kind).render(style.chosen(loaded.runs, model, variants), **rest)
+    style.save(picture, output)
+    talk(f"{output} is drawn")
+
+
+@_picture("peaks")
+def _peaks() -> None:
+    """Bars of each phase's RSS peak by variant, split into anonymous and file-backed as far as that is known."""
+
+
+@_picture(
+    "timeline",
+    click.option("--overlay/--rows", default=False, help="Variants as lines over one another, or as rows on one scale.  [default: rows]"),
+    click.option("--phase", "phases", multiple=True, metavar="NAME", help="Only this phase, time counted from its begin (repeatable)."),
+)
+def _timeline() -> None:
+    """RSS over time with its phases: of each variant the repeat with the median PEAK."""
+
+
+@_picture(
+    "threads",
+    click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A panel each.  [default: RSS peak and latency]  {_KNOWN}"),
+    _PHASE,
+)
+def _threads() -> None:
+    """Metrics over a sweep of thread counts: a line a variant."""
+
+
+@_picture("tradeoff", click.option("--metric", "memory", default="rss_peak_bytes", metavar="NAME", help="What stands for memory."), _PHASE)
+def _tradeoff() -> None:
+    """Latency against memory, a point a variant, with the Pareto front."""
+
+
+@_picture(
+    "spread", click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A block each.  [default: RSS peak]  {_KNOWN}"), _PHASE
+)
+def _spread() -> None:
+    """Every repeat as a point, so that two modes are seen as two."""

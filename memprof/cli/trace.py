@@ -1,0 +1,22 @@
+"""`memprof trace`: runs files in, a trace for Perfetto out."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(epilog="Example: memprof trace runs.jsonl -o trace.json, then open trace.json in ui.perfetto.dev")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The trace; an earlier one is replaced, a runs file is not.")
+@click.option("--all-repeats", is_flag=True, help="All repeats.  [default: of each variant the one with the median PEAK]")
+def command(files: tuple[str, ...], output: str, all_repeats: bool) -> None:
+    """Write runs as a trace that Perfetto opens: phases, iterations, memory as counters, and where the peaks are."""
+    from .. import store
+    from . import report, talk, write
+
+    loaded = store.load(files)
+    for warning in loaded.warnings:
+        talk(warning)
+    text = report("trace").render(loaded.runs, all_repeats=all_repeats)
+    write(output, lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    talk(f"{output} is written: open it in ui.perfetto.dev")
