@@ -21,6 +21,13 @@ from .errors import InputError, os_reason
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
+# Not `python PROBE.zip`, which goes through runpy and its twenty modules, and without the interpreter's teardown, which has nothing to do:
+# either takes milliseconds of every job.
+_START = (
+    "import os, sys; sys.path.insert(0, sys.argv[1]); from memprof.probe.__main__ import main; "
+    "code = main(); sys.stdout.flush(); sys.stderr.flush(); os._exit(code)"
+)
+
 
 def cache_folder(name: str) -> Path:
     """A folder of memprof's in the user's cache, made where it is missing. Raises InputError where that cannot be."""
@@ -31,6 +38,11 @@ def cache_folder(name: str) -> Path:
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {os_reason(error)}; XDG_CACHE_HOME can name another place") from None
     return folder
+
+
+def probe_command() -> list[str]:
+    """How the probe is started here: no site-packages, no PYTHON* variable and no module in the working folder can change what it does."""
+    return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
 
 
 @lru_cache(maxsize=1)

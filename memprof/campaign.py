@@ -13,11 +13,9 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -26,14 +24,17 @@ import msgspec
 import psutil
 
 from . import runtimes, store
-from .bundle import cache_folder, probe_zip
-from .errors import MeasurementError
+from .bundle import cache_folder, probe_command
+from .errors import InputError, os_reason
 from .probe import procfs
-from .records import SCHEMA, Job, Machine, Outcome, Run, Timeline
+from .records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
 from .suite import Order, intervals
 
 _TOKEN = "MEMPROF_TOKEN"
-_BUILD_TIMEOUT_S = 3600
+_BUILT = "built.json"
+_BUILD_TIMEOUT_NS = 3600 * 10**9
+_BUILD_INTERVAL_NS = 10**8
+_ENDING_ROUNDS = 10
 
 
 class Progress(Protocol):
@@ -53,74 +54,86 @@ class Progress(Protocol):
 
 
 def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None]) -> Iterator[Run]:
-    """Measure the orders one after another; `keep` is given each Run as a line of a runs file before the Run is yielded.
+    """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
-    Raises InputError when the disk refuses, MeasurementError when a probe itself ends without a word; KeyboardInterrupt passes through. In
-    each case no child is left.
+    Raises InputError when the disk refuses, once the Run that could not be kept was yielded, OSError when no process can be started;
+    KeyboardInterrupt passes through. In each case no child is left.
     """
-    end_leftovers()
+    ended = end_leftovers()
+    if ended:
+        progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
     with _token() as token:
+        ready = _converted(orders, token, progress)
         seen: set[str] = set()
-        built: dict[str, str | Outcome] = {}
-        for index, order in enumerate(orders, 1):
-            progress.started(order.job, index, len(orders))
-            run, line = _one(order, seen, built, token, progress)
-            keep(line)
-            progress.finished(run)
-            yield run
-
-
-def _one(order: Order, seen: set[str], built: dict[str, str | Outcome], token: str, progress: Progress) -> tuple[Run, bytes]:
-    if order.build is not None:
-        key = _build_key(order)
-        if key not in built:
-            built[key] = _build(order, key, progress)
-        result = built[key]
-        if isinstance(result, Outcome):
-            run = _never_started(order.job, result)
-            return run, store.encode(run)
-        order = replace(order, job=replace(order.job, built=result))
-    line = _probe(order, seen, token, progress)
-    return store.decode(line, "the probe's answer"), line + b"\n"
+        for index, (order, failed) in enumerate(ready, 1):
+            progress.started(order.job, index, len(ready))
+            run, line = failed or _ask(order.job, probe_line(order, seen, token), token, progress.live)
+            try:
+                keep(line)
+            finally:
+                progress.finished(run)
+                yield run
 
 
 # -- the probe
 
 
-def _probe(order: Order, seen: set[str], token: str, progress: Progress) -> bytes:
-    # -I -S: no site-packages, no PYTHON* variable and no module in the working folder can change what is measured or how.
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(probe_zip())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    answer = None
-    try:
-        process.stdin.write(probe_line(order, seen, token))
-        process.stdin.flush()
+def _ask(job: Job, message: bytes, token: str, live: Callable[[str, int], None]) -> tuple[Run, bytes]:
+    """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so."""
+    started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
+    with _probe() as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(message)
+            process.stdin.flush()
         for line in process.stdout:
             word, _, rest = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
                 answer = rest
             elif word == b"live":
-                phase, _, rss = rest.rpartition(b" ")
-                progress.live(phase.decode("utf-8", "replace"), int(rss))
-    except BrokenPipeError:
-        pass
-    finally:
-        try:
-            process.stdin.close()  # the probe ends its tree at the end of its input, whatever the reason
-        except BrokenPipeError:
-            pass
+                name, _, size = rest.rpartition(b" ")
+                phase, rss = (phase if name == b"-" else name.decode()), int(size)
+                live(name.decode(), rss)
         said = process.stderr.read().decode("utf-8", "replace").strip()
-        process.wait()
-    if answer is None:
-        last = said.splitlines()[-1] if said else f"exit code {process.returncode}"
-        raise MeasurementError(f"the probe ended without a result ({last})")
-    return answer
+    try:
+        return store.decode(answer, "its answer"), answer + b"\n"
+    except InputError as error:
+        end_marked({token})  # the child ended with its probe, but not what the child had started
+        reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
+    outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
+    machine = msgspec.convert(procfs.machine(), Machine)
+    run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
+    return run, store.encode(run)
+
+
+@contextmanager
+def _probe() -> Iterator[subprocess.Popen[bytes]]:
+    """A probe that waits for its line. At the end of the block it is gone, with all that it started."""
+    # An interruption inside Popen would leave a probe that nobody knows of; inside the block it finds one that is ended.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        process = subprocess.Popen(
+            probe_command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield process
+        finally:
+            # At the end of its input a probe ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                with suppress(BrokenPipeError):
+                    pipe.close()  # type: ignore[union-attr]
+            process.wait()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def probe_line(order: Order, seen: set[str], token: str) -> bytes:
@@ -160,10 +173,34 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
 def _files(job: Job) -> list[str]:
     if job.built is None:
         return [file.path for file in job.model.files]
-    return sorted(str(path) for path in Path(job.built).parent.iterdir() if path.is_file())
+    folder = next((folder for folder in Path(job.built).parents if folder.parent == cache_folder("built")), None)
+    if folder is None:
+        return [job.built]
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name != _BUILT)
 
 
 # -- converted models
+
+
+def _converted(orders: Sequence[Order], token: str, progress: Progress) -> list[tuple[Order, tuple[Run, bytes] | None]]:
+    """The orders with their converted models; beside an order whose model could not be converted, the Run that says why."""
+    built: dict[str, str | Run] = {}
+    ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
+    for order in orders:
+        if order.build is None:
+            ready.append((order, None))
+            continue
+        key = _build_key(order)
+        if key not in built:
+            built[key] = _build(order, key, token, progress)
+        result = built[key]
+        if isinstance(result, Run):
+            run = replace(result, job=order.job)
+            ready.append((order, (run, store.encode(run))))
+        else:
+            path = result if result != order.job.model.path else None
+            ready.append((replace(order, job=replace(order.job, built=path)), None))
+    return ready
 
 
 def _build_key(order: Order) -> str:
@@ -181,30 +218,29 @@ def _build_key(order: Order) -> str:
 
 def _load_knobs(order: Order) -> dict[str, str]:
     # A conversion may depend on how it will be loaded: onnxruntime's own format holds the graph as optimised.
-    return {key: value for key, value in order.job.knobs.items() if (knob := order.runtime.knob(key)) and knob.acts == "load"}
+    return {key: value for key, value in order.job.knobs.items() if key in order.runtime.build_uses}
 
 
-def _build(order: Order, key: str, progress: Progress) -> str | Outcome:
-    """The path of the converted model, from the cache where it was converted before; an Outcome where it failed."""
+def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
+    """The path of the converted model, from the cache where it was converted before; the Run of the conversion where that failed."""
     folder = cache_folder("built") / key
-    if (folder / "built.json").exists():
-        return _built(folder)
-    progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
-    work = Path(tempfile.mkdtemp(prefix=key + ".", dir=cache_folder("built")))
-    try:
-        outcome = _convert(order, work)
-        if outcome is not None:
-            return outcome
-        if folder.exists():
-            shutil.rmtree(folder)
-        work.rename(folder)
-        return _built(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    if not folder.exists():
+        progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
+        work = folder.with_name(f"{key}.{token}")
+        work.mkdir()
+        try:
+            run, _ = _ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
+            if not run.outcome.ok:
+                return run
+            with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made
+                work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return str(folder / json.loads((folder / _BUILT).read_text())["path"])
 
 
-def _convert(order: Order, work: Path) -> Outcome | None:
-    job = {
+def _build_line(order: Order, work: Path, token: str) -> bytes:
+    child = {
         "runtime": order.runtime.name,
         "model": order.job.model.path,
         "folder": str(work),
@@ -212,38 +248,22 @@ def _convert(order: Order, work: Path) -> Outcome | None:
         "shapes": order.job.shapes,
         "threads": order.job.threads,
     }
-    process = subprocess.Popen(
-        [order.python, str(runtimes.runners_path()), "build"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(msgspec.json.encode(job) + b"\n", timeout=_BUILD_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return Outcome("timeout", phase="BUILD", message=f"converting the model took more than {_BUILD_TIMEOUT_S} s")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    try:
-        answer = json.loads((work / "built.json").read_text())
-    except (OSError, ValueError):
-        last = said.decode("utf-8", "replace").strip().splitlines()[-1:]
-        return Outcome("exit", phase="BUILD", exit_code=process.returncode, message=last[0] if last else "it said nothing")
-    return Outcome("error", phase="BUILD", message=answer["error"]) if "error" in answer else None
-
-
-def _built(folder: Path) -> str:
-    path = json.loads((folder / "built.json").read_text())["path"]
-    return str(folder / Path(path).name) if Path(path).parent.name.startswith(folder.name) else str(path)
-
-
-def _never_started(job: Job, outcome: Outcome) -> Run:
-    empty = Timeline("", "", "", "", 0, 0, 0, 0)
-    machine = msgspec.convert(procfs.machine(), Machine)
-    return Run(SCHEMA, job, machine, time.time_ns(), outcome, empty)
+    message = {
+        "job": order.job,
+        "start": {
+            "argv": [order.python, str(runtimes.runners_path()), "build"],
+            "env": {**order.job.env, _TOKEN: token},
+            "cwd": None,
+            "stdin": json.dumps(child) + "\n",
+            "deterministic": False,
+        },
+        "timeout_ns": _BUILD_TIMEOUT_NS,
+        "intervals": {"": _BUILD_INTERVAL_NS},
+        "files": [],
+        "cache": "asis",
+        "cache_drop": False,
+    }
+    return msgspec.json.encode(message) + b"\n"
 
 
 # -- what a killed memprof left behind
@@ -254,7 +274,12 @@ def _token() -> Iterator[str]:
     """A token for the environments of this process's children, noted in a file for as long as the process lives."""
     token = secrets.token_hex(8)
     note = cache_folder("running") / token
-    note.write_text(f"{os.getpid()} {psutil.Process().create_time()}")
+    try:
+        fresh = note.with_name(f".{token}")
+        fresh.write_text(f"{os.getpid()} {procfs.started(os.getpid())} {_place()}")
+        fresh.rename(note)  # whole from the first moment on: another memprof that starts now takes a note without an owner for a dead one's
+    except OSError as error:
+        raise InputError(f"{note} cannot be written: {os_reason(error)}; XDG_CACHE_HOME can name another place") from None
     try:
         yield token
     finally:
@@ -262,28 +287,51 @@ def _token() -> Iterator[str]:
 
 
 def end_leftovers() -> int:
-    """End processes whose memprof was killed together with its probe; returns how many."""
-    ended = 0
-    for note in cache_folder("running").iterdir():
-        if _owner_lives(note):
-            continue
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(_TOKEN) == note.name:
-                    process.kill()
-                    ended += 1
-            except (psutil.Error, OSError):
-                continue
+    """End processes whose memprof was killed together with its probe, and remove what it was converting; returns how many were ended."""
+    orphaned = [note for note in cache_folder("running").iterdir() if not note.name.startswith(".") and not _owner_lives(note)]
+    ended = end_marked({note.name for note in orphaned}) if orphaned else 0
+    for note in orphaned:
+        for work in cache_folder("built").glob(f"*.{note.name}"):
+            shutil.rmtree(work, ignore_errors=True)
         note.unlink(missing_ok=True)
     return ended
 
 
-def _owner_lives(note: Path) -> bool:
+def end_marked(tokens: set[str]) -> int:
+    """End every process that has one of these tokens in its environment, and those they start meanwhile; returns how many."""
+    ended = 0
+    for _ in range(_ENDING_ROUNDS):
+        found = [process for process in psutil.process_iter() if _token_of(process) in tokens]
+        if not found:
+            break
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+                ended += 1
+        psutil.wait_procs(found, timeout=1)
+    return ended
+
+
+def _token_of(process: psutil.Process) -> str | None:
     try:
-        pid, created = note.read_text().split()
-        return psutil.Process(int(pid)).create_time() == float(created)
-    except (OSError, ValueError, psutil.Error):
-        return False
+        return process.environ().get(_TOKEN) if process.pid != os.getpid() else None
+    except (psutil.Error, OSError):
+        return None
+
+
+def _owner_lives(note: Path) -> bool:
+    """Whether the memprof that wrote a note still runs; one on another machine or in another container is taken to."""
+    try:
+        pid, started, place = note.read_text().split()
+        return place != _place() or str(procfs.started(int(pid))) == started
+    except OSError:
+        return True  # it has just ended
+    except ValueError:
+        return True  # in another memprof's words: its own to clean up
+
+
+def _place() -> str:
+    return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def surroundings(total_model_bytes: int) -> list[str]:

@@ -82,7 +82,7 @@ class Mark:
 
     times_ns: the duration of each iteration, for phases that have them. rss_peak_exact: the peak comes from a high-water mark that was reset
     where the phase began (or that rose within it). hwm_bytes: the largest high-water mark since the process started, as a tool that never
-    resets it would report. samples: rows of the timeline inside the phase. interval_ns: at which period it was polled, 0 for not at all.
+    resets it would report. samples: how often it was polled. interval_ns: at which period it was polled, 0 for not at all.
     """
 
     phase: str
@@ -138,7 +138,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Polling:
-    """The polling period that was really achieved, over the newest 4,096 polls."""
+    """How often it was polled, and the period really achieved over the newest 4,096 polls of phases that have the job's own period."""
 
     polls: int
     median_ns: int
@@ -177,7 +177,8 @@ class Outcome:
     """How a measurement ended.
 
     status: ok; import, refused or error (said by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
-    exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete).
+    exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
+    or its probe was ended).
     phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
     """
 
@@ -213,7 +214,7 @@ class Outcome:
         if self.status == "exit":
             return f"ended with exit code {self.exit_code} {where}{f' ({message})' if message else ''}"
         if self.status == "lost":
-            return f"ended {where} without saying that it was done: what follows is not known"
+            return message or f"ended {where} without saying that it was done: what follows is not known"
         return f"{where}: {message or self.status}"
 
 

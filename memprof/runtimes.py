@@ -79,6 +79,7 @@ class Runtime:
     formats: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
     always_builds: bool = False
+    build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None
     error: str | None = None

@@ -7,14 +7,14 @@ next Run is appended. Lines of several memprof processes that append to one file
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -53,7 +53,7 @@ def _load_one(path: Path) -> tuple[list[Run], list[str]]:
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     lines = data.split(b"\n")
-    torn = lines.pop()
+    torn = lines.pop() if not _is_whole(lines[-1]) else b""
     warnings = [f"{path}: the last line is torn and was left out"] if torn else []
     runs = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not runs:
@@ -85,8 +85,23 @@ def _version(line: bytes) -> int | None:
     return version if isinstance(version, int) else None
 
 
+def _is_whole(line: bytes) -> bool:
+    """Whether a last line without a line's end lacks nothing else: an editor may have taken it off."""
+    return line.startswith(b"{") and line.endswith(b"}") and _version(line) is not None
+
+
 def _looks_like_a_run(line: bytes) -> bool:
     return line.startswith(b'{"memprof":') or b'{"memprof":'.startswith(line)
+
+
+def is_runs_file(path: Path) -> bool:
+    """Whether a file that exists begins as a runs file does."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(32)
+            return bool(head) and _looks_like_a_run(head)
+    except OSError:
+        return False
 
 
 def encode(run: Run) -> bytes:
@@ -103,10 +118,11 @@ class Writer:
 
     def __init__(self, path: Path, *, append: bool) -> None:
         self.path = path
-        if append and path.exists():
-            self.mended = _mend(path)
+        self.written = 0
+        self._created = not (append and path.exists())
+        self.mended = not self._created and _mend(path)
+        if not self._created:
             return
-        self.mended = False
         try:
             path.open("xb").close()
         except FileExistsError:
@@ -117,26 +133,37 @@ class Writer:
     def write(self, line: bytes) -> None:
         """Append one encoded Run."""
         try:
-            with self.path.open("r+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                size = file.seek(0, os.SEEK_END)
+            with _locked(self.path, "ab") as file:
+                size = os.fstat(file.fileno()).st_size
                 try:
                     _write_all(file.fileno(), line)
-                except OSError:
-                    file.truncate(size)
-                    raise
+                finally:
+                    if os.fstat(file.fileno()).st_size < size + len(line):  # the disk is full, or someone pressed Ctrl-C
+                        os.ftruncate(file.fileno(), size)
+                self.written += 1
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {os_reason(error)}") from None
 
-    def discard_if_empty(self) -> bool:
-        """Remove the file where nothing was ever written to it; True where that was so."""
-        try:
-            empty = self.path.stat().st_size == 0
-            if empty:
+    def discard_if_empty(self) -> None:
+        """Remove the file where this Writer made it and nobody ever wrote to it."""
+        if not self._created:
+            return
+        with suppress(OSError), _locked(self.path, "r+b") as file:
+            if os.fstat(file.fileno()).st_size == 0:
                 self.path.unlink()
-        except OSError:
-            return False
-        return empty
+
+
+@contextmanager
+def _locked(path: Path, mode: str) -> Iterator[IO[bytes]]:
+    """The file, unbuffered, with no other memprof writing to it."""
+    import fcntl  # here, because runs are read where there is none
+
+    while True:
+        with open(path, mode, buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:  # else another memprof has just discarded it
+                yield file
+                return
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -145,20 +172,32 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _mend(path: Path) -> bool:
-    """Cut a torn last line off; True where there was one. Raises InputError where the file is none of memprof's."""
+    """Cut a torn last line off; True where there was one. Raises InputError where the file is none that this memprof can add to."""
+    if not path.is_file():
+        raise InputError(f"{path} is no file that runs could be added to")
     try:
-        with path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with _locked(path, "r+b") as file:
             data = file.read()
-            whole, _, torn = data.rpartition(b"\n")
+            whole, end, torn = data.rpartition(b"\n")
             first = whole.split(b"\n", 1)[0] or torn
-            if first and not (_looks_like_a_run(first) if not whole else _version(first) is not None):
+            version = _version(first)
+            if first and version is None and (whole or not _looks_like_a_run(first)):
                 raise InputError(f"{path} is no runs file of memprof; nothing was added to it")
-            if torn:
-                file.truncate(len(data) - len(torn))
+            if version is not None and version > SCHEMA:
+                raise InputError(f"{path} was written by a newer memprof; nothing was added to it")
+            if _is_whole(torn):
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
+                return False
+            file.truncate(len(whole) + len(end))
             return bool(torn)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+# A timeline without a sample, for a Run whose probe was ended.
+_NO_COLUMN = base64.b64encode(zlib.compress(b"")).decode()
+NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)

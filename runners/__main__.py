@@ -5,7 +5,8 @@ The contract:
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
                      done, 1 when it failed, with the reason as an "error" mark.
-    build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json.
+    build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
+                     path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Nothing of a runtime is imported for it but a user's FILE.
 
@@ -49,7 +50,7 @@ def run(job):
         runtime = runtime_class()
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
-        marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
+        say_about(marks, runtime)
         marks.end()
 
         phase = "MODEL_LOAD"
@@ -66,6 +67,7 @@ def run(job):
             trim()
         marks.end()
 
+        say_about(marks, runtime)  # again: some know only now what to say
         phase = "WARMUP" if job["warmup"] else "EXECUTE"
         give_inputs(runtime, options)
         for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
@@ -73,13 +75,18 @@ def run(job):
                 marks.begin(phase)
                 marks.end(iterate(runtime.execute, count))
     except Refused as error:
-        marks.error(phase, "refused", str(error))
+        marks.error(phase, "refused", words(error))
         return 1
     except Exception as error:  # a runtime may raise anything, and its own words are the result
         marks.error(phase, kind, words(error))
         return 1
     marks.done()
     return 0
+
+
+def say_about(marks, runtime):
+    """Say which version is measured, and its notes."""
+    marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
 
 
 def iterate(execute, count):
@@ -105,17 +112,26 @@ def give_inputs(runtime, options):
 
 def build(job):
     """Convert the job's model into the job's folder."""
+    marks = Marks()
+    marks.begin("BUILD")
     try:
         runtime_class = find(job["runtime"])
         options = Options(job, all_knobs(runtime_class))
-        answer = {"path": runtime_class.build(job["model"], job["folder"], options)}
-    except Refused as error:
-        answer = {"error": str(error)}
+        folder = os.path.join(os.path.realpath(job["folder"]), "")
+        path = os.path.realpath(runtime_class.build(job["model"], job["folder"], options))
+        _answer(job, {"path": path[len(folder) :] if path.startswith(folder) else path})
     except Exception as error:
-        answer = {"error": words(error)}
+        marks.error("BUILD", "refused" if isinstance(error, Refused) else "error", words(error))
+        _answer(job, {"error": words(error)})
+        return 1
+    marks.end()
+    marks.done()
+    return 0
+
+
+def _answer(job, answer):
     with open(os.path.join(job["folder"], "built.json"), "w", encoding="utf-8") as file:
         json.dump(answer, file)
-    return 1 if "error" in answer else 0
 
 
 def describe(paths):
@@ -124,7 +140,7 @@ def describe(paths):
     for name in paths or NAMES:
         try:
             found.append(_described(name))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             found.append({"name": name, "error": words(error)})
     sys.stdout.write(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "runtimes": found}) + "\n")
     return 0
@@ -136,9 +152,10 @@ def _described(name):
     return {
         "name": name,
         "distribution": distribution,
-        "version": _installed_version(distribution) if distribution else getattr(runtime_class, "version", "") or "",
+        "version": _installed_version(distribution) if distribution else str(getattr(runtime_class, "version", "") or ""),
         "formats": list(getattr(runtime_class, "formats", ())),
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
+        "build_uses": list(getattr(runtime_class, "build_uses", ())),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
@@ -165,7 +182,7 @@ def find(name):
         raise Refused("there is no runtime %r" % name)
     from importlib import util
 
-    sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
+    sys.path.insert(1, os.path.dirname(os.path.abspath(name)))  # after this folder, whose `inputs` is not the user's
     spec = util.spec_from_file_location("memprof_user_runtime", name)
     if spec is None or spec.loader is None:
         raise Refused("%s is no Python file" % name)
@@ -180,8 +197,14 @@ def find(name):
 
 def words(error):
     """A runtime's error as one line: its type and message, without runs of white space."""
-    message = " ".join(str(error).split())
-    return "%s: %s" % (type(error).__name__, message) if message else type(error).__name__
+    name = type(error).__name__
+    try:
+        message = " ".join(str(error).split())
+    except Exception:
+        return name  # a type whose own words fail
+    if isinstance(error, Refused):
+        return message
+    return "%s: %s" % (name, message) if message else name
 
 
 def _job():

@@ -36,6 +36,7 @@ _STATUS = {
     b"VmPeak": "vms_peak",
 }
 _TIMES_A_LINE = 150
+_TEXT_LENGTHS = (1500, 600, 200, 50, 0)  # tried in turn until a line fits: a character takes up to 12 bytes in it
 
 
 class Marks:
@@ -99,27 +100,37 @@ class Marks:
     def about(self, runtime_version, notes):
         """Say which runtime in which interpreter is measured, and what a reader of the figures must know."""
         python = "%d.%d.%d" % sys.version_info[:3]
-        self._write({"mark": "about", "runtime_version": runtime_version, "python_version": python, "notes": list(notes)})
+        notes = [notes] if isinstance(notes, str) else [str(note) for note in notes]
+        for most in _TEXT_LENGTHS:
+            short = [note[:most] for note in notes]
+            if self._write({"mark": "about", "runtime_version": runtime_version[:200], "python_version": python, "notes": short}):
+                return
 
     def error(self, phase, kind, message):
         """Say why the job ends here."""
-        self._write({"mark": "error", "phase": phase, "kind": kind, "message": message[:1500]})
+        for most in _TEXT_LENGTHS:
+            if self._write({"mark": "error", "phase": phase, "kind": kind, "message": message[:most]}):
+                return
 
     def done(self):
         """Say that the job is complete."""
         self._write({"mark": "done"})
 
     def _write(self, line):
+        """Write a line where somebody listens; False where it is too long for that."""
         if self._target is None:
-            return
+            return True
         number, device, inode = self._target
         data = json.dumps(dict(line, pid=os.getpid()), separators=(",", ":")).encode() + b"\n"
+        if len(data) > select.PIPE_BUF:
+            return False
         try:
             found = os.fstat(number)
-            if (found.st_dev, found.st_ino) == (device, inode) and len(data) <= select.PIPE_BUF:
+            if (found.st_dev, found.st_ino) == (device, inode):
                 os.write(number, data)
         except OSError:
             pass  # nobody listens any more; the process goes on as if it had never been measured
+        return True
 
 
 def read_status():

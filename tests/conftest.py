@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import failing
 import pytest
 
 Scenario = Callable[..., Path]
@@ -42,6 +43,14 @@ def memprof(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
     return call
+
+
+@pytest.fixture
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever the test starts must have ended when the test ends."""
+    monkeypatch.setenv(failing.MARK, failing.new_mark())
+    yield
+    failing.wait_for(failing.all_gone, 10)
 
 
 def need_tool(name: str) -> str:

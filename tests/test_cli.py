@@ -121,6 +121,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
     assert {name for name in loaded if name.startswith("memprof.")} == {
         "memprof.probe",
         "memprof.probe.child",
+        "memprof.probe.libc",
         "memprof.probe.pagecache",
         "memprof.probe.procfs",
         "memprof.probe.timeline",

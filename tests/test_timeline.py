@@ -74,7 +74,7 @@ def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was
     timeline, seen = filled(samples, capacity=1000)
     begin, end = sorted((one, other))
 
-    best, _ = timeline.highest(begin, end)
+    best = timeline.highest(begin, end)
 
     inside = [rss for now, rss, _, _ in seen if begin <= now <= end]
     assert best <= max(inside, default=0)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from memprof import campaign, store, suite
-from memprof.bundle import probe_zip
+from memprof.bundle import probe_command
 from memprof.records import Run
 from memprof.suite import Order, Suite
 
@@ -124,7 +124,7 @@ def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str
     line = json.dumps(message).encode() + b"\n"
     begin_ns = time.monotonic_ns()
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(probe_zip())],
+        probe_command(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -16,6 +17,7 @@ from rich.text import Text
 from ..metrics import METRICS, value
 from ..records import PEAK, Job, Run
 from ..units import format_bytes
+from . import one_line
 
 _REDRAW_S = 0.2
 
@@ -23,7 +25,7 @@ _REDRAW_S = 0.2
 def described(job: Job) -> str:
     """A job in a few words."""
     threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
-    return f"{job.model.name}, {job.variant}{threads}"
+    return one_line(f"{job.model.name}, {job.variant}{threads}")
 
 
 def ended(run: Run) -> str:
@@ -46,7 +48,7 @@ class Plain:
         self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
 
     def say(self, sentence: str) -> None:
-        print(sentence, file=sys.stderr, flush=True)
+        click.echo(one_line(sentence), err=True)
 
     def close(self) -> None:
         pass
@@ -88,7 +90,7 @@ class Bar:
             self.say(f"{described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
 
     def say(self, sentence: str) -> None:
-        self._console.print(Text(sentence))
+        self._console.print(Text(one_line(sentence)))
 
     def close(self) -> None:
         self._progress.stop()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, InputError, MeasurementError, MemprofError
+from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 from ..units import parse_duration_ns
 
 _EPILOG = """\b
@@ -67,15 +68,16 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
 
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
+    signal.signal(signal.SIGTERM, _interrupt)
     from .. import campaign, store
     from ..suite import plan
+    from . import talk
     from .progress import chosen
 
     planned = plan(_suite(**words))
-    writer = store.Writer(Path(output or time.strftime("memprof-%Y%m%d-%H%M%S.jsonl")), append=append)
+    writer = store.Writer(Path(output) if output else _unused_path(), append=append)
     runs = []
-    stopped: MemprofError | KeyboardInterrupt | None = None
-    signal.signal(signal.SIGTERM, _interrupt)
+    stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     progress = chosen()
     try:
         if writer.mended:
@@ -84,22 +86,28 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
             progress.say(remark)
         for run in campaign.measure(planned.orders, progress, writer.write):
             runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
-    except (KeyboardInterrupt, InputError, MeasurementError) as error:
+    except (KeyboardInterrupt, OSError, MemprofError) as error:
         stopped = error
     finally:
         progress.close()
-    if runs:
-        _report(runs, above_baseline, as_json)
-    if writer.discard_if_empty():
-        click.echo("memprof: nothing was measured", err=True)
-    else:
-        click.echo(f"memprof: {writer.path} holds the runs", err=True)
-    if isinstance(stopped, MemprofError):
+        writer.discard_if_empty()
+    try:
+        if runs:
+            _report(runs, above_baseline, as_json)
+    finally:
+        if writer.written:
+            talk(f"{writer.path} holds the runs")
+    if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:
-        click.echo("memprof: interrupted", err=True)
+        talk("interrupted")
         return EXIT_INTERRUPTED
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
+
+
+def _unused_path() -> Path:
+    path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
+    return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -110,7 +118,8 @@ def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:
     from . import report
 
     # Imported only now that the last child has ended.
-    click.echo(report("table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline))
+    text = report("table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline)
+    click.echo(text)
 
 
 def _suite(

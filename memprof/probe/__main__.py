@@ -16,8 +16,8 @@ Out, on standard output:
 Exit code 0 when a Run was written, whatever became of the child; 3 when it was told to stop; 2 when the line was not understood.
 """
 
+import _signal as signal  # the C part: the module around it makes enums, which takes milliseconds
 import os
-import signal
 import sys
 import time
 
@@ -27,6 +27,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what memprof was started with may block SIGCHLD, and for the child any other
     from . import child, pagecache, procfs, wire
 
     text = _first_line(0)
@@ -77,7 +78,7 @@ def _run(job, started, measurement, machine):
 
 
 def _polling(measurement):
-    count = min(measurement.polls, len(measurement.periods))
+    count = min(measurement.timed_polls, len(measurement.periods))
     if not count:
         return None
     periods = sorted(measurement.periods[:count])

@@ -4,17 +4,15 @@ What the child says arrives on a pipe of its own as lines (runners/marks.py has 
 dropped. Its end is learnt from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may hold.
 """
 
-import ctypes
+import _signal as signal  # see __main__
 import errno
 import os
 import select
-import signal
 import sys
 import time
-from array import array
 
-from . import procfs, wire
-from .timeline import Timeline
+from . import libc, procfs, wire
+from .timeline import Timeline, numbers
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ADDR_NO_RANDOMIZE = 0x0040000
@@ -22,9 +20,10 @@ _TAIL = 4096
 _LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
 _NEVER = 1 << 62
-_LAST_READS = 16  # of what was printed before the end; a grandchild may print for ever
+_LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
+_ERROR_KINDS = ("import", "refused", "error")
 
-libc = ctypes.CDLL(None, use_errno=True)
+_prctl, _personality = libc.function("prctl"), libc.function("personality")
 
 
 class Stopped(Exception):
@@ -33,7 +32,7 @@ class Stopped(Exception):
 
 def become_reaper():
     """Make this process the one that orphans of its tree fall to."""
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Measurement:
@@ -55,8 +54,9 @@ class Measurement:
         self.warnings = []
         self.output = b""
         self.output_bytes = 0
-        self.periods = array("q", [0]) * 4096
-        self.polls = 0
+        self.periods = numbers(4096)
+        self.polls = self.timed_polls = 0
+        self._polls_begin = 0
         self._phase = ""
         self._times = []
         self._error = None
@@ -64,6 +64,7 @@ class Measurement:
         self._foreign = 0
         self._rest = b""
         self._skipping = False
+        self._unsent = b""
         self._rss = 0
         self._last_poll_ns = 0
 
@@ -125,22 +126,34 @@ class Measurement:
             return False
         self._marks_read, self._output_read = marks_read, output_read
         self._statm = procfs.Statm(self.pid)
-        for descriptor in (marks_read, output_read):
+        for descriptor in (marks_read, output_read, input_write):
             os.set_blocking(descriptor, False)
-        _write_all(input_write, self._start["stdin"].encode())
+        self._input_write, self._unsent = input_write, self._start["stdin"].encode()
+        self._send()
         return True
+
+    def _send(self):
+        """Write what the child is to read, as far as it reads; its input ends there."""
+        try:
+            self._unsent = self._unsent[os.write(self._input_write, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._unsent = b""
+        if not self._unsent:
+            os.close(self._input_write)
 
     def _become(self, parent, input_read, output_write, marks_write, environment):
         os.setpgid(0, 0)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)  # the parent ended before the line above
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         if self._start["deterministic"]:
             # Whether the kernel let us is read back from the child's address space: see `_judge`.
-            libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE))
+            _personality(_ADDR_NO_RANDOMIZE)
         os.dup2(input_read, 0)
         os.dup2(output_write, 1)
         os.dup2(output_write, 2)
@@ -156,35 +169,44 @@ class Measurement:
         self._watched = watched
         self._status = None
         end_ns = self._begin_ns + self._timeout_ns
-        next_ns, live_ns = time.monotonic_ns(), 0
+        next_ns = time.monotonic_ns()
         interval = self._intervals[""]
         if self._start["deterministic"]:
             self._check_layout()
+        clock, wait, poll = time.monotonic_ns, select.select, self._poll
+        reading, sending = list(watched), [self._input_write] if self._unsent else []
+        tick_ns = 0  # when to do anything but poll
         while self._status is None:
-            now = time.monotonic_ns()
-            wait_ns = min(next_ns if interval else _NEVER, live_ns if live_ns > now else _NEVER, end_ns) - now
-            ready = select.select(list(watched), [], [], max(0, wait_ns) / 1e9)[0]
-            for descriptor in ready:
-                if descriptor in watched:
-                    watched[descriptor]()
-            if self._stop:
-                raise Stopped
-            now = time.monotonic_ns()
-            changed = self._intervals.get(self._phase, self._intervals[""])
-            if changed != interval:
-                interval, next_ns = changed, now
+            wait_ns = (next_ns if interval and next_ns < tick_ns else tick_ns) - clock()
+            ready, writable, _ = wait(reading, sending, (), wait_ns / 1e9 if wait_ns > 0 else 0)
+            if ready or writable:
+                if writable:
+                    self._send()
+                for descriptor in ready:
+                    if descriptor in watched:
+                        watched[descriptor]()
+                if self._stop:
+                    raise Stopped
+                reading, sending = list(watched), [self._input_write] if self._unsent else []
+                changed = self._intervals.get(self._phase, self._intervals[""])
+                if changed != interval:
+                    interval, next_ns = changed, clock()
+            now = clock()
             if interval and now >= next_ns:
-                self._poll(now, interval)
+                poll(now, interval)
                 next_ns += interval
                 if next_ns <= now:
                     next_ns = now + interval
-            if now >= live_ns:
+            if now >= tick_ns:
+                if not interval:
+                    self._look()
                 self._live(self._phase, self._rss)
-                live_ns = now + _LIVE_NS
-            if now >= end_ns and self._status is None:
-                self._time_out()
-        self._marked()
+                if now >= end_ns and self._status is None:
+                    self._time_out()
+                    end_ns = _NEVER
+                tick_ns = min(now + _LIVE_NS, end_ns)
         for _ in range(_LAST_READS):
+            self._marked()
             self._printed()
         return self._status
 
@@ -194,10 +216,17 @@ class Measurement:
             return
         self.timeline.add(now, *values)
         self._rss = values[0]
-        if self._last_poll_ns and interval == self._last_interval:
-            self.periods[self.polls % len(self.periods)] = now - self._last_poll_ns
-            self.polls += 1
+        self.polls += 1
+        if self._last_poll_ns and interval == self._intervals[""] == self._last_interval:
+            self.periods[self.timed_polls % len(self.periods)] = now - self._last_poll_ns
+            self.timed_polls += 1
         self._last_poll_ns, self._last_interval = now, interval
+
+    def _look(self):
+        # A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample.
+        values = self._statm.read()
+        if values is not None:
+            self._rss = values[0]
 
     def _control(self):
         if not os.read(0, 4096):
@@ -230,22 +259,22 @@ class Measurement:
             self.output = (self.output + data)[-_TAIL:]
 
     def _marked(self):
-        while True:
-            data = _take(self._marks_read)
-            if not data:
-                if data == b"":
-                    self._watched.pop(self._marks_read, None)
-                return
-            lines = (self._rest + data).split(b"\n")
-            self._rest = lines.pop()
-            for line in lines:
-                if self._skipping:
-                    self._skipping = False
-                else:
-                    self._take_line(line)
-            if len(self._rest) > _LINE_LIMIT:
-                self._rest, self._skipping = b"", True
-                self._foreign += 1
+        data = _take(self._marks_read)  # once only: one who writes without end must not keep the loop from its other work
+        if data == b"":
+            self._watched.pop(self._marks_read, None)
+        if not data:
+            return
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            else:
+                self._take_line(line)
+        if len(self._rest) > _LINE_LIMIT:
+            self._rest = b""
+            self._foreign += not self._skipping
+            self._skipping = True
 
     def _take_line(self, line):
         try:
@@ -253,63 +282,69 @@ class Measurement:
             kind, pid = mark["mark"], mark["pid"]
             if pid != self.measured:
                 if self._phase or self.marks or kind != "begin":
-                    self._foreign += 1
-                    return
+                    raise ValueError("a mark of another process")
                 self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
             getattr(self, "_mark_" + kind)(mark)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except Exception:  # whatever a program may write there
             self._foreign += 1
 
     def _measure(self, pid):
-        try:
-            statm = procfs.Statm(pid)
-        except OSError:
-            return
+        ancestor = pid
+        while ancestor not in (self.pid, os.getpid()):
+            ancestor = procfs.parent(ancestor)  # None, which ends here, for a process that is none of the child's
+        statm = procfs.Statm(pid)
         self._statm.close()
         self._statm, self.measured = statm, pid
 
     def _mark_begin(self, mark):
         self._phase = _word(mark["phase"])
         self._times = []
+        self._polls_begin = self.polls
 
     def _mark_times(self, mark):
-        self._times += [int(time_ns) for time_ns in mark["times_ns"]]
+        self._times += [_count(time_ns) for time_ns in mark["times_ns"]]
 
     def _mark_about(self, mark):
         self.about = {
-            "runtime_version": str(mark["runtime_version"]),
-            "python_version": str(mark["python_version"]),
-            "notes": [str(note) for note in mark["notes"]],
+            "runtime_version": _text(mark["runtime_version"]),
+            "python_version": _text(mark["python_version"]),
+            "notes": [_text(note) for note in mark["notes"]],
         }
 
     def _mark_error(self, mark):
-        self._error = {"status": _word(mark["kind"]), "phase": _word(mark["phase"]), "message": str(mark["message"])}
+        if mark["kind"] not in _ERROR_KINDS:
+            raise ValueError("an error of no known kind")
+        self._error = {"status": mark["kind"], "phase": _word(mark["phase"]), "message": _text(mark["message"])}
 
     def _mark_done(self, _):
         self._done = True
 
     def _mark_end(self, mark):
-        begin_ns, end_ns = int(mark["begin_ns"]), int(mark["end_ns"])
+        begin_ns, end_ns = _count(mark["begin_ns"]), _count(mark["end_ns"])
+        if end_ns < begin_ns:
+            raise ValueError("a phase that ends before it begins")
         if self.measured == self.pid and _word(mark["phase"]) == "STARTUP":
             begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
-        seen, samples = self.timeline.highest(begin_ns, end_ns)
-        risen = mark.get("hwm_phase_bytes", 0) > mark.get("hwm_begin_bytes", 0)
-        exact = "hwm_phase_bytes" in mark and (bool(mark.get("hwm_reset")) or risen)
-        peak = max(seen, int(mark.get("rss_end_bytes", 0)), int(mark["hwm_phase_bytes"]) if exact else int(mark.get("rss_begin_bytes", 0)))
+        seen = self.timeline.highest(begin_ns, end_ns)
+        figures = {name: _count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
+        hwm = figures.pop("hwm_phase_bytes", 0)
+        exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
+        figures.pop("hwm_begin_bytes", None)
+        peak = max(seen, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         phase = _word(mark["phase"])
         record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
-        record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": samples})
+        record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
-        record.update((name, int(mark[name])) for name in _FIGURES if name in mark)
+        record.update(figures)
         self.marks.append(record)
         self._phase, self._times = "", []
+        self._polls_begin = self.polls
 
     # -- ending
 
     def _time_out(self):
         self.outcome = {"status": "timeout"}
         _kill_group(self.pid)
-        self._timeout_ns = _NEVER
         self._kill_all()
         while self._status is None:
             self._woken()
@@ -318,9 +353,11 @@ class Measurement:
     def _judge(self, status, kills_before):
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        if self.measured != self.pid and code is not None and code > 128:
+            number = code - 128  # how a shell that wraps the measured process says that a signal ended it
         outcome = self.outcome
         if outcome["status"] == "timeout":
-            pass
+            code = number = None  # the end that was put to it is none of its own
         elif self._error is not None and number is None:
             outcome.update(self._error)
         elif number is not None:
@@ -334,7 +371,7 @@ class Measurement:
         outcome.setdefault("phase", self._phase or self._next_phase())
         outcome["exit_code"] = code
         outcome["signal"] = _signal_name(number) if number is not None else None
-        outcome["rss_last_bytes"] = self._rss
+        outcome["rss_last_bytes"] = self._rss or None
         kills = procfs.oom_kills()
         outcome["out_of_memory"] = bool(number == signal.SIGKILL and kills is not None and kills > (kills_before or 0))
 
@@ -368,7 +405,7 @@ class Measurement:
                 left += pid != getattr(self, "pid", 0)
             except ChildProcessError:
                 break
-        if left:
+        if left and self.outcome["status"] != "timeout":
             self.warnings.append("%d process(es) outlived the measured one and were ended" % left)
 
 
@@ -393,15 +430,31 @@ _FIGURES = (
 )
 
 
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError("text is wanted")
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")  # half a surrogate pair is no text that a file could hold
+
+
 def _word(value):
-    if not isinstance(value, str) or not value.strip():
-        raise TypeError("a name must be text")
-    return "_".join(value.split())[:200]
+    word = "_".join(_text(value).split())[:200]
+    if not word:
+        raise ValueError("a name must not be empty")
+    return word
+
+
+def _count(value):
+    number = int(value)
+    if not 0 <= number < _NEVER:
+        raise ValueError("no time and no size")
+    return number
 
 
 def _signal_name(number):
     try:
-        return signal.Signals(number).name
+        from signal import Signals
+
+        return Signals(number).name
     except ValueError:
         return "SIG%d" % number
 
@@ -437,26 +490,13 @@ def _read_all(descriptor):
         data += chunk
 
 
-def _write_all(descriptor, data):
-    """Write what the child is to read, if it will, and close the descriptor."""
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except BrokenPipeError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
 def say(line):
-    """Write one line to standard output without waiting; a reader that is busy misses it."""
-    os.set_blocking(1, False)
+    """Write one line of at most PIPE_BUF bytes to standard output without waiting; a reader that is busy misses it."""
     try:
-        os.write(1, line.encode("utf-8", "backslashreplace"))
+        if select.select([], [1], [], 0)[1]:
+            os.write(1, line.encode("utf-8"))
     except OSError:
         pass
-    finally:
-        os.set_blocking(1, True)
 
 
 def finish(line):

@@ -4,9 +4,10 @@ A file just written sits in the cache in large folios, which a fault maps whole 
 and read again). So files are dropped once before their first use, and from then on kept read through (warm) or dropped each time (cold).
 """
 
-import ctypes
 import mmap
 import os
+
+from . import libc
 
 _BLOCK = 1 << 20
 
@@ -43,19 +44,14 @@ def resident(descriptor):
     size = os.fstat(descriptor).st_size
     if size == 0:
         return True
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
+    address = libc.function("mmap")(0, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == -1:
         return False
     try:
-        pages = -(-size // mmap.PAGESIZE)
-        found = ctypes.create_string_buffer(pages)
-        answered = libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), found) == 0
-        return answered and b"\0" not in found.raw[:pages].replace(b"\1", b"")
+        found = libc.buffer(-(-size // mmap.PAGESIZE))
+        return libc.function("mincore")(address, size, found) == 0 and b"\0" not in found.raw
     finally:
-        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+        libc.function("munmap")(address, size)
 
 
 def _read_through(descriptor):

@@ -4,8 +4,9 @@ Only changes are kept: while nothing moves, a sample just extends the last one. 
 thinned to those that hold an extreme of the group, at most five, at the times when they were really seen.
 """
 
+import mmap
+import sys
 import zlib
-from array import array
 from binascii import b2a_base64
 
 CAPACITY = 20_000
@@ -19,7 +20,8 @@ class Timeline:
         if capacity < _GROUP:
             raise ValueError("a timeline needs room for %d samples" % _GROUP)
         self._capacity = capacity
-        self.columns = tuple(array("q") for _ in range(4))
+        self.columns = tuple(numbers(capacity) for _ in range(4))
+        self.rows = 0
         self._seen = None  # the newest sample, where it repeats the last one kept
         self.count = 0
         self._first_ns = 0
@@ -64,56 +66,59 @@ class Timeline:
         return self._area // (self._last[0] - self._first_ns)
 
     def highest(self, begin_ns, end_ns):
-        """(largest RSS seen from begin_ns to end_ns, number of rows that fell in there); (0, 0) where none did."""
+        """The largest RSS seen from begin_ns to end_ns, 0 where no row fell in there."""
         times, rss = self.columns[0], self.columns[1]
-        best = found = 0
-        if self._seen is not None and begin_ns <= self._seen <= end_ns:
-            best, found = self._last[1][0], 1
-        for index in range(len(times) - 1, -1, -1):
+        best = self._last[1][0] if self._seen is not None and begin_ns <= self._seen <= end_ns else 0
+        for index in range(self.rows - 1, -1, -1):
             if times[index] < begin_ns:
                 break
-            if times[index] <= end_ns:
-                found += 1
-                if rss[index] > best:
-                    best = rss[index]
-        return best, found
+            if times[index] <= end_ns and rss[index] > best:
+                best = rss[index]
+        return best
 
     def encoded(self):
         """The columns as text: base64 of zlib of the differences between neighbours as little-endian 64-bit integers."""
         self.close()
-        return {name: _packed(column) for name, column in zip(("t_ns", "rss", "file", "vms"), self.columns)}
+        return {name: _packed(column[: self.rows]) for name, column in zip(("t_ns", "rss", "file", "vms"), self.columns)}
 
     def _keep(self, t_ns, values):
-        if len(self.columns[0]) >= self._capacity:
+        if self.rows >= self._capacity:
             self._thin()
         for column, value in zip(self.columns, (t_ns,) + values):
-            column.append(value)
+            column[self.rows] = value
+        self.rows += 1
 
     def _thin(self):
         _, rss, file, vms = self.columns
-        chosen = []
-        for start in range(0, len(rss), _GROUP):
-            group = range(start, min(start + _GROUP, len(rss)))
-            chosen += sorted(
-                {
-                    max(group, key=rss.__getitem__),
-                    min(group, key=rss.__getitem__),
-                    max(group, key=lambda index: rss[index] - file[index]),
-                    max(group, key=file.__getitem__),
-                    max(group, key=vms.__getitem__),
-                }
-            )
-        for column in self.columns:
-            column[:] = array("q", [column[index] for index in chosen])
+        place = 0
+        for start in range(0, self.rows, _GROUP):
+            group = range(start, min(start + _GROUP, self.rows))
+            chosen = {
+                max(group, key=rss.__getitem__),
+                min(group, key=rss.__getitem__),
+                max(group, key=lambda index: rss[index] - file[index]),
+                max(group, key=file.__getitem__),
+                max(group, key=vms.__getitem__),
+            }
+            # In place: a row moves to where it is or to where one stood that is no longer wanted.
+            for index in sorted(chosen):
+                for column in self.columns:
+                    column[place] = column[index]
+                place += 1
+        self.rows = place
+
+
+def numbers(count):
+    """Zeros, signed 64-bit integers, resident only as far as they are written to.
+
+    The module array would do, but it drags collections in: milliseconds of the probe's start.
+    """
+    return memoryview(mmap.mmap(-1, 8 * count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("q")
 
 
 def _packed(column):
-    steps = array("q", column)
+    steps = memoryview(bytearray(column)).cast("q")
     for index in range(len(steps) - 1, 0, -1):
         steps[index] -= steps[index - 1]
-    if _BIG_ENDIAN:
-        steps.byteswap()
-    return b2a_base64(zlib.compress(steps.tobytes(), 1), newline=False).decode("ascii")
-
-
-_BIG_ENDIAN = array("H", [1]).tobytes()[0] == 0
+    data = steps if sys.byteorder == "little" else b"".join(step.to_bytes(8, "little", signed=True) for step in steps)
+    return b2a_base64(zlib.compress(data, 1), newline=False).decode("ascii")

@@ -13,7 +13,9 @@
 Only `load`, `prepare` and `execute` are needed. Three more are used where they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
 PREPARE and WARMUP, outside any phase. `build(model, folder, options)`, a static method, converts the model file in a process of its own
-that is not measured, and returns the path to load instead. `notes` and `version` are shown with the results.
+that is not measured, and returns the path to load instead; `build_uses` names the knobs of other kinds that it heeds, and with
+`always_builds` it is called whatever is set. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
+`threads_env` the variable that carries the number where no argument does. `notes` and `version` are shown with the results.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.

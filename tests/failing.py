@@ -1,0 +1,138 @@
+"""What the tests of failures share: one job through a real probe, memprof in the background, and a look at what still runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from memprof import campaign
+from memprof.records import Run
+from memprof.suite import Suite, plan
+
+MIB = 1 << 20
+MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
+QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
+HANG = {"load": [{"hang": True}]}
+
+
+class Silent:
+    """Nobody is told how it goes, but for what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def started(self, job, index, total): ...
+    def live(self, phase, rss_bytes): ...
+    def finished(self, run): ...
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+
+def measured(model: Path, runtime: str | Path = "synthetic", **words: object) -> Run:
+    """One job through a real probe, without the command around it: no warm-up and one iteration unless `words` say otherwise."""
+    suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, **words})
+    (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
+    return run
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence with which something was refused before anything was measured."""
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("memprof: "), line
+    return line
+
+
+def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: str) -> Path:
+    """A user's runtime whose methods (init, load, prepare, execute) do what is said, and nothing else."""
+    words = {"init": "(self)", "load": "(self, model, options)", "prepare": "(self)", "execute": "(self)"}
+    lines = ["import os, signal, subprocess, sys, time", top, "class Runtime:", "    version = '1'"]
+    for word, signature in words.items():
+        lines.append(f"    def {'__init__' if word == 'init' else word}{signature}:")
+        lines += [f"        {line}" for line in bodies.get(word, "pass").splitlines()]
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def script(path: Path, text: str) -> Path:
+    """An executable file."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def runs_in(path: Path) -> list[dict]:
+    """What a runs file holds, every line of it whole."""
+    data = path.read_bytes()
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+# -- memprof in the background
+
+
+@contextmanager
+def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """`memprof WORDS` in a session of its own, as a terminal's foreground process is in a group of its own; killed where it still runs."""
+    command = [sys.executable, "-m", "memprof", *map(str, words)]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
+    """The first value that is true. Fails after a while."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+def processes(*words: str) -> list[psutil.Process]:
+    """Processes that this test started, those with all these words in their command line, but for the test itself."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]:
+                line = process.cmdline()
+                if all(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def children() -> list[psutil.Process]:
+    """The measured processes, and what they forked."""
+    return processes("run", str(campaign.runtimes.runners_path()))
+
+
+def probes() -> list[psutil.Process]:
+    """The probes."""
+    return processes("-I", "-S")
+
+
+def new_mark() -> str:
+    """A value that no other test uses."""
+    return secrets.token_hex(8)
+
+
+def all_gone() -> bool:
+    """Whether nothing that this test started still runs."""
+    return not processes()

@@ -1,0 +1,438 @@
+"""A measured program that dies, hangs, floods or speaks nonsense: its Run says how it ended, keeps what was measured, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from failing import HANG, MIB, QUICK, measured, runs_in, runtime_file, script
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+HELD = {"allocate": "weights", "bytes": 32 * MIB}
+LATER = {"sleep_s": 0.15}  # so that it has been seen at this size, even where it is not polled
+WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"any")
+    return path
+
+
+# -- it dies
+
+
+@pytest.mark.parametrize(
+    ("phase", "warmup", "step", "name", "finished"),
+    [
+        ("MODEL_LOAD", 0, "load", "SIGSEGV", ["STARTUP"]),
+        ("PREPARE", 0, "prepare", "SIGABRT", ["STARTUP", "MODEL_LOAD"]),
+        ("WARMUP", 1, "execute", "SIGBUS", ["STARTUP", "MODEL_LOAD", "PREPARE"]),
+        ("EXECUTE", 0, "execute", "SIGKILL", ["STARTUP", "MODEL_LOAD", "PREPARE"]),
+    ],
+)
+def test_a_death_by_signal_is_told_with_its_phase_and_last_size(scenario, phase, warmup, step, name, finished):
+    run = measured(scenario(**{step: [HELD, LATER, {"crash": name}]}), warmup=warmup)
+
+    assert (run.outcome.status, run.outcome.phase, run.outcome.signal) == ("signal", phase, name)
+    assert run.outcome.rss_last_bytes > 32 * MIB
+    assert run.outcome.sentence.startswith(f"ended by {name} in {phase}, its RSS last ")
+    assert not run.outcome.out_of_memory
+    assert [mark.phase for mark in run.marks] == finished
+
+
+def test_a_death_while_the_runtime_is_imported_is_one_in_startup(model, tmp_path):
+    run = measured(model, runtime_file(tmp_path, init="os.kill(os.getpid(), signal.SIGILL)"))
+
+    assert (run.outcome.status, run.outcome.phase, run.outcome.signal) == ("signal", "STARTUP", "SIGILL")
+    assert run.marks == ()
+
+
+def test_a_death_between_phases_is_told_as_such(model, tmp_path):
+    mine = runtime_file(tmp_path)
+    more = "    def signature(self): os.kill(os.getpid(), signal.SIGFPE)\n    def set_inputs(self, arrays): ...\n"
+    mine.write_text(mine.read_text() + more)
+
+    run = measured(model, mine)
+
+    assert (run.outcome.phase, run.outcome.signal) == ("after PREPARE", "SIGFPE")
+
+
+def test_a_kernel_that_kills_for_want_of_memory_is_named(scenario, tmp_path):
+    with cgroup_of(64 * MIB, tmp_path) as python:
+        run = measured(scenario(load=[{"allocate": "weights", "bytes": 256 * MIB}]), python=str(python))
+
+    assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
+    assert run.outcome.out_of_memory
+    assert "for want of memory" in run.outcome.sentence
+
+
+@contextmanager
+def cgroup_of(limit, folder):
+    """An interpreter that moves itself into a memory cgroup (version 1 or 2) with that limit."""
+    for root, limiting in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(root) / f"memprof-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / limiting).exists():
+                (group / limiting).write_text(str(limit))
+                yield script(folder / "python", f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {sys.executable} "$@"\n')
+                return
+        finally:
+            group.rmdir()
+    pytest.skip("no memory cgroup can be made here")
+
+
+def test_an_exit_code_is_told_with_what_was_printed_last(scenario):
+    run = measured(scenario(load=[{"print": "no licence\n", "to": "stderr"}, {"exit": 7}]))
+
+    assert (run.outcome.status, run.outcome.exit_code, run.outcome.phase) == ("exit", 7, "MODEL_LOAD")
+    assert run.output_tail.endswith("no licence\n")
+
+
+def test_an_exit_without_a_word_is_no_success(scenario):
+    run = measured(scenario(prepare=[{"exit": 0}]))
+
+    assert (run.outcome.status, run.outcome.phase) == ("lost", "PREPARE")
+
+
+@pytest.mark.parametrize(
+    "text", ["too many words " * 400, "ⅷ" * 3000, "\\ud800 half a pair", "a\\nb"], ids=["long", "wide", "half", "lines"]
+)
+def test_a_runtimes_own_words_are_kept_and_shown_short(model, tmp_path, text):
+    run = measured(model, runtime_file(tmp_path, load=f'raise ValueError("{text}")'))
+
+    assert (run.outcome.status, run.outcome.phase) == ("error", "MODEL_LOAD")
+    assert run.outcome.message.startswith("ValueError: " + text[:1])
+    assert len(run.outcome.sentence) < 350
+    assert "\n" not in run.outcome.sentence
+
+
+def test_an_error_whose_own_words_fail_is_told_by_its_name(model, tmp_path):
+    top = "class Odd(Exception):\n    def __str__(self): raise RuntimeError\n"
+
+    run = measured(model, runtime_file(tmp_path, top=top, prepare="raise Odd"))
+
+    assert (run.outcome.status, run.outcome.phase, run.outcome.message) == ("error", "PREPARE", "Odd")
+
+
+# -- it hangs
+
+
+def test_a_hang_ends_at_the_time_limit_with_all_it_started(scenario):
+    forking = [{"fork": 2, "for_s": 600}, *HANG["load"]]
+
+    run = measured(scenario(prepare=[HELD, *forking]), timeout_ns=10**9)
+
+    assert (run.outcome.word, run.outcome.phase) == ("timeout", "PREPARE")
+    assert run.outcome.sentence.startswith("did not end in time in PREPARE, its RSS last 4")
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD"]
+    assert run.warnings == ()
+
+
+def test_a_time_limit_shorter_than_the_start_is_a_timeout_in_startup(scenario):
+    run = measured(scenario(**QUICK), timeout_ns=1)
+
+    assert (run.outcome.word, run.outcome.phase, run.marks) == ("timeout", "STARTUP", ())
+    assert run.timeline.samples <= 1
+
+
+def test_a_program_that_never_reads_its_job_ends_at_the_time_limit(scenario, tmp_path):
+    deaf = wrapper(tmp_path, "sleep 600")
+    long = {str(number): (1,) * 100 for number in range(1000)}  # more than a pipe holds
+
+    run = measured(scenario(**QUICK), python=str(deaf), shapes=long, timeout_ns=10**9)
+
+    assert (run.outcome.word, run.outcome.phase) == ("timeout", "STARTUP")
+
+
+@pytest.mark.parametrize("phase", ["load", "execute"])
+def test_a_stopped_program_ends_at_the_time_limit(scenario, phase):
+    run = measured(scenario(**{phase: [{"crash": "SIGSTOP"}]}), timeout_ns=10**9)
+
+    assert run.outcome.word == "timeout"
+
+
+# -- it floods and speaks nonsense
+
+
+@pytest.mark.parametrize("to", ["stdout", "stderr"])
+def test_what_it_prints_is_read_and_dropped(scenario, to):
+    run = measured(scenario(load=[{"print": "\udc80\udcff\0" * 20_000, "times": 5_000, "to": to}], execute=[{"exit": 3}]))
+
+    assert run.output_bytes == 300_000_000
+    assert len(run.output_tail) <= 4096
+    assert (run.outcome.phase, run.outcome.exit_code) == ("EXECUTE", 3)
+
+
+def test_what_it_prints_does_not_get_into_a_run_that_went_well(scenario):
+    run = measured(scenario(load=[{"print": "hello"}]))
+
+    assert (run.outcome.ok, run.output_bytes, run.output_tail) == (True, 5, None)
+
+
+def test_closing_the_marks_descriptor_is_no_success(scenario):
+    run = measured(scenario(load=[{"close_marks": True}]))
+
+    assert (run.outcome.status, run.outcome.phase) == ("lost", "MODEL_LOAD")
+    assert [mark.phase for mark in run.marks] == ["STARTUP"]
+
+
+def test_a_file_that_takes_the_descriptors_number_is_not_written_to(scenario, tmp_path):
+    run = measured(scenario(load=[{"steal_marks": "precious"}]))
+
+    assert (tmp_path / "precious").read_bytes() == b""
+    assert run.outcome.status == "lost"
+
+
+LINES = {
+    "text": "hello",
+    "nothing": "",
+    "bytes": "\\xff\\x00\\xfe",
+    "torn": '{"mark":"end","pid":PID,"phase":"MODEL_L',
+    "a list": "[1, 2]",
+    "deep": "[" * 30_000,
+    "long": "x" * 1_000_000,
+    "no kind": '{"pid":PID}',
+    "unknown kind": '{"mark":"bark","pid":PID}',
+    "an attribute": '{"mark":"_init__","pid":PID}',
+    "another process": '{"mark":"done","pid":1}',
+    "no process": '{"mark":"done","pid":"x"}',
+    "no name": '{"mark":"begin","pid":PID,"phase":" ","t_ns":0}',
+    "infinite": '{"mark":"end","pid":PID,"phase":"X","begin_ns":0,"end_ns":Infinity}',
+    "gigantic": '{"mark":"end","pid":PID,"phase":"X","begin_ns":0,"end_ns":1' + "0" * 100 + "}",
+    "backwards": '{"mark":"end","pid":PID,"phase":"X","begin_ns":5,"end_ns":4}',
+    "negative": '{"mark":"end","pid":PID,"phase":"X","begin_ns":5,"end_ns":6,"rss_end_bytes":-1}',
+    "a foreign error": '{"mark":"error","pid":PID,"phase":"X","kind":"grave","message":"m"}',
+    "about nothing": '{"mark":"about","pid":PID}',
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_foreign_line_is_left_out_and_counted(model, tmp_path, line):
+    load = WRITE + f"write(b'{LINES[line]}'.replace(b'PID', b'%d' % os.getpid()) + b'\\n')"
+
+    run = measured(model, runtime_file(tmp_path, load=load))
+
+    assert run.outcome.ok, run.outcome
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+    assert run.warnings == ("1 line(s) on the marks' descriptor were not understood and left out",)
+
+
+def test_half_a_surrogate_pair_does_not_spoil_the_run(model, tmp_path):
+    mine = runtime_file(tmp_path, init="self.version, self.notes = chr(0xD800), chr(0xDFFF)")
+
+    run = measured(model, mine)
+
+    assert (run.about.runtime_version, run.about.notes) == ("\\ud800", ("\\udfff",))
+
+
+@pytest.mark.parametrize("text", ["x" * 40, "\\n" * 4096, "{}\\n" * 1000], ids=["no end", "empty lines", "lines"])
+def test_marks_without_end_do_not_hold_the_time_limit_up(model, tmp_path, text):
+    run = measured(model, runtime_file(tmp_path, load=WRITE + f"while True: write(b'{text}')"), timeout_ns=10**9)
+
+    assert (run.outcome.word, run.outcome.phase) == ("timeout", "MODEL_LOAD")
+
+
+def test_the_first_word_of_a_process_that_is_none_of_the_childs_is_not_believed(scenario, tmp_path):
+    first = '{"mark": "begin", "pid": 1, "phase": "STARTUP", "t_ns": 0}'
+    (tmp_path / "lie.py").write_text(f"import os\n{WRITE}write(b'{first}\\n')\n")
+    liar = wrapper(tmp_path, f'{sys.executable} {tmp_path}/lie.py\nexec {sys.executable} "$@"')
+
+    run = measured(scenario(load=[HELD]), python=str(liar))
+
+    assert run.outcome.ok
+    assert "1 line(s)" in run.warnings[0]
+    assert run.timeline.rss_max_bytes > 32 * MIB
+
+
+# -- it forks
+
+
+def test_what_it_forks_and_leaves_is_ended_and_counted(scenario):
+    run = measured(scenario(execute=[{"fork": 3, "for_s": 600}]))
+
+    assert run.outcome.ok
+    assert run.warnings == ("3 process(es) outlived the measured one and were ended",)
+
+
+def test_what_detaches_itself_is_ended_too(model, tmp_path):
+    detach = "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & setsid sleep 600 &'], start_new_session=True).wait()"
+
+    run = measured(model, runtime_file(tmp_path, load=detach))
+
+    assert run.outcome.ok
+    assert run.warnings == ("2 process(es) outlived the measured one and were ended",)
+
+
+def test_a_fork_that_prints_for_ever_does_not_hold_the_result_up(model, tmp_path):
+    run = measured(model, runtime_file(tmp_path, load="subprocess.Popen(['yes'])"))
+
+    assert run.outcome.ok
+
+
+# -- its interpreter is a wrapper
+
+
+def wrapper(folder, last):
+    """An interpreter that answers `describe` as ours does, and for a job runs these lines of shell."""
+    return script(folder / "wrapper", f'#!/bin/sh\n[ "$2" = run ] || exec {sys.executable} "$@"\n{last}\n')
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """An interpreter that is a shell script which runs Python as its child."""
+    return str(wrapper(tmp_path, f'{sys.executable} "$@"\ncode=$?\nexit $code'))
+
+
+def test_under_a_wrapper_the_process_that_speaks_first_is_measured(scenario, shell):
+    run = measured(scenario(load=[HELD], prepare=[{"spike": 16 * MIB, "hold_s": 0.1}]), python=shell)
+
+    assert run.outcome.ok
+    assert run.mark("PREPARE").rss_peak_bytes > 48 * MIB
+    assert run.timeline.rss_max_bytes > 48 * MIB
+    assert run.warnings == ()
+
+
+def test_under_a_wrapper_a_death_by_signal_is_told_as_one(scenario, shell):
+    run = measured(scenario(load=[HELD, LATER, {"crash": "SIGSEGV"}]), python=shell)
+
+    assert (run.outcome.phase, run.outcome.signal, run.outcome.exit_code) == ("MODEL_LOAD", "SIGSEGV", 139)
+    assert run.outcome.rss_last_bytes > 32 * MIB
+
+
+def test_under_a_wrapper_a_hang_ends_at_the_time_limit(scenario, shell):
+    run = measured(scenario(load=[HELD, {"fork": 1, "for_s": 600}, *HANG["load"]]), python=shell, timeout_ns=10**9)
+
+    assert (run.outcome.word, run.outcome.phase) == ("timeout", "MODEL_LOAD")
+    assert run.warnings == ()
+
+
+# -- its models
+
+
+def test_scenarios_that_are_none_are_refused_by_their_runtime(tmp_path):
+    (tmp_path / "text.json").write_text("not JSON")
+
+    run = measured(tmp_path / "text.json")
+
+    assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
+    assert "text.json is no scenario" in run.outcome.sentence
+
+
+@pytest.fixture(scope="session")
+def onnx_model(tmp_path_factory):
+    """A tiny ONNX model: y = Relu(x + w), x of shape [1, 4]."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [1, 4], [1.0] * 4)
+    nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    value = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"}
+    graph = helper.make_graph(nodes, "tiny", [value["x"]], [value["y"]], [tensor])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path = tmp_path_factory.mktemp("onnx") / "tiny.onnx"
+    onnx.save(made, str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "phase", "said"),
+    [
+        ({"set": {"order": "memory_efficient"}}, "error", "PREPARE", "training"),
+        ({"shapes": {"x": (1, 5)}}, "error", "EXECUTE", "Expected: 4"),
+        ({"shapes": {"z": (1, 4)}}, "refused", "EXECUTE", "the model has no input 'z'; it has x"),
+        ({"shapes": {"x": (10**9, 10**9)}}, "error", "EXECUTE", "Unable to allocate"),
+        ({"set": {"provider": "cuda"}}, "refused", "MODEL_LOAD", "this build of onnxruntime has no CUDAExecutionProvider"),
+    ],
+    ids=["knob", "shape", "name", "size", "provider"],
+)
+def test_what_a_runtime_refuses_is_told_in_its_own_words(onnx_model, words, status, phase, said):
+    run = measured(onnx_model, "onnxruntime", **words)
+
+    assert (run.outcome.status, run.outcome.phase) == (status, phase)
+    assert said in run.outcome.message
+
+
+@pytest.mark.parametrize("damage", ["truncated", "text"])
+def test_a_damaged_model_is_told_in_the_runtimes_own_words(onnx_model, tmp_path, damage):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_model.read_bytes()[:-40] if damage == "truncated" else b"this is no model\n" * 50)
+
+    run = measured(path, "onnxruntime")
+
+    assert (run.outcome.status, run.outcome.phase) == ("error", "MODEL_LOAD")
+    assert "model.onnx failed" in run.outcome.message
+
+
+# -- beside others
+
+
+def test_one_variants_failure_stops_no_other_and_stands_in_its_place(memprof, scenario, tmp_path):
+    scenario("good.json", **QUICK)
+    scenario("bad.json", load=[HELD, LATER, {"crash": "SIGSEGV"}])
+    mine = runtime_file(tmp_path, prepare="raise ValueError('not today')")
+
+    variants = ["--variant", "plain=synthetic", "--variant", f"own={mine}"]
+    done = memprof("run", "bad.json", "good.json", *variants, "--repeats", "1", "--warmup", "0", "-o", "runs.jsonl")
+
+    assert done.returncode == 4
+    ended = [(run["job"]["model"]["name"], run["job"]["variant"], run["outcome"]["status"]) for run in runs_in(tmp_path / "runs.jsonl")]
+    assert ended == [
+        ("bad.json", "plain", "signal"),
+        ("bad.json", "own", "error"),
+        ("good.json", "plain", "ok"),
+        ("good.json", "own", "error"),
+    ]
+    bad, good = done.stdout.split("good.json, warming up")
+    peaks = {name: row(text.split("RSS peak (MiB)")[1], name) for text in (bad, good) for name in ("plain", "own")}
+    assert "failed (SIGSEGV)" in row(bad.split("RSS peak (MiB)")[1], "plain")
+    assert "failed (error)" in peaks["own"]
+    assert "failed" not in peaks["plain"]
+    assert "- plain: failed: ended by SIGSEGV in MODEL_LOAD" in bad
+    assert "- own: failed: in PREPARE: ValueError: not today" in good
+    assert "Traceback" not in done.stderr
+
+
+def row(table, name):
+    return next(line for line in table.splitlines() if line.startswith(f"| {name} "))
+
+
+def test_a_conversion_that_fails_is_a_failed_run_and_all_are_made_before_the_first_measurement(memprof, scenario, tmp_path):
+    build = """
+    knobs = (Knob('make', ('good', 'bad', 'crash'), None, 'build', 'convert'),)
+    @staticmethod
+    def build(model, folder, options):
+        if options.knobs['make'] == 'bad': raise ValueError('not convertible')
+        if options.knobs['make'] == 'crash': os.kill(os.getpid(), signal.SIGSEGV)
+        os.mkdir(os.path.join(folder, 'deep'))
+        open(os.path.join(folder, 'deep', 'made'), 'w').write('made')
+        return os.path.join(folder, 'deep', 'made')
+"""
+    mine = runtime_file(tmp_path, top="from runtimes import Knob", load="assert open(model).read() == 'made'")
+    mine.write_text(mine.read_text() + build)
+    scenario("model.json")
+
+    variants = [word for make in ("good", "bad", "crash") for word in ("--variant", f"{make}={mine},make={make}")]
+    done = memprof("run", "model.json", *variants, "--repeats", "1", "-o", "runs.jsonl")
+
+    runs = runs_in(tmp_path / "runs.jsonl")
+    outcomes = [(run["outcome"]["status"], run["outcome"].get("phase"), run["outcome"].get("signal")) for run in runs]
+    assert outcomes == [("ok", None, None), ("error", "BUILD", None), ("signal", "BUILD", "SIGSEGV")]
+    assert [run["job"]["variant"] for run in runs] == ["good", "bad", "crash"]
+    assert done.returncode == 4
+    said = done.stderr.splitlines()
+    first = next(index for index, line in enumerate(said) if line.startswith("[1/3]"))
+    assert sum("converting" in line for line in said[:first]) == sum("converting" in line for line in said) == 3
+    assert "- bad: failed: in BUILD: ValueError: not convertible" in done.stdout
+    assert "- crash: failed: ended by SIGSEGV in BUILD" in done.stdout
+    assert not list((Path(os.environ["XDG_CACHE_HOME"]) / "memprof" / "built").glob("*.*"))

@@ -1,0 +1,261 @@
+"""memprof itself ended, politely or not: what was measured stays, the children end, and what escapes is ended by the next memprof."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from failing import HANG, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
+
+from memprof import store
+
+INTERRUPTED = 130
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+ONCE = ["-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl"]
+NEXT = ["-r", "synthetic", "--repeats", "1", "-o", "next.jsonl"]
+
+
+@pytest.fixture
+def folder(tmp_path, scenario):
+    scenario("quick.json", **QUICK)
+    scenario("hang.json", **HANG)
+    scenario("forks.json", load=[{"fork": 2, "for_s": 600}, *HANG["load"]])
+    return tmp_path
+
+
+# Becomes memprof, once the lines before it have changed the process.
+EXEC = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'memprof'] + sys.argv[1:])"
+
+
+def lines_of(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_what_was_measured_and_prints_its_table(folder, number):
+    with started(folder, "run", "quick.json", "forks.json", *ONCE) as process:
+        wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and len(children()) == 3)
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == INTERRUPTED
+    assert [run["job"]["model"]["name"] for run in runs_in(folder / "runs.jsonl")] == ["quick.json"]
+    assert out.startswith("quick.json, ")
+    assert err.splitlines()[-2:] == ["memprof: runs.jsonl holds the runs", "memprof: interrupted"]
+    assert "Traceback" not in err
+    assert all_gone()
+
+
+def test_an_interruption_before_the_first_run_leaves_no_file(folder):
+    with started(folder, "run", "hang.json", *ONCE) as process:
+        wait_for(children)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (INTERRUPTED, "")
+    assert err.splitlines()[-1] == "memprof: interrupted"
+    assert not (folder / "runs.jsonl").exists()
+
+
+def test_an_interruption_that_is_repeated_ends_in_the_same_way(folder):
+    with started(folder, "run", "quick.json", "hang.json", *ONCE) as process:
+        wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and children())
+        while process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            with_patience(process)
+        err = process.stderr.read()
+
+    assert process.returncode == INTERRUPTED
+    assert "Traceback" not in err
+    assert len(runs_in(folder / "runs.jsonl")) == 1
+
+
+def with_patience(process):
+    try:
+        process.wait(0.05)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_a_runtime_is_asked_what_it_is(folder, number):
+    mine = runtime_file(folder, top="time.sleep(600)")
+    with started(folder, "run", "quick.json", "-r", mine) as process:
+        wait_for(lambda: processes("describe"))
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == INTERRUPTED
+    assert err.split() == ["memprof:", "interrupted"]
+
+
+def test_an_interruption_while_a_model_is_converted(folder):
+    with converting(folder) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (INTERRUPTED, "")
+    assert "Traceback" not in err
+    assert all_gone()
+    assert conversions() == []
+
+
+def test_what_a_killed_memprof_was_converting_is_removed_by_the_next(folder, memprof):
+    with converting(folder) as process:
+        process.kill()
+        process.wait()
+        wait_for(all_gone)
+        assert len(conversions()) == 1
+
+    memprof("run", "quick.json", *NEXT)
+
+    assert conversions() == []
+
+
+def converting(folder):
+    """memprof in the middle of a conversion that has started another process."""
+    mine = runtime_file(folder, top="from runtimes import Knob")
+    knob = "    knobs = (Knob('make', ('it',), None, 'build', 'convert'),)\n"
+    build = "    @staticmethod\n    def build(model, folder, options): subprocess.run(['sleep', '600'])\n"
+    mine.write_text(mine.read_text() + knob + build)
+    return _when(started(folder, "run", "quick.json", "--variant", f"own={mine},make=it", "-o", "runs.jsonl"), "sleep", "600")
+
+
+class _when:
+    def __init__(self, context, *words):
+        self._context, self._words = context, words
+
+    def __enter__(self):
+        process = self._context.__enter__()
+        wait_for(lambda: processes(*self._words))
+        return process
+
+    def __exit__(self, *error):
+        return self._context.__exit__(*error)
+
+
+def conversions():
+    return list((Path(os.environ["XDG_CACHE_HOME"]) / "memprof" / "built").glob("*.*"))
+
+
+def test_a_killed_memprof_leaves_a_whole_file_and_no_process(folder):
+    with started(folder, "run", "quick.json", "forks.json", *ONCE) as process:
+        wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and len(children()) == 3)
+        process.kill()
+        process.wait()
+        wait_for(all_gone, 10)
+
+    assert len(runs_in(folder / "runs.jsonl")) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_probe_is_one_failed_run_and_the_others_go_on(folder, number):
+    with started(folder, "run", "forks.json", "quick.json", *ONCE) as process:
+        wait_for(lambda: len(children()) == 3)
+        (probe,) = probes()
+        probe.send_signal(number)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 4
+    lost, good = runs_in(folder / "runs.jsonl")
+    assert (lost["outcome"]["status"], good["outcome"]["status"]) == ("lost", "ok")
+    assert lost["outcome"]["phase"] in ("STARTUP", "MODEL_LOAD")  # the last that it had told
+    reason = "SIGKILL" if number == signal.SIGKILL else "exit code 3"
+    assert f"- synthetic: failed: the probe ended without a result ({reason})" in out
+    assert "Traceback" not in err
+    store.unpack(store.load([folder / "runs.jsonl"]).runs[0].timeline)
+
+
+def test_under_a_wrapper_a_killed_probe_leaves_nothing_either(folder):
+    shell = script(folder / "shell", f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    with started(folder, "run", "hang.json", *ONCE, "--python", shell) as process:
+        wait_for(lambda: any(child.name().startswith("python") for child in children()))
+        (probe,) = probes()
+        probe.kill()
+        process.communicate(timeout=60)
+
+    assert process.returncode == 4
+    assert all_gone()
+
+
+def test_what_outlives_a_killed_memprof_and_its_killed_probe_is_ended_by_the_next_memprof(folder, memprof):
+    with started(folder, "run", "forks.json", *ONCE) as process:
+        wait_for(lambda: len(children()) == 3)
+        (probe,) = probes()
+        probe.suspend()  # so that it cannot clean up when memprof ends
+        process.kill()
+        process.wait()
+        probe.kill()
+    wait_for(lambda: len(children()) == 2)
+
+    done = memprof("run", "quick.json", *NEXT)
+
+    assert done.returncode == 0
+    assert all_gone()
+    assert "2 process(es) of a memprof that was killed were still running and have been ended" in done.stderr
+
+
+def test_what_another_memprof_is_measuring_is_left_alone(folder, memprof):
+    with started(folder, "run", "hang.json", *ONCE) as process:
+        (child,) = wait_for(children)
+        memprof("run", "quick.json", *NEXT)
+
+        assert child.is_running()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_ctrl_c_at_a_terminal_ends_the_bar_and_keeps_the_file(folder):
+    ours, theirs = pty.openpty()
+    program = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {EXEC}"
+    command = [sys.executable, "-c", program, "run", "quick.json", "hang.json", *ONCE]
+    streams = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": theirs}
+    with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **streams) as process:
+        os.close(theirs)
+        wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and children())
+        os.write(ours, b"\x03")
+        out, _ = process.communicate(timeout=60)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+
+    assert process.returncode == INTERRUPTED
+    assert out.startswith("quick.json, ")
+    assert "━" in shown
+    assert shown.rstrip().endswith("memprof: interrupted")
+
+
+# -- signals that were ignored or blocked before memprof was started
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])"],
+)
+def test_signals_inherited_as_ignored_or_blocked_change_nothing(folder, before):
+    program = f"import signal; {before}; {EXEC}"
+    command = [sys.executable, "-c", program, "run", "quick.json", *ONCE, "--timeout", "30s"]
+
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert runs_in(folder / "runs.jsonl")[0]["outcome"]["status"] == "ok"
+
+
+def test_the_measured_program_starts_with_every_signal_as_usual(folder):
+    mine = runtime_file(
+        folder, load="self.version = open('/proc/self/status').read()\nassert '\\nSigBlk:\\t0000000000000000' in self.version"
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGCHLD])
+    try:
+        run = measured(folder / "quick.json", mine)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    assert run.outcome.ok, run.outcome.sentence

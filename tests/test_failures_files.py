@@ -1,0 +1,301 @@
+"""Runs files and disks: nothing is overwritten, nothing measured is lost, and what cannot be read or written is said in one sentence."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from failing import QUICK, runs_in, sentence, started
+from made import run
+
+from memprof import store
+
+INPUT = 5
+ONCE = ["-r", "synthetic", "--repeats", "1"]
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def folder(tmp_path, scenario):
+    scenario("quick.json", **QUICK)
+    return tmp_path
+
+
+@pytest.fixture
+def some_runs(folder):
+    """A runs file with one Run."""
+    path = folder / "runs.jsonl"
+    path.write_bytes(store.encode(run()))
+    return path
+
+
+# -- a file that is there already
+
+
+def test_an_existing_file_is_added_to_only_when_that_is_asked_for(memprof, some_runs):
+    before = some_runs.read_bytes()
+
+    refused = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl")
+    added = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append")
+
+    assert sentence(refused) == "memprof: runs.jsonl exists; --append adds to it, -o names another"
+    assert refused.returncode == INPUT
+    assert added.returncode == 0
+    assert some_runs.read_bytes().startswith(before)
+    assert len(runs_in(some_runs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"my notes\n", "runs.jsonl is no runs file of memprof; nothing was added to it"),
+        (b"my notes", "runs.jsonl is no runs file of memprof; nothing was added to it"),
+        (b'{"memprof": 99, "new": true}\n', "runs.jsonl was written by a newer memprof; nothing was added to it"),
+    ],
+    ids=["foreign", "foreign without an end", "newer"],
+)
+def test_a_file_that_is_not_this_memprofs_is_not_added_to(memprof, folder, content, said):
+    (folder / "runs.jsonl").write_bytes(content)
+
+    done = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append")
+
+    assert sentence(done) == f"memprof: {said}"
+    assert done.returncode == INPUT
+    assert (folder / "runs.jsonl").read_bytes() == content
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "/dev/zero", ".", "/proc/none.jsonl", "none/runs.jsonl"])
+def test_what_is_no_file_for_runs_is_not_written_to(memprof, folder, path):
+    done = memprof("run", "quick.json", *ONCE, "-o", path, "--append")
+
+    assert sentence(done).startswith(f"memprof: {path} ")
+    assert done.returncode == INPUT
+
+
+def test_a_torn_end_is_cut_off_and_said(memprof, some_runs):
+    whole = some_runs.read_bytes()
+    some_runs.write_bytes(whole + whole[:500])
+
+    done = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append")
+
+    assert "runs.jsonl: its last line was torn and has been cut off" in done.stderr
+    assert len(runs_in(some_runs)) == 2
+
+
+def test_a_last_line_that_only_lacks_its_end_is_whole(some_runs):
+    some_runs.write_bytes(some_runs.read_bytes()[:-1])
+
+    loaded = store.load([some_runs])
+    writer = store.Writer(some_runs, append=True)
+    writer.write(store.encode(loaded.runs[0]))
+
+    assert (len(loaded.runs), loaded.warnings) == (1, ())
+    assert len(runs_in(some_runs)) == 2
+
+
+def test_an_empty_file_that_was_there_stays_when_nothing_is_measured(folder):
+    path = folder / "runs.jsonl"
+    path.touch()
+    store.Writer(path, append=True).discard_if_empty()
+    assert path.exists()
+
+    path.unlink()
+    store.Writer(path, append=True).discard_if_empty()
+    assert not path.exists()
+
+
+def test_without_o_a_file_of_the_same_second_is_not_in_the_way(folder, memprof):
+    now = time.time()
+    for second in range(30):
+        (folder / time.strftime("memprof-%Y%m%d-%H%M%S.jsonl", time.localtime(now + second))).touch()
+
+    done = memprof("run", "quick.json", *ONCE)
+
+    (path,) = folder.glob("memprof-*-2.jsonl")
+    assert len(runs_in(path)) == 1
+    assert f"memprof: {path.name} holds the runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "runs.jsonl holds no complete run"),
+        (b"my notes\n", "runs.jsonl, line 1: not a run of memprof"),
+        (b"\x00" * 100, "runs.jsonl is no runs file of memprof"),
+        (b'{"memprof": 99, "new": true}\n', "runs.jsonl, line 1: written by a newer memprof (schema 99; this one reads up to 1)"),
+        (None, "runs.jsonl: No such file or directory"),
+    ],
+    ids=["empty", "foreign", "zeros", "newer", "missing"],
+)
+def test_a_file_that_holds_no_runs_is_said_by_what_reads_it(memprof, folder, content, said):
+    if content is not None:
+        (folder / "runs.jsonl").write_bytes(content)
+
+    done = memprof("table", "runs.jsonl")
+
+    assert sentence(done) == f"memprof: {said}"
+    assert done.returncode == INPUT
+
+
+def test_two_at_once_add_to_one_file_without_mixing_lines(folder):
+    words = ["run", "quick.json", *ONCE[:-1], "4", "-o", "runs.jsonl", "--append"]
+    with started(folder, *words, "--name", "a") as first, started(folder, *words, "--name", "b") as second:
+        for process in (first, second):
+            process.communicate(timeout=60)
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert sorted(one.job.model.name for one in store.load([folder / "runs.jsonl"]).runs) == ["a"] * 4 + ["b"] * 4
+
+
+def test_runs_are_read_where_files_cannot_be_locked(some_runs):
+    program = "import sys; sys.modules['fcntl'] = None; from memprof import store; print(len(store.load(sys.argv[1:]).runs))"
+
+    done = subprocess.run([sys.executable, "-c", program, some_runs], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "1\n", done.stderr
+
+
+# -- a disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a file system of 64 KiB; only root can have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_a_disk_that_fills_up_ends_the_measurement_and_loses_no_run(folder, memprof, small_disk):
+    shutil.copy(folder / "quick.json", small_disk)
+    (small_disk / "filling").write_bytes(b"x" * 40_000)
+
+    done = memprof("run", "quick.json", "-r", "synthetic", "--repeats", "20", "-o", "runs.jsonl", cwd=small_disk)
+
+    runs = runs_in(small_disk / "runs.jsonl")
+    assert done.returncode == INPUT
+    assert 1 <= len(runs) < 20
+    assert done.stderr.splitlines()[-2:] == [
+        "memprof: runs.jsonl holds the runs",
+        "memprof: runs.jsonl cannot be written: No space left on device",
+    ]
+    assert f"{len(runs) + 1} repeats" in done.stdout.splitlines()[0]  # the one that did not fit is shown all the same
+
+
+def test_a_file_that_may_not_grow_keeps_what_it_held(some_runs, memprof):
+    before = some_runs.read_bytes()
+    limit = len(before) + 100
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append", preexec_fn=limited)
+
+    assert done.returncode == INPUT
+    assert done.stderr.splitlines()[-1] == "memprof: runs.jsonl cannot be written: File too large"
+    assert done.stdout.startswith("quick.json, ")
+    assert some_runs.read_bytes() == before
+
+
+def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_disk):
+    (small_disk / "filling").write_bytes(b"x" * 60_000)
+
+    done = memprof("run", "quick.json", *ONCE, env={**os.environ, "XDG_CACHE_HOME": str(small_disk)})
+
+    assert done.returncode == INPUT
+    assert done.stderr.splitlines()[-1].endswith("cannot be written: No space left on device")
+    assert not list(folder.glob("memprof-*.jsonl"))
+
+
+def test_a_full_standard_output_is_said_and_the_runs_are_kept(folder, memprof):
+    with open("/dev/full", "w") as full:
+        done = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+
+    assert done.returncode == INPUT
+    assert done.stderr.splitlines()[-2:] == ["memprof: runs.jsonl holds the runs", "memprof: standard output: No space left on device"]
+    assert len(runs_in(folder / "runs.jsonl")) == 1
+
+
+# -- another user
+
+
+@pytest.fixture
+def nobody(folder):
+    """A folder of the user nobody, and memprof as that user in it: place, call("run", ...). Only root can have them."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        shutil.copy(folder / "quick.json", place)
+        os.chown(place, 65534, 65534)
+        # root's own interpreter may lie where nobody else may look; the system's can use the same packages.
+        calls = [partial(as_nobody, place, python) for python in (sys.executable, "/usr/bin/python3")]
+        usable = [call for call in calls if call("--version").returncode == 0]
+        if not usable:
+            pytest.skip("no interpreter here is for other users")
+        yield place, usable[0]
+
+
+def as_nobody(place, python, *words):
+    program = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r}); from memprof.cli import main; main()"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(place / "cache")}
+    options = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": place, "env": environment}
+    try:
+        return subprocess.run([python, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False, **options)
+    except OSError:
+        return subprocess.CompletedProcess(words, 126)
+
+
+def test_another_user_measures_in_a_folder_of_his_own(nobody):
+    place, call = nobody
+
+    done = call("run", "quick.json", *ONCE, "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    (one,) = runs_in(place / "runs.jsonl")
+    assert all(mark["rss_peak_exact"] for mark in one["marks"])
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "said"),
+    [
+        ("model", "memprof: model quick.json: Permission denied"),
+        ("folder", "memprof: runs.jsonl cannot be written: Permission denied"),
+        ("file", "memprof: runs.jsonl cannot be written: Permission denied"),
+        ("cache", "cannot be made: Permission denied; XDG_CACHE_HOME can name another place"),
+    ],
+)
+def test_what_another_user_may_not_do_is_said(nobody, forbidden, said):
+    place, call = nobody
+    words = ["run", "quick.json", *ONCE, "-o", "runs.jsonl"]
+    if forbidden == "model":
+        (place / "quick.json").chmod(0o600)
+    elif forbidden == "folder":
+        os.chown(place, 0, 0)
+        place.chmod(0o755)
+    elif forbidden == "file":
+        (place / "runs.jsonl").touch(0o644)
+        words.append("--append")
+    else:
+        shutil.rmtree(place / "cache", ignore_errors=True)
+        (place / "cache").mkdir(0o755)
+
+    done = call(*words)
+
+    assert done.returncode == INPUT
+    assert done.stderr.splitlines()[-1].endswith(said)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,203 @@
+"""What cannot be measured is refused before anything starts: one clear sentence, its exit code, no traceback, no file left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from failing import QUICK, measured, runtime_file, script, sentence
+
+from memprof.cli import main
+
+USAGE, INPUT = 2, 5
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def folder(tmp_path, scenario):
+    """A folder with one good model and a few that are not."""
+    scenario("good.json", **QUICK)
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "model.tflite").write_bytes(b"TFL3")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "model.tflite").write_bytes(b"TFL3")
+    (tmp_path / "suite.toml").write_text('models = ["good.json"]\nruntime = "synthetic"\n')
+    script(tmp_path / "no_python", "#!/bin/sh\necho what is this >&2\n")
+    script(tmp_path / "no_interpreter", "#!/nowhere/python\n")
+    return tmp_path
+
+
+REFUSED = {
+    "no model": (["-r", "synthetic"], USAGE, "name a model"),
+    "model missing": (["none.json", "-r", "synthetic"], INPUT, "model none.json: no such file"),
+    "model empty": (["empty.json", "-r", "synthetic"], INPUT, "model empty.json: the file is empty"),
+    "model of another format": (
+        ["model.tflite", "-r", "synthetic"],
+        USAGE,
+        "model.tflite: no runtime that was named takes it (they take .json)",
+    ),
+    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "a folder without metadata/MANIFEST is no nnpackage"),
+    "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
+    "no runtime": (["good.json"], USAGE, "name a runtime"),
+    "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),
+    "runtime unlike any": (["good.json", "-r", "zzz"], USAGE, "there is no runtime 'zzz'; there are onnxruntime, "),
+    "runtime's file missing": (["good.json", "-r", "./mine.py"], INPUT, "runtime ./mine.py: no such file"),
+    "interpreter missing": (
+        ["good.json", "-r", "synthetic", "--python", "/nowhere/python"],
+        INPUT,
+        "--python /nowhere/python: no such interpreter",
+    ),
+    "interpreter that is none": (
+        ["good.json", "-r", "synthetic", "--python", "./no_python"],
+        INPUT,
+        "is no usable Python 3.8 or later: what is this",
+    ),
+    "interpreter that cannot start": (
+        ["good.json", "-r", "synthetic", "--python", "./no_interpreter"],
+        INPUT,
+        "cannot be started: No such file",
+    ),
+    "knob unknown": (["good.json", "-r", "synthetic", "--set", "extr=1"], USAGE, "synthetic has no knob 'extr'; did you mean extra?"),
+    "knob of no form": (["good.json", "-r", "synthetic", "--set", "extra"], USAGE, "'extra' is no setting: write KEY=VALUE"),
+    "size that is none": (["good.json", "-r", "synthetic", "--set", "extra=-5"], USAGE, "'-5' is no size"),
+    "number that is none": (["good.json", "-r", "synthetic", "--set", "malloc_arenas=two"], USAGE, "malloc_arenas takes a whole number"),
+    "word that is none": (
+        ["good.json", "-r", "synthetic", "--set", "malloc_trim=onn"],
+        USAGE,
+        "malloc_trim takes on|off; did you mean on?",
+    ),
+    "file that is none": (["good.json", "-r", "synthetic", "--set", "preload=none.so"], INPUT, "preload=none.so: no such file"),
+    "inputs missing": (["good.json", "-r", "synthetic", "--inputs", "none.npz"], INPUT, "--inputs none.npz: no such file"),
+    "shape of no form": (["good.json", "-r", "synthetic", "--shape", "x=1,two"], USAGE, "write INPUT=1,3,224,224"),
+    "threads of no form": (["good.json", "-r", "synthetic", "--threads", "0"], USAGE, "threads '0'"),
+    "option unknown": (["good.json", "-r", "synthetic", "--reapeats", "1"], USAGE, "No such option"),
+    "option of another type": (["good.json", "-r", "synthetic", "--runs", "many"], USAGE, "'many' is not a valid integer"),
+    "too few repeats": (["good.json", "-r", "synthetic", "--repeats", "0"], USAGE, "--repeats 0: 1 is the least"),
+    "duration that is none": (["good.json", "-r", "synthetic", "--timeout", "soon"], USAGE, "'soon' is no duration"),
+    "suite missing": (["--suite", "none.toml"], INPUT, "suite none.toml: No such file"),
+    "suite with an unknown word": (["--suite", "suite.toml"], INPUT, "suite suite.toml: Object contains unknown field `runtime`"),
+    "bytes that are no text": ([os.fsdecode(b"good\xff.json"), "-r", "synthetic"], INPUT, "no such file"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused_in_one_sentence(called, folder, case):
+    words, code, said = REFUSED[case]
+    before = sorted(os.listdir(folder))
+
+    done = called("run", *words)
+
+    assert said in sentence(done)
+    assert done.returncode == code
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("case", ["model missing", "runtime unknown", "option unknown", "bytes that are no text"])
+def test_the_command_says_the_same(memprof, folder, case):
+    words, code, said = REFUSED[case]
+
+    done = memprof("run", *words)
+
+    assert said in sentence(done)
+    assert done.returncode == code
+
+
+@pytest.fixture
+def called(folder, monkeypatch, capfd):
+    """The command in this process, which is much quicker: called("run", ...) -> what it said and its exit code."""
+    monkeypatch.chdir(folder)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, ended.value.code, out, err)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_runtime_that_is_not_installed_is_said_with_how_to_install_it(called, folder):
+    (folder / "model.onnx").write_bytes(b"any")
+    bare = script(folder / "bare", f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+
+    done = called("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
+
+    assert f"onnxruntime is not installed for {bare}: pip install 'memprof[onnxruntime]'" in sentence(done)
+    assert done.returncode == INPUT
+
+
+def test_a_runtime_whose_import_fails_is_a_failed_startup(tmp_path):
+    packages = tmp_path / "packages"
+    (packages / "onnxruntime-9.9.dist-info").mkdir(parents=True)
+    (packages / "onnxruntime-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 9.9\n")
+    (packages / "onnxruntime.py").write_text("raise ImportError('libmissing.so.1: cannot open shared object file')\n")
+    python = script(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    (tmp_path / "model.onnx").write_bytes(b"any")
+
+    run = measured(tmp_path / "model.onnx", "onnxruntime", python=str(python))
+
+    assert (run.outcome.status, run.outcome.phase) == ("import", "STARTUP")
+    assert run.outcome.sentence == "in STARTUP: ImportError: libmissing.so.1: cannot open shared object file"
+
+
+# -- a user's own runtime
+
+
+def test_a_users_runtime_is_measured_with_its_knob(tmp_path):
+    top = "from runtimes import Knob\n"
+    load = "self.held = bytearray(options.knobs['size'])"
+    mine = runtime_file(tmp_path, top=top, load=load)
+    mine.write_text(mine.read_text() + "    knobs = (Knob('size', 'bytes', '0', 'load', 'this much is held'),)\n")
+    model = tmp_path / "model"
+    model.write_bytes(b"any")
+
+    run = measured(model, mine, set={"size": "32MiB"})
+
+    assert run.outcome.ok
+    assert run.mark("MODEL_LOAD").rss_end_bytes - run.mark("STARTUP").rss_end_bytes > 31 << 20
+    assert run.job.variant == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "mine.py has no class Runtime with load, prepare and execute"),
+        ("class Runtime:\n    def load(self, model, options): ...\n", "mine.py has no class Runtime with load, prepare and execute"),
+        ("raise OSError('no device')\n", "OSError: no device"),
+        ("import sys\nsys.exit('no device')\n", "SystemExit: no device"),
+        ("def f(:\n", "SyntaxError"),
+        ("import nothing_of_that_name\n", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+    ],
+    ids=["no class", "half a class", "raises", "exits", "no Python", "import missing"],
+)
+def test_a_users_runtime_that_cannot_be_used_is_said(called, folder, text, said):
+    (folder / "mine.py").write_text(text)
+
+    done = called("run", "good.json", "-r", "./mine.py")
+
+    line = sentence(done)
+    assert line.startswith("memprof: runtime ./mine.py: ")
+    assert said in line
+    assert done.returncode == INPUT
+
+
+def test_files_beside_a_users_runtime_do_not_stand_in_for_memprofs(tmp_path):
+    pytest.importorskip("numpy")
+    for name in ("inputs", "marks", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')\n")
+    mine = runtime_file(tmp_path, execute="assert self.x.shape == (2, 3)")
+    mine.write_text(
+        mine.read_text()
+        + "    def signature(self): return [('x', (None, 3), 'float32')]\n    def set_inputs(self, arrays): self.x = arrays['x']\n"
+    )
+    (tmp_path / "model").write_bytes(b"any")
+
+    run = measured(tmp_path / "model", mine, shapes={"x": (2, 3)})
+
+    assert run.outcome.ok, run.outcome.sentence
