@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/python -m pytest
+	$(BIN)/pytest
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -105,10 +105,10 @@ def metric(name: str) -> Metric:
 
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
-    """A metric in a phase of a run, None where it could not be had. The phase PEAK is the largest of all; only memory has one."""
+    """A metric in a phase of a run, None where it could not be had. The phase PEAK is the largest of all; only RSS has one."""
     if phase == PEAK:
-        found = [number for mark in run.marks if (number := wanted.of(mark)) is not None]
-        return max(found) if found and run.outcome.ok and wanted.unit == BYTES else None
+        peaks = [mark.rss_peak_bytes for mark in run.marks]
+        return max(peaks) if peaks and run.outcome.ok and wanted.name == "rss_peak_bytes" else None
     mark = run.mark(phase)
     return wanted.of(mark) if mark is not None else None
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from memprof import metrics, store, summary
 from memprof.errors import UsageError
@@ -174,7 +176,7 @@ class _Tables:
         groups = summary.groups(runs)
         tables = [table for kind in ("RSS", "anonymous", "file-backed") if (table := self._swap_table(groups, kind)) is not None]
         notes = [
-            "MIN, AVR and MAX over the whole run as polled, AVR weighted by time; the median over repeats.",
+            "MIN, AVR and MAX over the whole run as polled, from the baseline on, AVR weighted by time; the median over repeats.",
             *self._notes(groups, (), spread=False),
         ]
         return Section("", tuple(tables), tuple(notes))
@@ -305,13 +307,16 @@ def _extremes(group: Sequence[Run], kind: str) -> tuple[float, float, float] | N
 
 
 def _run_extremes(run: Run, kind: str) -> tuple[float, float, float] | None:
+    """Smallest, mean (weighted by time) and largest of the run, from its baseline on: what a process is while it starts is no one's question."""
     if not run.timeline.samples:
         return None
-    if kind == "RSS":
-        return run.timeline.rss_min_bytes, run.timeline.rss_mean_bytes, run.timeline.rss_max_bytes
     columns = store.unpack(run.timeline)
-    values = list(columns.file) if kind == "file-backed" else [rss - file for rss, file in zip(columns.rss, columns.file, strict=True)]
-    spans = [after - now for now, after in zip(columns.t_ns, columns.t_ns[1:], strict=False)]
+    startup = run.mark(STARTUP)
+    first = max(0, bisect_right(columns.t_ns, startup.end_ns) - 1) if startup else 0
+    rows = list(zip(columns.t_ns, columns.rss, columns.file, strict=True))[first:]
+    values = [file if kind == "file-backed" else rss - file if kind == "anonymous" else rss for _, rss, file in rows]
+    times = [max(t_ns, startup.end_ns) if startup else t_ns for t_ns, _, _ in rows]
+    spans = [after - now for now, after in pairwise(times)]
     area = sum(value * span for value, span in zip(values, spans, strict=False))
     return min(values), area / sum(spans) if sum(spans) else values[0], max(values)
 
