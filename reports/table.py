@@ -149,7 +149,7 @@ class _Tables:
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
-        labels = list(dict.fromkeys(", ".join(_labels(key, groups)) for key in groups))
+        labels = list(dict.fromkeys(_name(key, groups) for key in groups))
         tables = []
         shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
         for metric in shown:
@@ -157,12 +157,7 @@ class _Tables:
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
                 (model,): [
                     (
-                        [
-                            run
-                            for key, group in groups.items()
-                            if key.model == model and ", ".join(_labels(key, groups)) == label
-                            for run in group
-                        ],
+                        [run for key, group in groups.items() if key.model == model and _name(key, groups) == label for run in group],
                         where,
                     )
                     for label in labels
@@ -253,7 +248,7 @@ class _Tables:
         if not everything:
             return None
         unit = grid.choose_unit(BYTES, everything, self.unit)
-        header = ["", *(", ".join([key.model, *_labels(key, groups)]) for key in groups)]
+        header = ["", *(f"{key.model}, {_name(key, groups)}" for key in groups)]
         rows = [
             (name, *(grid.number(found[place] / unit.size) if found else "-" for found in columns.values()))
             for place, name in enumerate(("MIN", "AVR", "MAX"))
@@ -273,7 +268,7 @@ class _Tables:
             notes.append("~ the high-water mark could not be reset here: the peak is only what polling saw, and may have been higher.")
         notes += _absences(runs, shown)
         for key, group in groups.items():
-            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), *_labels(key, groups)])
+            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), _name(key, groups)])
             notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
         return notes
 
@@ -364,6 +359,13 @@ def _labels(key: Key, groups: Iterable[Key], threads: bool = True) -> tuple[str,
     count = str(key.threads) if key.threads else "default"
     names = _label_names(groups, threads)
     return (key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else []))
+
+
+def _name(key: Key, groups: Iterable[Key]) -> str:
+    """A row's labels as one: `tflite, 2 threads`."""
+    count = f"{key.threads} thread{'s' if key.threads > 1 else ''}" if key.threads else "default threads"
+    names = _label_names(groups)
+    return ", ".join([key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else [])])
 
 
 # -- notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from memprof.records import Run
 from memprof.suite import Suite, plan
 
 MIB = 1 << 20
+PYTHON = shlex.quote(sys.executable)  # as a word of a shell script
 MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
 HANG = {"load": [{"hang": True}]}

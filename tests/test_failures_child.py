@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from failing import HANG, MIB, QUICK, measured, runs_in, runtime_file, script
+from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, script
+
+from memprof.probe import procfs
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -44,6 +46,15 @@ def test_a_death_by_signal_is_told_with_its_phase_and_last_size(scenario, phase,
     assert run.outcome.sentence.startswith(f"ended by {name} in {phase}, its RSS last ")
     assert not run.outcome.out_of_memory
     assert [mark.phase for mark in run.marks] == finished
+
+
+def test_the_last_size_is_known_where_nothing_is_polled(scenario):
+    every_cpu = (1024,)  # threads: where a runtime uses every CPU, its iterations are not disturbed
+
+    run = measured(scenario(execute=[HELD, {"sleep_s": 0.4}, {"crash": "SIGSEGV"}]), threads=every_cpu)
+
+    assert run.job.iterations_interval_ns == 0
+    assert run.outcome.rss_last_bytes > 32 * MIB
 
 
 def test_a_death_while_the_runtime_is_imported_is_one_in_startup(model, tmp_path):
@@ -84,7 +95,7 @@ def cgroup_of(limit, folder):
         try:
             if (group / limiting).exists():
                 (group / limiting).write_text(str(limit))
-                yield script(folder / "python", f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {sys.executable} "$@"\n')
+                yield script(folder / "python", f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {PYTHON} "$@"\n')
                 return
         finally:
             group.rmdir()
@@ -245,7 +256,7 @@ def test_marks_without_end_do_not_hold_the_time_limit_up(model, tmp_path, text):
 def test_the_first_word_of_a_process_that_is_none_of_the_childs_is_not_believed(scenario, tmp_path):
     first = '{"mark": "begin", "pid": 1, "phase": "STARTUP", "t_ns": 0}'
     (tmp_path / "lie.py").write_text(f"import os\n{WRITE}write(b'{first}\\n')\n")
-    liar = wrapper(tmp_path, f'{sys.executable} {tmp_path}/lie.py\nexec {sys.executable} "$@"')
+    liar = wrapper(tmp_path, f'{PYTHON} {tmp_path}/lie.py\nexec {PYTHON} "$@"')
 
     run = measured(scenario(load=[HELD]), python=str(liar))
 
@@ -273,6 +284,20 @@ def test_what_detaches_itself_is_ended_too(model, tmp_path):
     assert run.warnings == ("2 process(es) outlived the measured one and were ended",)
 
 
+def test_children_are_found_where_the_kernel_lists_none(monkeypatch):
+    def without_lists(path, *rest, **more):
+        if path.endswith("/children"):
+            raise FileNotFoundError(path)
+        return open(path, *rest, **more)
+
+    with subprocess.Popen(["sleep", "600"]) as child:
+        monkeypatch.setattr(procfs, "open", without_lists, raising=False)
+        found = procfs.children(os.getpid())
+        child.kill()
+
+    assert child.pid in found
+
+
 def test_a_fork_that_prints_for_ever_does_not_hold_the_result_up(model, tmp_path):
     run = measured(model, runtime_file(tmp_path, load="subprocess.Popen(['yes'])"))
 
@@ -284,13 +309,13 @@ def test_a_fork_that_prints_for_ever_does_not_hold_the_result_up(model, tmp_path
 
 def wrapper(folder, last):
     """An interpreter that answers `describe` as ours does, and for a job runs these lines of shell."""
-    return script(folder / "wrapper", f'#!/bin/sh\n[ "$2" = run ] || exec {sys.executable} "$@"\n{last}\n')
+    return script(folder / "wrapper", f'#!/bin/sh\n[ "$2" = run ] || exec {PYTHON} "$@"\n{last}\n')
 
 
 @pytest.fixture
 def shell(tmp_path):
     """An interpreter that is a shell script which runs Python as its child."""
-    return str(wrapper(tmp_path, f'{sys.executable} "$@"\ncode=$?\nexit $code'))
+    return str(wrapper(tmp_path, f'{PYTHON} "$@"\ncode=$?\nexit $code'))
 
 
 def test_under_a_wrapper_the_process_that_speaks_first_is_measured(scenario, shell):

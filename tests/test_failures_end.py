@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from failing import HANG, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
+from failing import HANG, PYTHON, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
 
 from memprof import store
 
@@ -82,6 +83,21 @@ def with_patience(process):
         process.wait(0.05)
     except subprocess.TimeoutExpired:
         pass
+
+
+def test_an_interruption_while_a_long_result_waits_to_be_read(folder, scenario):
+    scenario("slow.json", load=[{"sleep_s": 1}])
+    with started(folder, "run", "slow.json", *ONCE, "--runs", "50000") as process:
+        wait_for(children)
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_for(lambda: not children())
+        wait_for(lambda: probes()[0].status() == psutil.STATUS_SLEEPING)  # in the middle of its line: a pipe does not hold all of it
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGCONT)
+        _, err = process.communicate(timeout=20)
+
+    assert process.returncode == INTERRUPTED
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -174,7 +190,7 @@ def test_a_killed_probe_is_one_failed_run_and_the_others_go_on(folder, number):
 
 
 def test_under_a_wrapper_a_killed_probe_leaves_nothing_either(folder):
-    shell = script(folder / "shell", f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    shell = script(folder / "shell", f'#!/bin/sh\n{PYTHON} "$@"\nexit $?\n')
     with started(folder, "run", "hang.json", *ONCE, "--python", shell) as process:
         wait_for(lambda: any(child.name().startswith("python") for child in children()))
         (probe,) = probes()

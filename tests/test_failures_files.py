@@ -103,6 +103,21 @@ def test_a_last_line_that_only_lacks_its_end_is_whole(some_runs):
     assert len(runs_in(some_runs)) == 2
 
 
+def test_an_interruption_in_the_middle_of_a_line_takes_the_line_back(some_runs, monkeypatch):
+    before = some_runs.read_bytes()
+
+    def interrupted(descriptor, data):
+        os.write(descriptor, data[:100])
+        raise KeyboardInterrupt
+
+    writer = store.Writer(some_runs, append=True)
+    monkeypatch.setattr(store, "_write_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(store.encode(run()))
+
+    assert some_runs.read_bytes() == before
+
+
 def test_an_empty_file_that_was_there_stays_when_nothing_is_measured(folder):
     path = folder / "runs.jsonl"
     path.touch()

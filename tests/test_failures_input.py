@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
-from failing import QUICK, measured, runtime_file, script, sentence
+from failing import PYTHON, QUICK, measured, runtime_file, script, sentence
 
 from memprof.cli import main
 
@@ -124,7 +123,7 @@ def called(folder, monkeypatch, capfd):
 
 def test_a_runtime_that_is_not_installed_is_said_with_how_to_install_it(called, folder):
     (folder / "model.onnx").write_bytes(b"any")
-    bare = script(folder / "bare", f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare = script(folder / "bare", f'#!/bin/sh\nexec {PYTHON} -S "$@"\n')
 
     done = called("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
 
@@ -137,7 +136,7 @@ def test_a_runtime_whose_import_fails_is_a_failed_startup(tmp_path):
     (packages / "onnxruntime-9.9.dist-info").mkdir(parents=True)
     (packages / "onnxruntime-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 9.9\n")
     (packages / "onnxruntime.py").write_text("raise ImportError('libmissing.so.1: cannot open shared object file')\n")
-    python = script(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python = script(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {PYTHON} "$@"\n')
     (tmp_path / "model.onnx").write_bytes(b"any")
 
     run = measured(tmp_path / "model.onnx", "onnxruntime", python=str(python))

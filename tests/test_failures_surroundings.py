@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from failing import QUICK, runs_in, runtime_file, sentence, started
+from failing import PYTHON, QUICK, runs_in, runtime_file, sentence, started
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ONCE = ["run", "quick.json", "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl"]
-COMMAND = f"{sys.executable} -m memprof {' '.join(ONCE)}"
+COMMAND = f"{PYTHON} -m memprof {' '.join(ONCE)}"
 
 
 @pytest.fixture
@@ -68,13 +68,13 @@ def test_a_closed_stream_changes_nothing_else(folder, closed):
 
 
 def test_a_refusal_with_standard_error_closed_keeps_its_exit_code(folder):
-    done = shell(folder, f"{sys.executable} -m memprof run none.json -r synthetic 2>&-")
+    done = shell(folder, f"{PYTHON} -m memprof run none.json -r synthetic 2>&-")
 
     assert (done.returncode, done.stdout) == (5, "")
 
 
 def test_other_commands_end_well_when_nobody_reads_them(folder):
-    done = shell(folder, f"set -o pipefail; {sys.executable} -m memprof runtimes | head -n 1")
+    done = shell(folder, f"set -o pipefail; {PYTHON} -m memprof runtimes | head -n 1")
 
     assert done.returncode == 0
     assert done.stderr == ""

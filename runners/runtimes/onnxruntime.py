@@ -36,7 +36,7 @@ class Runtime:
     knobs = (
         Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),
         Knob(
-            "prepacking", ON_OFF, "on", "load", "keep weights in the layout that the kernels like best, beside the original until load ends"
+            "prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best; what others share stays in both"
         ),
         Knob("constant_folding", ON_OFF, "on", "load", "compute constant subgraphs once at load and keep their results"),
         Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
