@@ -35,7 +35,9 @@ def command(names: tuple[str, ...], python: str | None, as_json: bool) -> None:
     common = common if len(found) > 1 else set()
     for runtime in found:
         state = f"{runtime.version}" if runtime.installed else f"not installed: {runtime.how_to_install}"
-        click.echo(f"{runtime.name}  {state}  takes {', '.join('a folder' if ending == '/' else ending for ending in runtime.formats) or 'any file'}")
+        click.echo(
+            f"{runtime.name}  {state}  takes {', '.join('a folder' if ending == '/' else ending for ending in runtime.formats) or 'any file'}"
+        )
         _knobs([knob for knob in runtime.knobs if knob.name not in common])
     if common:
         click.echo("every runtime")
