@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from . import metrics, summary
-from .errors import InputError
+from .errors import InputError, UsageError
 from .records import Run
 from .summary import Key, Row
 
@@ -70,16 +70,17 @@ def compare(base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = met
     Raises InputError where they have nothing in common, or where one side has a row from several machines.
     """
     sides = [{(key.model, key.variant, key.threads): group for key, group in _groups(runs).items()} for runs in (base, head)]
-    return _compare(sides[0], sides[1], names)
+    found = _compare(sides[0], sides[1], names)
+    return replace(found, remarks=(*found.remarks, *_changed_settings(sides[0], sides[1])))
 
 
 def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
-    """Compare two variants of one set of Runs, by model and thread count. Raises InputError as `compare` does."""
+    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown one, InputError as `compare` does."""
     groups = _groups(runs)
     variants = list(dict.fromkeys(key.variant for key in groups))
     for name in (base, head):
         if name not in variants:
-            raise InputError(f"there is no variant {name!r}; there are {', '.join(variants)}")
+            raise UsageError(f"there is no variant {name!r}; there are {', '.join(variants)}")
     both = f"{base} → {head}"
     sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
     return _compare(sides[0], sides[1], names)
@@ -179,6 +180,21 @@ def p_value(base: Sequence[float], head: Sequence[float], *, alternative: Litera
         rng=numpy.random.default_rng(0),
     )
     return float(result.pvalue)
+
+
+def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:
+    """Rows whose knobs, shapes or variables are not the same on both sides: the code is not all that changed."""
+    found = []
+    for place in base:
+        if place in head:
+            jobs = [group[place][0].job for group in (base, head)]
+            settings = [{**job.knobs, **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs]
+            differing = sorted(name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name))
+            found += [
+                f"{place[0]}, {place[1]}: {name} differs: {' against '.join(str(side.get(name, 'default')) for side in settings)}"
+                for name in differing
+            ]
+    return found
 
 
 def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:

@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,7 +44,54 @@ def load(paths: Iterable[str | Path]) -> Loaded:
         found, said = _load_one(Path(path))
         runs += found
         warnings += said
-    return Loaded(tuple(runs), tuple(warnings))
+    apart, said = told_apart(runs)
+    return Loaded(apart, (*warnings, *said))
+
+
+def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
+    """The runs, with a variant's name completed where runs of that name were measured in different ways, and a sentence for each such name.
+
+    Without it they would be taken for repeats of one another and averaged.
+    """
+    same: dict[tuple[object, ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        same.setdefault((run.job.model.name, run.job.variant, run.job.threads, run.machine.name), []).append(index)
+    found, said = list(runs), []
+    for places in same.values():
+        ways = {index: _way(runs[index]) for index in places}
+        differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
+        for index in places if differing else ():
+            run = runs[index]
+            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
+            found[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
+        if differing:
+            job = runs[places[0]].job
+            said.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
+    return tuple(found), said
+
+
+def _differs(name: str, ways: list[dict[str, str]]) -> bool:
+    values = {way.get(name) for way in ways}
+    return len(values - {None} if name == "version" else values) > 1  # a run that failed early has not said its version
+
+
+def _way(run: Run) -> dict[str, str]:
+    """How a run was measured, beyond what its row says: words by what they are about."""
+    job = run.job
+    facts = {
+        "model": f"model {job.model.sha256[:8]}",
+        "runtime": job.runtime,
+        "version": run.about.runtime_version if run.about else None,
+        "warmup": f"warmup {job.warmup}",
+        "runs": f"runs {job.runs}",
+        "cache": f"cache {job.cache}",
+        "deterministic": "deterministic" if job.deterministic else None,
+        "inputs": f"inputs {job.inputs}" if job.inputs else None,
+    }
+    facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
+    facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})
+    facts.update({f"variable {name}": f"{name}={value}" for name, value in job.env.items()})
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _load_one(path: Path) -> tuple[list[Run], list[str]]:

@@ -122,7 +122,7 @@ def processes(*words: str) -> list[psutil.Process]:
 
 def children() -> list[psutil.Process]:
     """The measured processes, and what they forked."""
-    return processes("run", str(campaign.runtimes.runners_path()))
+    return [process for process in processes("run") if any(word.endswith("/runners") for word in process.cmdline())]
 
 
 def probes() -> list[psutil.Process]:

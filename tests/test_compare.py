@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
 from memprof import compare, store
-from memprof.errors import InputError
+from memprof.errors import InputError, UsageError
 from memprof.records import PEAK, Outcome
 from memprof.reports import comparison
 
@@ -102,7 +102,7 @@ def test_rows_of_one_side_alone_are_named():
 def test_nothing_in_common_is_an_error():
     with pytest.raises(InputError, match="no model and variant in common"):
         compare.compare(runs("a"), runs("b"))
-    with pytest.raises(InputError, match="there is no variant 'z'; there are a"):
+    with pytest.raises(UsageError, match="there is no variant 'z'; there are a"):
         compare.compare_variants(runs("a"), "a", "z")
 
 
@@ -123,6 +123,12 @@ def test_what_else_differs_is_said():
     assert any("machine differs: here" in remark for remark in remarks)
     assert "kernel differs: 6.18 against 5.4" in remarks
     assert any("1 of the head failed" in remark for remark in remarks)
+
+
+def test_a_changed_setting_is_said():
+    remarks = compare.compare(runs(), runs(knobs={"xnnpack": "off"})).remarks
+
+    assert "net.onnx, a: xnnpack differs: default against off" in remarks
 
 
 def test_geometric_means_are_over_models():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from made import run, runs
 
 from memprof import store
 from memprof.errors import InputError
+from memprof.records import Outcome
 
 
 def written(path, made):
@@ -113,3 +115,27 @@ def test_a_damaged_timeline_is_said_and_not_a_traceback(damage):
 def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         store.load([tmp_path / "none.jsonl"])
+
+
+def test_runs_measured_in_different_ways_are_not_taken_for_repeats(tmp_path):
+    plain, off = written(tmp_path / "a.jsonl", runs()), written(tmp_path / "b.jsonl", runs(knobs={"xnnpack": "off"}, shapes={"x": (1, 2)}))
+
+    loaded = store.load([plain, off])
+
+    assert {one.job.variant for one in loaded.runs} == {"a (shape of x default, xnnpack default)", "a (x=1x2, xnnpack=off)"}
+    assert loaded.warnings == ("net.onnx, a: runs that differ in shape of x, xnnpack are rows of their own",)
+
+
+def test_repeats_in_several_files_stay_repeats(tmp_path):
+    loaded = store.load([written(tmp_path / "a.jsonl", runs()), written(tmp_path / "b.jsonl", runs())])
+
+    assert {one.job.variant for one in loaded.runs} == {"a"}
+    assert loaded.warnings == ()
+
+
+def test_a_run_that_failed_before_it_said_its_version_stays_a_repeat(tmp_path):
+    early = replace(run(repeat=2, outcome=Outcome("signal", phase="STARTUP", signal="SIGKILL")), about=None)
+
+    loaded = store.load([written(tmp_path / "a.jsonl", [run(), early])])
+
+    assert {one.job.variant for one in loaded.runs} == {"a"}
