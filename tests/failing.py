@@ -107,12 +107,12 @@ def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
 
 
 def processes(*words: str) -> list[psutil.Process]:
-    """Processes that this test started, those with all these words in their command line, but for the test itself."""
+    """Processes that this test started, those with all these words or files in their command line, but for the test itself."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]:
-                line = process.cmdline()
+                line = [part.rpartition("/")[2] for part in process.cmdline()]
                 if all(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         except psutil.Error:
@@ -122,7 +122,7 @@ def processes(*words: str) -> list[psutil.Process]:
 
 def children() -> list[psutil.Process]:
     """The measured processes, and what they forked."""
-    return [process for process in processes("run") if any(word.endswith("/runners") for word in process.cmdline())]
+    return processes("runners", "run")
 
 
 def probes() -> list[psutil.Process]:
