@@ -55,14 +55,14 @@ class Split:
         return self.anon + self.file
 
 
-def columns(timeline: Timeline) -> Columns:
-    """The columns of a timeline. Raises InputError where they are damaged."""
+def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
+    """The columns of a timeline. Raises InputError where they are damaged, calling it so."""
     try:
         t_ns, rss, file, vms = (_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms))
     except (ValueError, zlib.error) as error:
-        raise InputError(f"a timeline is damaged: {error}") from None
+        raise InputError(f"{called} is damaged: {error}") from None
     if not len(t_ns) == len(rss) == len(file) == len(vms):
-        raise InputError("a timeline is damaged: its columns differ in length")
+        raise InputError(f"{called} is damaged: its columns differ in length")
     return Columns(t_ns, rss, file, vms)
 
 

@@ -7,7 +7,6 @@ Figures are bytes and nanoseconds, one for each repeat, None where it could not 
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +14,11 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof import metrics, summary
-from memprof.errors import InputError
 from memprof.metrics import METRICS, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
 from memprof.summary import Key
+
+from ..columns import columns as unpacked
 
 BASELINE = "baseline"
 # 16 bytes of the page a row: with these, timelines take about 5 MB of it however many runs there are.
@@ -365,21 +365,11 @@ def _buckets(column: Numbers, size: int) -> Numbers:
 
 
 def _unpacked(run: Run) -> tuple[Numbers, Numbers, Numbers]:
-    # memprof.store.unpack adds up in a loop, so that the measuring side needs no numpy: 500 long runs would take a minute.
-    line = run.timeline
-    if not line.samples:
+    if not run.timeline.samples:
         empty = numpy.zeros(0, dtype=numpy.int64)
         return empty, empty, empty
-    try:
-        t, rss, file = (
-            numpy.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8").astype(numpy.int64).cumsum()
-            for text in (line.t_ns, line.rss, line.file)
-        )
-    except (ValueError, zlib.error) as error:
-        raise InputError(f"the timeline of {run.job.variant}, repeat {run.job.repeat}, is damaged: {error}") from None
-    if not len(t) == len(rss) == len(file):
-        raise InputError(f"the timeline of {run.job.variant}, repeat {run.job.repeat}, is damaged: its columns differ in length")
-    return t, rss, file
+    found = unpacked(run.timeline, f"the timeline of {run.job.variant}, repeat {run.job.repeat},")
+    return found.t_ns, found.rss, found.file
 
 
 def _packed(column: Numbers) -> str:
