@@ -171,7 +171,8 @@ def find(name: str, python: str) -> Runtime:
     runtime = next((one for one in known if one.name == name), None)  # type: ignore[assignment]
     if runtime is None:
         names = [one.name for one in known]
-        raise UsageError(f"there is no runtime {name!r}{near(name, names) or '; there are ' + ', '.join(names)}")
+        own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
+        raise UsageError(f"there is no runtime {name!r}{own or near(name, names) or '; there are ' + ', '.join(names)}")
     if not runtime.installed:
         raise InputError(f"{name} is not installed for {python}: {runtime.how_to_install}")
     return runtime

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -273,8 +274,4 @@ def _unpacked(text: str) -> array[int]:
     steps.frombytes(zlib.decompress(base64.b64decode(text, validate=True)))
     if array("H", [1]).tobytes()[0] == 0:
         steps.byteswap()
-    total = 0
-    for index, step in enumerate(steps):
-        total += step
-        steps[index] = total
-    return steps
+    return array("q", accumulate(steps))

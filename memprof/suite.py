@@ -18,6 +18,7 @@ Paths in a file are relative to the file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Literal
 import msgspec
 
 from . import runtimes
-from .errors import InputError, UsageError, os_reason
+from .errors import InputError, UsageError, near, os_reason
 from .model import identify
 from .records import EXECUTE, Cache, Job, Model
 from .runtimes import Runtime
@@ -143,7 +144,7 @@ def read(path: Path) -> Suite:
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"suite {path}: {error}") from None
+        raise InputError(f"suite {path}: {_said(error)}") from None
     folder = path.parent
     return Suite(
         models=tuple(_relative(folder, model) for model in found.models),
@@ -173,6 +174,15 @@ def read(path: Path) -> Suite:
         shapes={name: tuple(shape) for name, shape in found.shape.items()},
         inputs=_relative(folder, found.inputs) if found.inputs else None,
     )
+
+
+def _said(error: Exception) -> str:
+    """msgspec's words, and the nearest field where an unknown one was named."""
+    unknown = re.search(r"unknown field `(.*?)`(?: - at `\$\.(\w+))?", str(error))
+    if unknown is None:
+        return str(error)
+    fields = (_FileVariant if unknown[2] == "variant" else _File).__struct_fields__
+    return f"there is no {unknown[1]!r}{near(unknown[1], fields) or '; there are ' + ', '.join(fields)}"
 
 
 def _relative(folder: Path, text: str) -> str:

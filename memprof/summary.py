@@ -64,6 +64,19 @@ def order(names: Iterable[str]) -> list[str]:
     return [phase for phase in PHASES if phase in seen] + [phase for phase in seen if phase not in PHASES]
 
 
+def peak_phase(runs: Iterable[Run]) -> str:
+    """The phase in which most of the runs that ended well reach their peak, empty where none did."""
+    found = [highest_phase(run) for run in runs if run.outcome.ok and run.marks]
+    return max(found, key=found.count) if found else ""
+
+
+def highest_phase(run: Run) -> str:
+    """The first phase in which a run reached its peak, as far as it came; empty where it finished none."""
+    # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
+    most = max((mark.rss_peak_bytes for mark in run.marks), default=0)
+    return next((mark.phase for mark in run.marks if mark.rss_peak_bytes >= most - run.machine.peak_bound_bytes), "")
+
+
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:
     """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
     wanted = [metrics.metric(name) for name in names]

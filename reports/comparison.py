@@ -68,7 +68,7 @@ def _figures(one: Difference, unit: Unit) -> tuple[str, ...]:
         tilde + grid.number(head),
         _signed(difference, base),
         f"{one.ratio:.3f}" if one.ratio is not None else "-",
-        f"{_signed(low, base)} to {_signed(high, base)}",
+        f"{_signed(low, base)} to {_signed(high, base)}" if one.verdict != "too few" else "-",
         _WORDS[one.verdict],
     )
 

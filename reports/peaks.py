@@ -199,13 +199,9 @@ def _block(
                 if place == 0:
                     sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, style.escaped(texts[key]), ha="right", va="center")
                 if row in shown:
-                    _value(axes, row, shown[row], unit, bold=shown[row].peak == _highest(key, columns, bars))
+                    _value(axes, row, shown[row], unit, bold=phase == summary.peak_phase(group))
                 else:
                     _absence(axes, row, group, phase, limit)
-
-
-def _highest(key: Key, columns: Sequence[str], bars: Mapping[tuple[Key, str], Bar | None]) -> float:
-    return max((one.peak for phase in columns if (one := bars[key, phase]) is not None), default=0.0)
 
 
 def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:

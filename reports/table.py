@@ -109,7 +109,9 @@ class _Tables:
     def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric]) -> Section:
         groups = summary.groups(runs)
         tables = []
-        shown = wanted or [metrics.METRICS[name] for name in metrics.DEFAULT_METRICS]
+        # Where no run came past the baseline, one table says so as well as eight.
+        usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
+        shown = wanted or [metrics.METRICS[name] for name in usual]
         for metric in shown:
             columns = _phase_columns(runs, metric)
             rows = {(_labels(key, groups)): [(group, column) for column in columns] for key, group in groups.items()}

@@ -189,9 +189,11 @@ def find(name):
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     runtime_class = getattr(module, "Runtime", None)
-    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
-    if runtime_class is None or missing:
+    if runtime_class is None:
         raise Refused("%s has no class Runtime with load, prepare and execute" % name)
+    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
+    if missing:
+        raise Refused("the class Runtime in %s lacks %s" % (name, " and ".join(missing)))
     return runtime_class
 
 

@@ -160,6 +160,13 @@ def test_the_table_says_difference_ratio_and_interval():
     ]  # fmt: skip
 
 
+def test_too_few_repeats_have_no_interval_to_show():
+    text = comparison.render(compare.compare(runs(extra_mib=(0, 1)), runs(extra_mib=(27, 29)), ["rss_peak_bytes"]))
+
+    row = next(line for line in text.splitlines() if "| PEAK " in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["-", "too few repeats"]
+
+
 def test_an_inexact_side_carries_a_tilde():
     text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
 

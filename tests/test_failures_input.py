@@ -78,7 +78,7 @@ REFUSED = {
     "too few repeats": (["good.json", "-r", "synthetic", "--repeats", "0"], USAGE, "--repeats 0: 1 is the least"),
     "duration that is none": (["good.json", "-r", "synthetic", "--timeout", "soon"], USAGE, "'soon' is no duration"),
     "suite missing": (["--suite", "none.toml"], INPUT, "suite none.toml: No such file"),
-    "suite with an unknown word": (["--suite", "suite.toml"], INPUT, "suite suite.toml: Object contains unknown field `runtime`"),
+    "suite with an unknown word": (["--suite", "suite.toml"], INPUT, "suite suite.toml: there is no 'runtime'; did you mean runtimes?"),
     "bytes that are no text": ([os.fsdecode(b"good\xff.json"), "-r", "synthetic"], INPUT, "no such file"),
 }
 
@@ -167,7 +167,7 @@ def test_a_users_runtime_is_measured_with_its_knob(tmp_path):
     ("text", "said"),
     [
         ("x = 1\n", "mine.py has no class Runtime with load, prepare and execute"),
-        ("class Runtime:\n    def load(self, model, options): ...\n", "mine.py has no class Runtime with load, prepare and execute"),
+        ("class Runtime:\n    def load(self, model, options): ...\n    def execute(self): ...\n", "mine.py lacks prepare"),
         ("raise OSError('no device')\n", "OSError: no device"),
         ("import sys\nsys.exit('no device')\n", "SystemExit: no device"),
         ("def f(:\n", "SyntaxError"),
@@ -200,3 +200,12 @@ def test_files_beside_a_users_runtime_do_not_stand_in_for_memprofs(tmp_path):
     run = measured(tmp_path / "model", mine, shapes={"x": (2, 3)})
 
     assert run.outcome.ok, run.outcome.sentence
+
+
+def test_a_users_runtime_named_without_its_path_is_pointed_to(called, folder):
+    (folder / "mine.py").write_text("x = 1\n")
+
+    done = called("run", "good.json", "-r", "mine")
+
+    assert done.returncode == USAGE
+    assert "your own is named by its path: -r ./mine.py" in done.stderr

@@ -163,6 +163,17 @@ def test_csv_has_one_row_a_run_and_phase_with_the_columns_of_the_readme():
     assert rows[1]["rss_peak_bytes"] == str(150 * MIB)
 
 
+def test_csv_says_which_knobs_file_and_version_a_row_is_of_and_what_a_failure_said():
+    made = run("b", outcome=CRASH, knobs={"mmap": "on", "arena": "off"}, shapes={"x": (1, 3)})
+
+    rows = list(csv.DictReader(io.StringIO(table.render([made], format="csv"))))
+
+    assert {(row["knobs"], row["shapes"], row["model_sha256"], row["runtime_version"]) for row in rows} == {
+        ("mmap=on,arena=off", "x=1x3", "00" * 32, "1.0")
+    }
+    assert rows[0]["time_ns"] == "400000000"  # a whole number
+
+
 def test_json_leaves_out_what_is_absent():
     rows = json.loads(table.render(runs("a", (0,)), ["rss_peak_bytes", "pss_end_bytes"], format="json"))
 

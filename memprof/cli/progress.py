@@ -32,7 +32,7 @@ def ended(run: Run) -> str:
     """How a run ended, in a few words."""
     if run.outcome.ok:
         return f"peak {format_bytes(value(run, PEAK, METRICS['rss_peak_bytes']) or 0)}"
-    return f"failed in {run.outcome.phase} ({run.outcome.word})"
+    return f"failed: {run.outcome.sentence}"
 
 
 class Plain:

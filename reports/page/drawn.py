@@ -164,18 +164,6 @@ def _threads(count: int | None) -> str:
     return "default threads" if count is None else f"{count} thread{'s' if count != 1 else ''}"
 
 
-def peak_phase(runs: Sequence[Run]) -> str:
-    """The phase in which most of the runs that ended well reach their peak, empty where none did."""
-    phases = [_peak_phase(run) for run in runs if run.outcome.ok and run.marks]
-    return max(phases, key=phases.count) if phases else ""
-
-
-def _peak_phase(run: Run) -> str:
-    # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
-    most = max((mark.rss_peak_bytes for mark in run.marks), default=0)
-    return next((mark.phase for mark in run.marks if mark.rss_peak_bytes >= most - run.machine.peak_bound_bytes), "")
-
-
 # -- a model's figures
 
 
@@ -223,7 +211,7 @@ def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence
         values={metric.name: _values(runs, phases, metric) for metric in METRICS.values()},
         grounds={metric.name: [metrics.baseline(run, metric) for run in runs] for metric in METRICS.values() if metric.baseline},
         inexact=tuple(name for name in (*phases, PEAK) if not all(metrics.exact(run, name, peak) for run in runs)),
-        peak_phase=peak_phase(runs),
+        peak_phase=summary.peak_phase(runs),
         traces=tuple(_trace(run, rows) for run in runs),
         latencies=_latencies(runs, points),
     )
@@ -290,7 +278,7 @@ def _trace(run: Run, rows: int) -> Trace:
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} in {run.outcome.phase}",
         peak_bytes=max((mark.rss_peak_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
-        peak_phase=_peak_phase(run),
+        peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,
         t=_packed(since // tick_ns),

@@ -1045,7 +1045,7 @@
       columns: found.map((metric) => metric.name.slice(5, -3)),
       rows,
       notes: having.some(({ group }) => group.repeats > 1)
-        ? ["Each repeat gives one figure; the median over the repeats, ± the distance to the farthest of them."]
+        ? ["In the table each repeat gives one figure: the median over the repeats, ± the distance to the farthest. The boxes above are drawn over all iterations of all repeats together."]
         : [],
       redraw: drawLatencyTable,
     };

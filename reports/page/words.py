@@ -154,7 +154,7 @@ def _peak(label: str, runs: Sequence[Run]) -> _Peak | None:
         statistics.median(values),
         min(values),
         max(values),
-        drawn.peak_phase([run for run, _ in having]),
+        summary.peak_phase([run for run, _ in having]),
         statistics.median(grounds) if grounds else None,
         all(metrics.exact(run, PEAK, _PEAK) for run, _ in having),
         len(values),
