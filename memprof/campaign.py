@@ -148,6 +148,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "knobs": job.knobs,
         "shapes": job.shapes,
         "inputs": job.inputs,
+        "outputs": order.outputs,
     }
     files = _files(job)
     drop = any(path not in seen for path in files)

@@ -224,7 +224,11 @@ def _shortened(message: str, most: int = 300) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known after a measurement: one line of a runs file."""
+    """All that is known after a measurement: one line of a runs file.
+
+    output_bytes: what the child printed, output_tail its end. output_error: how far the model's outputs lie from those of other settings they
+    were compared with: the largest difference over the largest magnitude; 0 for the same, None where nothing was compared.
+    """
 
     memprof: int
     job: Job
@@ -237,6 +241,7 @@ class Run:
     polling: Polling | None = None
     warnings: tuple[str, ...] = ()
     output_bytes: int = 0
+    output_error: float | None = None
     output_tail: str | None = None
 
     def mark(self, phase: str) -> Mark | None:

@@ -26,7 +26,10 @@ _EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm"
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting of a runtime: what it may be, and when it acts (build, env or load). env says which variables carry it."""
+    """One setting of a runtime: what it may be, and when it acts (build, env or load). env says which variables carry it.
+
+    tries: where the values are a type, those that a search tries.
+    """
 
     name: str
     values: str | tuple[str, ...]
@@ -34,6 +37,7 @@ class Knob:
     acts: str
     meaning: str
     env: str | Mapping[str, Mapping[str, str]] | None = None
+    tries: tuple[str, ...] = ()
 
     def check(self, text: str) -> str:
         """The value in the form that the runtime's side reads: sizes as plain bytes, paths absolute.
@@ -61,6 +65,11 @@ class Knob:
         if isinstance(self.env, str):
             return {self.env: value}
         return dict(self.env.get(value, {})) if self.env else {}
+
+    def candidates(self) -> tuple[str, ...]:
+        """The values that a search tries beside the default."""
+        wanted = self.values if isinstance(self.values, tuple) else self.tries
+        return tuple(value for value in wanted if value != self.default)
 
     @property
     def shown_values(self) -> str:

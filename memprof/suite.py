@@ -89,6 +89,7 @@ class Order:
     """A Job and how its child is started: what the probe needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
     """
 
     job: Job
@@ -96,6 +97,7 @@ class Order:
     python: str
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
+    outputs: str | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,14 @@ def plan(suite: Suite) -> Plan:
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
     each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
     return Plan(tuple(each), tuple(remarks))
+
+
+def order(suite: Suite, model: Model, variant: Variant) -> Order:
+    """The Order of one variant on a model that was identified before: its first thread count, repeat 1. Raises as `plan` does."""
+    suite = suite.over(DEFAULTS)
+    ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
+    found = _orders(suite, model, named, runtime)[0]
+    return replace(found, job=replace(found.job, repeat=1))
 
 
 def _models(suite: Suite) -> list[Model]:

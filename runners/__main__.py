@@ -3,7 +3,7 @@
 The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
-                     "inputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
+                     "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
                      done, 1 when it failed, with the reason as an "error" mark.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
@@ -74,6 +74,8 @@ def run(job):
             if count:
                 marks.begin(phase)
                 marks.end(iterate(runtime.execute, count))
+        if job.get("outputs"):
+            save_outputs(runtime, job["outputs"])
     except Refused as error:
         marks.error(phase, "refused", words(error))
         return 1
@@ -108,6 +110,14 @@ def give_inputs(runtime, options):
         runtime.set_inputs(inputs.make(runtime.signature(), options.shapes, options.inputs))
     elif options.shapes or options.inputs:
         raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
+
+
+def save_outputs(runtime, path):
+    """Write the outputs of the last iteration as arrays named by their place; nothing where the runtime does not hand them out."""
+    if hasattr(runtime, "outputs"):
+        import inputs
+
+        inputs.save(path, runtime.outputs())
 
 
 def build(job):

@@ -36,6 +36,13 @@ def _read(numpy, path):
         raise Refused("%s cannot be read as .npz: %s" % (path, error)) from None
 
 
+def save(path, arrays):
+    """Write arrays to an .npz file under the names 0, 1, 2..., so that another run's can be compared with them."""
+    import numpy
+
+    numpy.savez(path, **{str(index): numpy.asarray(array) for index, array in enumerate(arrays)})
+
+
 def _filled(numpy, shape, dtype, seed):
     shape = tuple(1 if size is None else size for size in shape)
     if dtype == "str":

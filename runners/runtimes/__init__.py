@@ -10,12 +10,14 @@
         def prepare(self): ...              # PREPARE
         def execute(self): ...              # one iteration of WARMUP or EXECUTE
 
-Only `load`, `prepare` and `execute` are needed. Three more are used where they exist: `signature()` returns the inputs as
+Only `load`, `prepare` and `execute` are needed. Others are used where they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
-PREPARE and WARMUP, outside any phase. `build(model, folder, options)`, a static method, converts the model file in a process of its own
-that is not measured, and returns the path to load instead; `build_uses` names the knobs of other kinds that it heeds, and with
-`always_builds` it is called whatever is set. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
-`threads_env` the variable that carries the number where no argument does. `notes` and `version` are shown with the results.
+PREPARE and WARMUP, outside any phase. `outputs()` returns what the last `execute` computed, as arrays that numpy can read: it is called
+after the last phase, where somebody compares the results of different settings. `build(model, folder, options)`, a static method, converts
+the model file in a process of its own that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
+kinds that it heeds, and with `always_builds` it is called whatever is set. `default_threads` is how many threads the runtime uses unasked
+(None: every CPU), and `threads_env` the variable that carries the number where no argument does. `notes` and `version` are shown with the
+results.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
@@ -38,12 +40,14 @@ class Knob:
     acts: "build" (the model file is converted first), "env" (environment of the child) or "load".
     env: for acts="env", either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value
         to the variables it sets.
+    tries: for a knob whose values are a type, those that are worth trying where somebody looks for the best.
     """
 
-    def __init__(self, name, values, default, acts, meaning, env=None):
+    def __init__(self, name, values, default, acts, meaning, env=None, tries=()):
         if acts not in ("build", "env", "load"):
             raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
         self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
+        self.tries = tries
 
     def describe(self):
         """The knob as plain data, for the process that reads and checks the user's words."""
@@ -54,6 +58,7 @@ class Knob:
             "acts": self.acts,
             "meaning": self.meaning,
             "env": self.env,
+            "tries": list(self.tries),
         }
 
     def value(self, text):
@@ -67,7 +72,7 @@ class Knob:
 
 # glibc's allocator decides for every runtime how much of what was freed stays resident.
 COMMON_KNOBS = (
-    Knob("malloc_arenas", "int", None, "env", "most arenas glibc's malloc may open (its own: 8 a CPU)", "MALLOC_ARENA_MAX"),
+    Knob("malloc_arenas", "int", None, "env", "most arenas glibc's malloc may open (its own: 8 a CPU)", "MALLOC_ARENA_MAX", ("1",)),
     Knob(
         "malloc_mmap_threshold",
         "bytes",
@@ -75,6 +80,7 @@ COMMON_KNOBS = (
         "env",
         "blocks from this size on get a mapping of their own and go back to the kernel when freed (its own: 128 KiB, growing)",
         "MALLOC_MMAP_THRESHOLD_",
+        ("64KiB", "1MiB"),
     ),
     Knob("malloc_trim", ON_OFF, "off", "load", "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE"),
     Knob("preload", "file", None, "env", "a shared library to preload, such as another allocator", "LD_PRELOAD"),

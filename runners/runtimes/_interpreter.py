@@ -55,6 +55,9 @@ class InterpreterRuntime:
         # The inputs stay where they are and the outputs are not copied out: this is what TFLite's own benchmark_model times.
         self._interpreter.invoke()
 
+    def outputs(self):
+        return [self._interpreter.get_tensor(tensor["index"]) for tensor in self._interpreter.get_output_details()]
+
     def _settings(self, options):
         kinds = self._module.OpResolverType
         if options.knobs["kernels"] == "reference":

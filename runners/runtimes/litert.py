@@ -86,6 +86,18 @@ class Runtime(InterpreterRuntime):
         else:
             self._compiled.run_by_index(0, self._inputs, self._outputs)
 
+    def outputs(self):
+        if self._compiled is None:
+            return super().outputs()
+        details = self._compiled.get_output_tensor_details(self._key)
+        found = []
+        for buffer, name in zip(self._outputs, self._compiled.get_signature_by_index(0)["outputs"]):
+            count = 1
+            for size in details[name]["shape"]:
+                count *= size
+            found.append(buffer.read(count, details[name]["dtype"]).reshape(details[name]["shape"]))
+        return found
+
     def _settings(self, options):
         settings = super()._settings(options)
         if not options.knobs["node_fusion"]:  # an argument that early versions lack

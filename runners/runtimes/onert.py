@@ -95,6 +95,9 @@ class Runtime:
         # The outputs stay in the session: get_output would copy them.
         self._session.run()
 
+    def outputs(self):
+        return self._session.get_output()
+
     def _resize(self):
         for index, name in enumerate(self._names()):
             if name in self._shapes:

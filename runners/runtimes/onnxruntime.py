@@ -109,6 +109,9 @@ class Runtime:
     def execute(self):
         return self._session.run(self._outputs, self._feed, self._run_options)
 
+    def outputs(self):
+        return self.execute()
+
     def _arguments(self, side):
         # The private session has lists where the public one has methods.
         found = getattr(self._session, side + "s_meta", None)

@@ -82,6 +82,9 @@ class Runtime:
         # The inputs stay where they are, and the outputs in the request.
         self._request.infer()
 
+    def outputs(self):
+        return [tensor.data for tensor in self._request.output_tensors]
+
     def _ports(self):
         return [(min(port.names) if port.names else f"input_{index}", port) for index, port in enumerate(self._compiled.inputs)]
 

@@ -85,6 +85,10 @@ class Runtime:
     def execute(self):
         return self._main(*self._arguments)
 
+    def outputs(self):
+        result = self.execute()
+        return [one.numpy() for one in (result if hasattr(result, "__len__") and not hasattr(result, "numpy") else [result])]
+
     @staticmethod
     def build(model, folder, options):
         """Compile the model into a library in the folder; return the library's path."""

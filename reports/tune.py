@@ -1,0 +1,131 @@
+"""What `memprof tune` found: the proposals as a table with the command that measures each again, and the front as a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from memprof.metrics import BYTES, NS
+from memprof.records import Run
+from memprof.tune import VERIFYING_REPEATS, Proposal, Tuned, shown
+from memprof.units import format_bytes
+
+from . import grid
+from .grid import Section, Table
+
+
+def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:
+    """The outcome as Markdown, or the same content as JSON. Raises UsageError for an unknown unit."""
+    if format == "json":
+        return json.dumps(_plain(found), indent=1)
+    parts = [_finding(found), grid.markdown(section(found, unit))]
+    parts += [f"{name}\n\n    {one.command}" for name, one in _named(found) if one is not found.default]
+    return "\n\n".join(parts)
+
+
+def section(found: Tuned, unit: str | None = None) -> Section:
+    """The table of the default and every proposal, and what was learned on the way."""
+    every = [found.default, *found.proposals]
+    size = grid.choose_unit(BYTES, [one.peak for one in every], unit)
+    time = grid.choose_unit(NS, [one.time for one in every])
+    header = ("", "settings", f"PEAK ({size.name})", "of default", f"iteration ({time.name})", "of default", "outputs")
+    rows = tuple(
+        (
+            name,
+            shown(one.settings),
+            grid.spread(one.peak / size.size, [peak / size.size for peak in one.peaks]),
+            f"{one.peak / found.default.peak:.1%}",
+            grid.spread(one.time / time.size, [value / time.size for value in one.times]),
+            f"{one.time / found.default.time:.1%}",
+            _outputs(one),
+        )
+        for name, one in _named(found)
+    )
+    return Section("", (Table("", header, rows, 2),), tuple(_notes(found)))
+
+
+def _named(found: Tuned) -> list[tuple[str, Proposal]]:
+    return [("default", found.default)] + [
+        (f"{number}{' (best)' if one is found.best else ''}", one) for number, one in enumerate(found.proposals, 1)
+    ]
+
+
+def _outputs(one: Proposal) -> str:
+    if one.output_error is None:
+        return "-"
+    if one.output_error == 0:
+        return "same"
+    return f"{'**differ by ' if one.changes_outputs else 'within '}{one.output_error:.1g}{'**' if one.changes_outputs else ''}"
+
+
+def _finding(found: Tuned) -> str:
+    name = f"{grid.escaped(found.model)}, {grid.escaped(found.runtime)}"
+    if found.best is None:
+        wanted = f"within {format_bytes(found.goal.budget)}" if found.goal.budget is not None else "below the default's peak"
+        return f"{name}: no settings were found that stay {wanted}."
+    if found.best is found.default:
+        return f"{name}: the default keeps within {format_bytes(found.goal.budget or 0)}, and nothing that does is faster."
+    share, longer = found.best.peak / found.default.peak, found.best.time / found.default.time
+    return (
+        f"{name}: `{shown(found.best.settings)}` peaks at {format_bytes(found.best.peak)}, {share:.0%} of the default's "
+        f"{format_bytes(found.default.peak)}, and takes {longer:.0%} of its time an iteration."
+    )
+
+
+def _notes(found: Tuned) -> list[str]:
+    notes = []
+    if found.verified:
+        notes.append(
+            f"Medians of {VERIFYING_REPEATS} fresh runs each, interleaved, ± the distance to the farthest; {found.trials} trials before."
+        )
+    else:
+        notes.append(f"Not verified: medians of what the search saw in {found.trials} trials.")
+    if not found.complete:
+        notes.append("The search was not at its end when its time was; more time may find more.")
+    if any(one.changes_outputs for one in found.proposals):
+        notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; bold beyond {found.tolerance:g}.")
+    if found.idle:
+        notes.append(f"By themselves these change nothing: {', '.join(f'{name}={value}' for name, value in found.idle)}.")
+    notes += [f"{shown(settings)} fails: {said}" for settings, said in found.failed]
+    return notes
+
+
+def _plain(found: Tuned) -> dict[str, Any]:
+    def proposal(one: Proposal) -> dict[str, Any]:
+        return {
+            "settings": dict(sorted(one.settings)),
+            "rss_peak_bytes": one.peak,
+            "time_ns": one.time,
+            "rss_peak_bytes_values": list(one.peaks),
+            "time_ns_values": list(one.times),
+            "output_error": one.output_error,
+            "changes_outputs": one.changes_outputs,
+            "command": one.command,
+            "env": dict(one.variables),
+        }
+
+    return {
+        "model": found.model,
+        "runtime": found.runtime,
+        "max_time": found.goal.max_time,
+        "budget_bytes": found.goal.budget,
+        "default": proposal(found.default),
+        "proposals": [proposal(one) for one in found.proposals],
+        "best": None if found.best is None else dict(sorted(found.best.settings)),
+        "idle": [f"{name}={value}" for name, value in found.idle],
+        "failed": [{"settings": dict(sorted(settings)), "message": said} for settings, said in found.failed],
+        "trials": found.trials,
+        "complete": found.complete,
+        "verified": found.verified,
+    }
+
+
+def picture(found: Tuned, runs: Sequence[Run]) -> Figure:
+    """Latency against PEAK of the verified runs, and of all trials where nothing was verified."""
+    from . import tradeoff
+
+    verified = [run for run in runs if run.job.variant.startswith("#")]
+    return tradeoff.render(verified or runs)

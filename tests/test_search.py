@@ -1,0 +1,175 @@
+"""The search for settings, on made-up costs: nothing is measured here."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from memprof.search import DEFAULT, Goal, Point, Search, Trial, front
+
+KNOBS = {f"k{index}": tuple(f"v{value}" for value in range(1 + index % 3)) for index in range(12)}
+ITEMS = [(name, value) for name, values in KNOBS.items() for value in values]
+
+
+class Made:
+    """Settings with known costs: a factor each for peak and time, some pairs that do more or less together, some that fail."""
+
+    def __init__(self, seed, noise=0.002):
+        dice = random.Random(seed)
+        self.dice, self.noise = dice, noise
+        self.peaks = {item: dice.choice([0, 0, 0, -0.05, -0.1, -0.2, 0.05, 0.1]) for item in ITEMS}
+        self.times = {item: dice.choice([0, 0, 0, 0.02, 0.2, 0.5]) for item in ITEMS}
+        self.pairs = {frozenset(pair): dice.gauss(0, 0.05) for pair in itertools.combinations(ITEMS, 2) if dice.random() < 0.05}
+        self.bad = [frozenset(dice.sample(ITEMS, 2)) for _ in range(3)] + [frozenset([dice.choice(ITEMS)])]
+
+    def truth(self, settings):
+        if any(one <= settings for one in self.bad):
+            return None
+        together = sum(value for pair, value in self.pairs.items() if pair <= settings)
+        return sum(self.peaks[item] for item in settings) + together, sum(self.times[item] for item in settings)
+
+    def trial(self, settings):
+        cost = self.truth(settings)
+        if cost is None:
+            return Trial(settings, None, None)
+        return Trial(
+            settings, 280e6 * math.exp(cost[0] + self.dice.gauss(0, self.noise)), 30e6 * math.exp(cost[1] + self.dice.gauss(0, 0.02))
+        )
+
+    def least(self, limit=math.inf):
+        """The least log(peak) by steepest descent from many places: what nobody who measures could know."""
+        best = 0.0
+        for _ in range(40):
+            here, cost = DEFAULT, 0.0
+            moved = True
+            while moved:
+                moved = False
+                for item in random.sample(ITEMS, len(ITEMS)):
+                    there = frozenset(other for other in here if other[0] != item[0])
+                    there = there if item in here else there | {item}
+                    found = self.truth(there)
+                    if found and found[1] <= limit and found[0] < cost - 1e-9:
+                        here, cost, moved = there, found[0], True
+            best = min(best, cost)
+        return best
+
+
+def searched(made, goal=None, trials=150, seed=0):
+    search = Search(KNOBS, goal or Goal(), seed)
+    while len(search.trials) < trials and (settings := search.ask()) is not None:
+        search.tell(made.trial(settings))
+    return search
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_comes_near_the_least_peak_in_a_hundredth_of_a_grid(seed):
+    made = Made(seed)
+    grid = math.prod(1 + len(values) for values in KNOBS.values())
+
+    search = searched(made)
+
+    best = made.truth(min(search.points(), key=search.value).settings)
+    assert len(search.trials) < grid / 100
+    assert best[0] <= 0.85 * made.least()  # logarithms of shares: both are below 0
+
+
+def test_a_limit_on_time_is_kept():
+    made = Made(1)
+
+    search = searched(made, Goal(max_time=1.1))
+
+    best = made.truth(min(search.points(), key=search.value).settings)
+    assert best[1] <= math.log(1.1) + 0.05
+    assert best[0] <= 0.8 * made.least(math.log(1.1))
+
+
+def test_a_budget_asks_for_the_fastest_within_it():
+    made = Made(2)
+    budget = 280e6 * math.exp(made.least() / 3)
+
+    best = min((search := searched(made, Goal(budget=budget))).points(), key=search.value)
+
+    assert best.peak <= budget * 1.01
+    assert best.time <= min(point.time for point in search.points() if point.peak <= budget)
+
+
+def test_the_default_comes_first_and_then_every_value_once():
+    search = searched(Made(0), trials=3 + len(ITEMS))
+
+    assert [trial.settings for trial in search.trials[:3]] == [DEFAULT] * 3
+    assert {next(iter(trial.settings)) for trial in search.trials[3:]} == set(ITEMS)
+
+
+def test_the_same_seed_and_costs_give_the_same_search_also_when_it_was_stopped():
+    whole = searched(Made(0), trials=70)
+    again = Search(KNOBS)
+    for trial in whole.trials[:50]:
+        again.tell(trial)
+
+    for trial in whole.trials[50:]:
+        assert again.ask() == trial.settings
+        again.tell(trial)
+    other = Search(KNOBS, seed=1)
+    for trial in whole.trials[:60]:
+        other.tell(trial)
+    assert other.ask() != whole.trials[60].settings or other.seed == 0
+
+
+def test_what_failed_is_not_asked_for_again_and_narrowed_down_to_a_pair():
+    made = Made(0)
+
+    search = searched(made, trials=200)
+
+    for place, trial in enumerate(search.trials):
+        known = [other.settings for other in search.trials[:place] if not other.ok]
+        assert not any(one <= trial.settings for one in known)
+    found = [one for one in search.failed() if len(one) <= 2]
+    assert found
+    assert all(any(bad <= one for bad in made.bad) for one in found)
+
+
+def test_values_that_change_nothing_are_known():
+    made = Made(3, noise=0.0005)
+
+    idle = searched(made, trials=3 + len(ITEMS)).idle()
+
+    truly = {item for item in ITEMS if made.peaks[item] == 0 and made.times[item] == 0 and frozenset([item]) not in made.bad}
+    assert truly <= set(idle)
+    assert not any(abs(made.peaks[item]) >= 0.05 or made.times[item] >= 0.2 for item in idle)
+
+
+def test_what_is_best_stands_on_three_trials_and_carries_no_ballast():
+    made = Made(4, noise=0.0005)
+
+    search = searched(made, trials=400)
+
+    best = min(search.points(), key=search.value)
+    assert best.trials >= 3
+    assert search.ask() is None
+    for item in best.settings:
+        less = made.truth(best.settings - {item})
+        assert less is None or less[0] > made.truth(best.settings)[0] or item in search.idle() or less[1] > made.truth(best.settings)[1]
+
+
+def test_a_default_that_fails_ends_it():
+    search = Search(KNOBS)
+    search.tell(Trial(DEFAULT, None, None))
+
+    with pytest.raises(ValueError, match="default"):
+        search.ask()
+
+
+def test_nothing_to_try_ends_after_the_default():
+    search = Search({})
+    for _ in range(3):
+        search.tell(Trial(DEFAULT, 1.0, 1.0))
+
+    assert search.ask() is None
+
+
+def test_the_front_has_no_beaten_point_and_prefers_the_simpler_of_equals():
+    a, b = frozenset({("k", "a")}), frozenset({("k", "a"), ("l", "b")})
+    points = [Point(DEFAULT, 100, 10, 1), Point(a, 60, 12, 1), Point(b, 59.95, 12.1, 1), Point(frozenset({("l", "b")}), 80, 13, 1)]
+
+    assert [point.settings for point in front(points)] == [a, DEFAULT]

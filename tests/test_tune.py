@@ -1,0 +1,263 @@
+"""`memprof tune` on a runtime of the test's own, whose knobs cost what the test says."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy
+import pytest
+
+from memprof import store, tune
+from memprof.api import _Silent
+
+MIB = 1 << 20
+
+RUNTIME = """
+import mmap, os, time
+
+class Knob:
+    def __init__(self, name, values, default, acts="load"):
+        self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, name, None
+    def describe(self):
+        return {"name": self.name, "values": list(self.values), "default": self.default, "acts": self.acts, "meaning": "", "env": None}
+    def value(self, text):
+        return text
+
+class Runtime:
+    version = "1"
+    default_threads = 1
+    knobs = (
+        Knob("copies", ("3", "2", "1"), "3"),
+        Knob("slow", ("no", "yes"), "no"),
+        Knob("idle", ("a", "b"), "a"),
+        Knob("bad", ("no", "raise", "crash", "hang"), "no"),
+        Knob("rounding", ("exact", "half"), "exact"),
+    )
+
+    def load(self, model, options):
+        self.knobs_now = options.knobs
+        if options.knobs["bad"] == "raise":
+            raise RuntimeError("this setting is broken")
+        if options.knobs["bad"] == "crash":
+            os.abort()
+        if options.knobs["bad"] == "hang":
+            time.sleep(3600)
+        if options.knobs["copies"] == "1" and options.knobs["rounding"] == "half":
+            raise RuntimeError("these two exclude each other")
+        size = int(options.knobs["copies"]) * 10 * 2**20 - (8 * 2**20 if options.knobs["slow"] == "yes" else 0)
+        self.memory = mmap.mmap(-1, size)
+        self.memory.write(b"x" * size)
+
+    def prepare(self):
+        pass
+
+    def execute(self):
+        time.sleep(0.12 if self.knobs_now["slow"] == "yes" else 0.03)
+
+    def outputs(self):
+        import numpy
+        return [numpy.array([1.0, 2.0, 4.0]) * (1.01 if self.knobs_now["rounding"] == "half" else 1)]
+"""
+# The allocator's knobs do nothing here; without them the search is short.
+COMMON = ["--set", "malloc_trim=off", "--set", "malloc_arenas=8", "--set", "malloc_mmap_threshold=131072"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(RUNTIME)
+    (tmp_path / "model.bin").write_bytes(b"model")
+    return tmp_path
+
+
+@pytest.fixture
+def tuned(memprof, folder):
+    def call(*words, time="60s", try_=("bad=raise,crash",), **rest):
+        tries = [word for one in try_ for word in ("--try", one)]
+        return memprof("tune", "model.bin", "-r", "./mine.py", *COMMON, *tries, "--time", time, *words, cwd=folder, **rest)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """One whole search, whose answer several tests look at."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "mine.py").write_text(RUNTIME)
+    (folder / "model.bin").write_bytes(b"model")
+    words = [*COMMON, "--try", "bad=raise,crash", "--time", "120s", "--json", "-o", "runs.jsonl", "--plot", "front.png"]
+    command = [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder, done
+
+
+def test_it_finds_the_least_peak_and_says_what_it_costs(once):
+    found, _, _ = once
+    best = next(one for one in found["proposals"] if one["settings"] == found["best"])
+
+    assert found["best"] == {"copies": "1", "slow": "yes"}
+    assert found["default"]["rss_peak_bytes"] - best["rss_peak_bytes"] == pytest.approx(28 * MIB, abs=MIB)
+    assert best["time_ns"] > 2 * found["default"]["time_ns"]
+    assert len(best["rss_peak_bytes_values"]) == 5
+    assert found["verified"]
+
+
+def test_the_front_has_the_fast_ones_too_and_no_ballast(once):
+    found, _, _ = once
+
+    settings = [one["settings"] for one in found["proposals"]]
+    assert {"copies": "1"} in settings
+    assert not any("idle" in one for one in settings)
+    assert "idle=b" in found["idle"]
+
+
+def test_failing_settings_are_results_and_pairs_that_exclude_each_other_are_named(once):
+    found, _, _ = once
+
+    failed = {json.dumps(one["settings"]): one["message"] for one in found["failed"]}
+    assert "this setting is broken" in failed['{"bad": "raise"}']
+    assert "SIGABRT" in failed['{"bad": "crash"}']
+    assert "these two exclude each other" in failed.get('{"copies": "1", "rounding": "half"}', "these two exclude each other")
+
+
+def test_every_run_is_in_the_file_with_its_distance_from_the_defaults_outputs(once):
+    found, folder, _ = once
+    runs = store.load([folder / "runs.jsonl"]).runs
+
+    assert len([run for run in runs if not run.job.variant.startswith("#")]) == found["trials"]
+    errors = {run.job.knobs.get("rounding"): run.output_error for run in runs if run.outcome.ok}
+    assert errors["half"] == pytest.approx(0.01)
+    assert errors[None] == 0
+
+
+def test_the_front_is_drawn(once):
+    assert (once[1] / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_of_a_proposal_measures_it(once, memprof):
+    found, folder, _ = once
+    best = next(one for one in found["proposals"] if one["settings"] == found["best"])
+
+    words = shlex.split(best["command"])[1:]
+    done = memprof(*words, "--repeats", "1", "--json", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    (peak,) = [row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"]
+    assert peak == pytest.approx(best["rss_peak_bytes"], abs=MIB)
+
+
+def test_a_setting_that_changes_the_outputs_is_marked(tuned):
+    done = tuned("--set", "copies=2", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--try", "rounding=half", try_=())
+
+    assert done.returncode == 0, done.stderr
+    assert "rounding=half: " in done.stderr
+    assert "outputs differ by 0.01" in done.stderr
+
+
+def test_a_limit_on_latency_is_kept(tuned):
+    done = tuned("--max-latency", "1.5x", "--json", try_=("bad=no", "idle=a", "rounding=exact"))
+
+    assert json.loads(done.stdout)["best"] == {"copies": "1"}
+
+
+def test_a_budget_that_nothing_keeps_is_said(tuned):
+    done = tuned("--budget", "1MiB", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", try_=())
+
+    assert done.returncode == 0
+    assert "no settings were found that stay within 1.0 MiB" in done.stdout
+
+
+def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
+    words = ["tune", "model.bin", "-r", "./mine.py", *COMMON, "--set", "bad=no", "-o", "runs.jsonl"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "memprof", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (folder / "runs.jsonl").exists() or (folder / "runs.jsonl").read_bytes().count(b"\n") < 6:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=30)
+    kept = (folder / "runs.jsonl").read_bytes().count(b"\n")
+
+    again = tuned("--set", "bad=no", "-o", "runs.jsonl", "--append", "--json", try_=())
+
+    assert first.returncode == 0, err
+    assert "Not verified" in out
+    assert f"taken up again after {kept} trials" in again.stderr
+    assert again.stderr.count("] default: ") == 0
+    assert json.loads(again.stdout)["best"] == {"copies": "1", "slow": "yes"}
+
+
+def test_a_search_of_something_else_is_not_taken_up(tuned, folder):
+    tuned("-o", "runs.jsonl", "--set", "copies=2", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", try_=())
+    (folder / "model.bin").write_bytes(b"another")
+
+    done = tuned("-o", "runs.jsonl", "--append", try_=())
+
+    assert done.returncode == 5
+    assert "are of another model" in done.stderr
+
+
+def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch):
+    monkeypatch.setattr(tune, "_LEAST_PATIENCE_NS", 8 * 10**9)
+    monkeypatch.chdir(folder)
+    fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
+    wish = tune.Wish("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+
+    found = tune.tune(wish, _Silent(), lambda line: None)
+
+    ((settings, said),) = found.failed
+    assert settings == {("bad", "hang")}
+    assert "did not end in time" in said
+
+
+def test_a_default_that_fails_is_a_failed_measurement(tuned):
+    done = tuned("--set", "bad=raise", try_=())
+
+    assert done.returncode == 4
+    assert "the default settings fail: in MODEL_LOAD: RuntimeError: this setting is broken" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-latency", "5"], "write +5% or 1.5x"),
+        (["--max-latency", "+5%", "--budget", "1GiB"], "two goals"),
+        (["--append"], "--append needs -o"),
+        (["--try", "nothing=1"], "nothing"),
+        (["--budget", "much"], "is no size"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(tuned, words, said):
+    done = tuned(*words, try_=())
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_distance_of_outputs(tmp_path):
+    def saved(name, *arrays):
+        numpy.savez(tmp_path / name, **{str(index): array for index, array in enumerate(arrays)})
+        return tmp_path / name
+
+    one = saved("one.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))
+    assert tune.output_error(one, saved("same.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))) == 0
+    assert tune.output_error(one, saved("near.npz", numpy.array([1.0, -3.0]), numpy.array(["a"]))) == 0.25
+    assert tune.output_error(one, saved("shape.npz", numpy.array([[1.0, -4.0]]), numpy.array(["a"]))) == float("inf")
+    assert tune.output_error(one, saved("nan.npz", numpy.array([1.0, numpy.nan]), numpy.array(["a"]))) == float("inf")
+    assert tune.output_error(one, saved("text.npz", numpy.array([1.0, -4.0]), numpy.array(["b"]))) == float("inf")
+    assert tune.output_error(one, saved("fewer.npz", numpy.array([1.0, -4.0]))) == float("inf")
+
+
+def test_nothing_is_left_in_the_temporary_folder(tuned, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+
+    tuned("--set", "copies=2", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", try_=())
+
+    assert os.listdir(scratch) == []
