@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from .problem import Buffer
 
 _RESTART = 400
-_REMEMBERED = 400_000
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,16 @@ def _luby(index: int) -> int:
     return 1 << size - 1 if index == (1 << size) - 1 else _luby(index - (1 << size - 1) + 1)
 
 
+@dataclass
+class _Frame:
+    """A decision: what else could be taken in its place, what it changed, and the earlier decisions that it and what failed under it rest on."""
+
+    choices: list[int]
+    taken: int
+    undo: list[tuple[int, int, int, bool, int]]
+    reason: int
+
+
 class _Search:
     def __init__(self, buffers: Sequence[Buffer], capacity: int) -> None:
         spans = sections(buffers)
@@ -85,7 +94,6 @@ class _Search:
         for index, key in enumerate(zip(self.first, self.last, self.sizes, strict=True)):
             self.elder[index] = twins.get(key, -1)
             twins[key] = index
-        self.failed: set[tuple[int, tuple[int, ...], tuple[bool, ...]]] = set()
 
     def attempt(self, limit: int, seed: int, expired: Callable[[], bool]) -> bool | None:
         """True: all are placed; False: there is no way; None: neither was found in that many steps."""
@@ -94,6 +102,7 @@ class _Search:
         self.slack = [self.capacity - load for load in self.loads]
         self.closed = [False] * count
         self.left = [len(alive) for alive in self.over]
+        self.who = [0] * count
         self.placed = 0
         rng = random.Random(seed)
         noise = 0.0 if not seed else 0.3
@@ -101,50 +110,49 @@ class _Search:
         areas = [size * length for size, length in zip(self.sizes, lengths, strict=True)]
         # The best has the lowest rank.
         self.rank = [-key * (1 + noise * rng.random()) for key in (self.sizes, areas, lengths)[seed % 3]]
-        stack: list[tuple[list[int], int, list[tuple[int, int, int, bool]], tuple[int, tuple[int, ...], tuple[bool, ...]]]] = []
+        frames: list[_Frame] = []
         used = 0
-        choices = self._choices()
         while True:
-            if choices is None:
+            next_ = self._choices()
+            if next_ is None:
                 return True
-            key = (self.placed, tuple(self.sky), tuple(self.closed))
-            if choices and key in self.failed:
-                choices = []
+            choices, reason = next_
             while not choices:
-                if len(self.failed) < _REMEMBERED:
-                    self.failed.add(key)
-                if not stack:
+                if not frames:
                     return False
-                choices, taken, undo, key = stack.pop()
-                self._undo(taken, undo)
+                frame = frames.pop()
+                self._undo(frame.taken, frame.undo)
+                if reason >> len(frames) & 1:
+                    reason = frame.reason = frame.reason | reason & ~(1 << len(frames))
+                    choices = frame.choices
             used += 1
             self.steps += 1
             if used > limit or (used & 255 == 0 and expired()):
                 return None
             taken = choices.pop()
-            undo = self._take(taken)
-            stack.append((choices, taken, undo, key))
-            choices = self._choices()
+            frames.append(_Frame(choices, taken, self._take(taken, 1 << len(frames)), reason))
 
-    def _take(self, taken: int) -> list[tuple[int, int, int, bool]]:
+    def _take(self, taken: int, bit: int) -> list[tuple[int, int, int, bool, int]]:
         """Place a buffer at the bottom of its valley; or (numbers below 0) let nothing begin there in a section; or (numbers above those of
         buffers) raise a valley where nothing begins to the lower of its walls. Returns what was there before."""
-        sky, slack, closed = self.sky, self.slack, self.closed
+        sky, slack, closed, who = self.sky, self.slack, self.closed, self.who
         undo = []
         if taken < 0:
-            undo.append((~taken, sky[~taken], slack[~taken], closed[~taken]))
+            undo.append((~taken, sky[~taken], slack[~taken], closed[~taken], who[~taken]))
             closed[~taken] = True
+            who[~taken] |= bit
             return undo
         if taken >= len(self.sizes):
             begin = end = taken - len(self.sizes)
             height = sky[begin]
             while end < len(sky) and sky[end] == height:
-                undo.append((end, height, slack[end], closed[end]))
+                undo.append((end, height, slack[end], closed[end], who[end]))
                 end += 1
             wall = min(sky[begin - 1] if begin else self.capacity, sky[end] if end < len(sky) else self.capacity)
             for section in range(begin, end):
                 sky[section], closed[section] = wall, False
                 slack[section] -= wall - height
+                who[section] |= bit
             return undo
         first, last = self.first[taken], self.last[taken]
         height = sky[first]
@@ -152,24 +160,27 @@ class _Search:
         top = height + self.sizes[taken]
         self.placed |= 1 << taken
         for section in range(first, last + 1):
-            undo.append((section, sky[section], slack[section], closed[section]))
+            undo.append((section, height, slack[section], closed[section], who[section]))
             self.left[section] -= 1
             sky[section] = top if self.left[section] else self.capacity
             closed[section] = False
+            who[section] |= bit
         return undo
 
-    def _undo(self, taken: int, undo: list[tuple[int, int, int, bool]]) -> None:
+    def _undo(self, taken: int, undo: list[tuple[int, int, int, bool, int]]) -> None:
         if 0 <= taken < len(self.sizes):
             self.placed &= ~(1 << taken)
             for section in range(self.first[taken], self.last[taken] + 1):
                 self.left[section] += 1
-        for section, height, slack, closed in undo:
-            self.sky[section], self.slack[section], self.closed[section] = height, slack, closed
+        for section, height, slack, closed, who in undo:
+            self.sky[section], self.slack[section], self.closed[section], self.who[section] = height, slack, closed, who
 
-    def _choices(self) -> list[int] | None:
-        """What can be done next in the place where there is least choice, the best last; None where all is placed, [] where nothing can."""
+    def _choices(self) -> tuple[list[int], int] | None:
+        """What can be done next in the place where there is least choice, the best last, and the decisions that made it so, as bits; None
+        where all is placed."""
         sky, capacity, count = self.sky, self.capacity, len(self.sky)
         best: list[int] | None = None
+        where = (0, 0)
         begin = 0
         while begin < count:
             height = sky[begin]
@@ -181,11 +192,16 @@ class _Search:
             if height < capacity and wall_left > height and wall_right > height:
                 found = self._valley(begin, end, height, min(wall_left, wall_right))
                 if best is None or len(found) < len(best):
-                    best = found
-                    if len(best) < 1:
-                        return best
+                    best, where = found, (begin, end)
+                    if not best:
+                        break
             begin = end
-        return best
+        if best is None:
+            return None
+        reason = 0
+        for section in range(max(where[0] - 1, 0), min(where[1] + 1, count)):
+            reason |= self.who[section]
+        return best, reason
 
     def _valley(self, begin: int, end: int, height: int, wall: int) -> list[int]:
         """The fewest choices at a section of a valley."""
@@ -213,7 +229,7 @@ class _Search:
                     return []
                 free = slack[edge] > 0
                 if best is None or len(found) + free < len(best):
-                    found.sort(key=lambda index: (-self.rank[index], index))
+                    found.sort(key=lambda index: (height + sizes[index] == wall, -self.rank[index], index))
                     best = [~edge, *found] if free else found
                     if not best:
                         return best
