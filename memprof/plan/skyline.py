@@ -30,7 +30,9 @@ class Fit:
 
 def sections(buffers: Sequence[Buffer]) -> tuple[tuple[int, int], ...]:
     """For each buffer the first and last section in which it is alive. Sections are the maximal sets of buffers alive at once, in time."""
-    events = sorted([(one.lower, 1, index) for index, one in enumerate(buffers)] + [(one.upper, 0, index) for index, one in enumerate(buffers)])
+    events = sorted(
+        [(one.lower, 1, index) for index, one in enumerate(buffers)] + [(one.upper, 0, index) for index, one in enumerate(buffers)]
+    )
     first, last = [0] * len(buffers), [0] * len(buffers)
     count, grown = 0, False
     for _, begins, index in events:
