@@ -5,7 +5,7 @@ All of them are deterministic: ties go to the operator with the lowest number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,7 @@ def plain_depth_first(problem: Problem) -> tuple[int, ...]:
     return _post_order(problem, lambda op: inputs[op])
 
 
-def _post_order(problem: Problem, producers: object) -> tuple[int, ...]:
-    assert callable(producers)
+def _post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
     found: dict[int, None] = {}
     for last in range(problem.count):
         if problem.consumers[last]:

@@ -11,6 +11,7 @@ from .bits import bits
 from .bounds import lower_bound
 from .problem import Problem, steps
 from .search import Walk
+from .spgraph import series_parallel
 from .split import Piece, pieces
 
 _ROUNDS = 12
@@ -110,6 +111,11 @@ class _Part:
         self.take(heuristics.model_order(problem), "the model's order")
         if len(self.order) == 1:
             self.lower, self.bottleneck, self.proven_by = self.peak, 0, "its only operator"
+            return
+        exact = series_parallel(problem, self.graph)
+        if exact is not None:
+            self.take(exact, "the algorithm for series-parallel graphs")
+            self.lower, self.proven_by = self.peak, "the algorithm for series-parallel graphs"
             return
         self.take(heuristics.depth_first(problem), "depth first")
         self.take(heuristics.plain_depth_first(problem), "depth first")
