@@ -69,22 +69,27 @@ def _tree_needs(problem: Problem) -> tuple[list[int], list[int]]:
     return need, left
 
 
-def greedy(problem: Problem, graph: Bits) -> tuple[int, ...]:
-    """Always the ready operator after which least is alive, then the one whose step needs least."""
-    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given)
+def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
+    """Always the ready operator after which least is alive, then the one whose step needs least; None where time was up before the end."""
+    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given, expired)
 
 
-def greedy_backwards(problem: Problem, graph: Bits) -> tuple[int, ...]:
+def greedy_backwards(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
     """The same from the last operator to the first."""
-    return _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept)[::-1]
+    found = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
+    return found and found[::-1]
 
 
-def _greedy(graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int) -> tuple[int, ...]:
-    done, found = 0, []
+def _greedy(
+    graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int, expired: Callable[[], bool]
+) -> tuple[int, ...] | None:
+    done = 0
+    found: list[int] = []
     ready = [op for op in range(graph.count) if not before[op]]
     while ready:
-        (now, _, op) = min((*reversed(cost(done, alive, op)), op) for op in ready)
-        alive = now
+        if len(found) & 63 == 0 and expired():
+            return None
+        alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
         done |= 1 << op
         found.append(op)
         ready.remove(op)
