@@ -115,6 +115,8 @@ def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[
     before, after, cost, start = (
         (graph.before, graph.after, forwards(graph), graph.given) if forward else (graph.after, graph.before, backwards(graph), graph.kept)
     )
+    if start >= upper:
+        return Beam(None, True)
     movable = graph.all if forward else graph.all & ~graph.rivals
     layer: dict[int, _Partial] = {0: (start, start, mask(op for op in range(graph.count) if not before[op]), None)}
     complete = True
