@@ -6,6 +6,7 @@ All of them are deterministic: ties go to the operator with the lowest number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .bits import Bits, StepCost, backwards, forwards, mask, members, topological
@@ -92,45 +93,57 @@ def _greedy(graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: 
     return tuple(found)
 
 
-def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[], bool]) -> tuple[int, ...] | None:
-    """An order whose peak is below `upper` bytes, looking at `width` downsets of each size; None where none was met.
+@dataclass(frozen=True)
+class Beam:
+    """What a beam search found: an order with a peak below the one to beat, or None; complete: nothing was left out, so that None means
+    that there is no such order."""
 
-    Of equally many operators those with the lowest peak so far are kept, then those with least alive.
+    order: tuple[int, ...] | None
+    complete: bool
 
+
+def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[], bool]) -> Beam:
+    """Look at no more than `width` downsets of each size for an order whose peak is below `upper` bytes.
+
+    Of equally many operators those with the lowest peak so far are kept, then those with least alive. An operator that lowers memory, and
+    raises no peak, is taken at once (the smallest commitment of search.py).
     """
     before, after, cost, start = (
         (graph.before, graph.after, forwards(graph), graph.given) if forward else (graph.after, graph.before, backwards(graph), graph.kept)
     )
-    ready = mask(op for op in range(graph.count) if not before[op])
-    layers: list[dict[int, _Partial]] = [{} for _ in range(graph.count + 1)]
-    layers[0][0] = (start, start, ready, None)
-    for size, layer in enumerate(layers):
-        if size == graph.count:
-            break
+    movable = graph.all if forward else graph.all & ~graph.rivals
+    layer: dict[int, _Partial] = {0: (start, start, mask(op for op in range(graph.count) if not before[op]), None)}
+    complete = True
+    for _ in range(graph.count):
         if expired():
-            return None
-        kept = sorted(layer.items(), key=lambda item: (item[1][0], item[1][1], item[0]))[:width]
-        for done, state in kept:
+            return Beam(None, False)
+        states = sorted(layer.items(), key=lambda item: (item[1][0], item[1][1], item[0]))
+        complete = complete and len(states) <= width
+        layer = {}
+        for done, state in states[:width]:
             highest, alive, ready, _ = state
+            found = []
             for op in members(ready):
                 memory, now = cost(done, alive, op)
-                if memory >= upper:
-                    continue
-                peak = max(highest, memory)
+                if now <= alive and memory <= highest and movable >> op & 1:
+                    found = [(memory, now, op)]
+                    break
+                if memory < upper:
+                    found.append((memory, now, op))
+            for memory, now, op in found:
                 new = done | 1 << op
-                known = layers[size + 1].get(new)
-                if known is None or known[0] > peak:
+                known = layer.get(new)
+                if known is None or known[0] > max(highest, memory):
                     freed = ready & ~(1 << op) | mask(other for other in members(after[op]) if not before[other] & ~new)
-                    layers[size + 1][new] = (peak, now, freed, (op, state))
-        layer.clear()
-    if not layers[-1]:
-        return None
-    found: list[int] = []
-    (state,) = layers[-1].values()
+                    layer[new] = (max(highest, memory), now, freed, (op, state))
+    if not layer:
+        return Beam(None, complete)
+    order: list[int] = []
+    (state,) = layer.values()
     while state[3] is not None:
         op, state = state[3]
-        found.append(op)
-    return tuple(found[::-1] if forward else found)
+        order.append(op)
+    return Beam(tuple(order[::-1] if forward else order), complete)
 
 
 _Partial = tuple[int, int, int, Any]

@@ -10,11 +10,13 @@ from . import heuristics
 from .bits import bits
 from .bounds import lower_bound
 from .problem import Problem, steps
-from .search import Walk, run
+from .search import Walk
+from .split import Piece, pieces
 
-_SLICE = 500
+_ROUNDS = 12
+_BEAM = 8
+_SLICE = 400
 _STATES = 4_000_000
-_BEAM = 32
 
 
 @dataclass(frozen=True)
@@ -33,54 +35,120 @@ class Best:
 def best_order(problem: Problem, time_limit_s: float = 10.0) -> Best:
     """The order of a graph with the lowest peak that could be found.
 
-    Heuristics give an order, minimum cuts a bound, and where these do not meet an exact search closes the gap from both ends. Everything is
-    deterministic but for the clock: a time limit that is reached can only leave the answer unproven, an interval in place of a figure.
+    The graph is cut into pieces where it can be. Heuristics give an order of each, minimum cuts a bound, and where these do not meet, beams
+    and an exact search from both ends close the gap in rounds of growing effort. Everything is counted in states, so that the same graph has
+    the same answer; only a time limit that is reached ends the rounds early and leaves an interval in place of a figure.
     """
     end = time.monotonic() + time_limit_s
-    return _Attempt(problem, lambda: time.monotonic() > end).best()
+    clock = _Clock(end)
+    if not problem.count:
+        given = sum(problem.sizes[tensor] for tensor in problem.given)
+        return Best((), given, given, True, "there is nothing to order")
+    parts = [_Part(one) for one in pieces(problem, bits(problem))]
+    for part in parts:
+        part.begin()
+    lower = max(part.lower for part in parts)
+    for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
+        if part.peak > lower:
+            part.cut(lower, clock)
+            lower = max(lower, part.lower)
+    for round_ in range(_ROUNDS):
+        for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
+            if part.peak > lower and not clock():
+                part.work(round_, lower, clock)
+                lower = max(lower, part.lower)
+    return _whole(problem, parts, lower)
 
 
-class _Attempt:
-    def __init__(self, problem: Problem, expired: Callable[[], bool]) -> None:
-        self.problem = problem
-        self.expired = expired
+def _whole(problem: Problem, parts: list[_Part], lower: int) -> Best:
+    order = tuple(part.piece.ops[op] for part in parts for op in part.order)
+    highest = steps(problem, order)[-1].peak_bytes
+    worst = max(parts, key=lambda part: part.peak)
+    forcing = max(parts, key=lambda part: part.lower)
+    bottleneck = None if forcing.bottleneck is None else forcing.piece.ops[forcing.bottleneck]
+    if highest <= lower:
+        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {forcing.proven_by}", bottleneck)
+    return Best(order, highest, lower, False, f"{worst.found_by}; the search for a proof was not finished", bottleneck)
+
+
+class _Clock:
+    """Whether the time is up."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+
+    def __call__(self) -> bool:
+        return time.monotonic() > self._end
+
+
+class _Part:
+    """A piece of the graph, the best order and the best bound of it so far, and the searches that are under way."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.graph = bits(piece.problem)
         self.order: tuple[int, ...] = ()
         self.peak = -1
-        self.seen: dict[int, int] = {}
+        self.lower = max(self.graph.given, self.graph.kept)
+        self.bottleneck: int | None = None
         self.found_by = ""
+        self.proven_by = "what is given or kept"
+        self._seen: dict[int, int] = {}
+        self._walks: tuple[Walk, ...] = ()
 
-    def take(self, order: tuple[int, ...] | None, name: str) -> None:
-        """Keep an order if it is better; learn what each step needed in it in any case."""
-        if order is None:
-            return
-        found = steps(self.problem, order)
+    def take(self, order: tuple[int, ...], name: str) -> None:
+        """Keep an order if it is better; learn in any case what each step needed in it."""
+        found = steps(self.piece.problem, order)
         for step in found:
-            self.seen[step.op] = min(step.memory_bytes, self.seen.get(step.op, step.memory_bytes))
-        highest = found[-1].peak_bytes if found else sum(self.problem.sizes[tensor] for tensor in self.problem.given)
-        if self.peak < 0 or highest < self.peak:
-            self.order, self.peak, self.found_by = order, highest, name
+            self._seen[step.op] = min(step.memory_bytes, self._seen.get(step.op, step.memory_bytes))
+        if self.peak < 0 or found[-1].peak_bytes < self.peak:
+            self.order, self.peak, self.found_by = order, found[-1].peak_bytes, name
 
-    def best(self) -> Best:
-        problem = self.problem
+    def begin(self) -> None:
+        """The orders that cost next to nothing to try."""
+        problem = self.piece.problem
         self.take(heuristics.model_order(problem), "the model's order")
-        if not problem.count:
-            return Best((), self.peak, self.peak, True, "there is nothing to order")
-        graph = bits(problem)
+        if len(self.order) == 1:
+            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "its only operator"
+            return
         self.take(heuristics.depth_first(problem), "depth first")
         self.take(heuristics.plain_depth_first(problem), "depth first")
-        self.take(heuristics.greedy(problem, graph), "greedy")
-        self.take(heuristics.greedy_backwards(problem, graph), "greedy from the end")
-        bound = lower_bound(problem, graph, self.seen, self.peak, self.expired)
+        self.take(heuristics.greedy(problem, self.graph), "greedy choice")
+        self.take(heuristics.greedy_backwards(problem, self.graph), "greedy choice from the end")
+
+    def cut(self, enough: int, expired: Callable[[], bool]) -> None:
+        """The bound by minimum cuts; operators that cannot need more than `enough` are left out."""
+        useful = {op: memory for op, memory in self._seen.items() if memory > enough}
+        found = lower_bound(self.piece.problem, self.graph, useful, self.peak, expired)
+        if found.bytes > self.lower:
+            self.lower, self.bottleneck, self.proven_by = found.bytes, found.op, "a minimum cut"
+
+    def work(self, round_: int, enough: int, expired: Callable[[], bool]) -> None:
+        """One round: beams and search from both ends, four times as much as in the round before. Peaks up to `enough` are as good as any."""
         for forward in (True, False):
-            if self.peak > bound.bytes:
-                self.take(heuristics.beam(graph, _BEAM, forward, self.peak, self.expired), "a beam search")
-        if self.peak <= bound.bytes:
-            return Best(self.order, self.peak, bound.bytes, True, f"{self.found_by}; proven by a minimum cut", bound.op)
-        walks = (Walk(graph, True, bound.bytes, self.peak), Walk(graph, False, bound.bytes, self.peak))
-        run(walks, _SLICE, _STATES, self.expired)
-        for walk in walks:
-            self.take(walk.order, "exact search")
-        lower = min(self.peak, max(walk.level for walk in walks))
-        if lower >= self.peak:
-            return Best(self.order, self.peak, lower, True, f"{self.found_by}; proven by exact search", bound.op if bound.bytes == lower else None)
-        return Best(self.order, self.peak, lower, False, f"{self.found_by}; the search for a proof was not finished", None)
+            if self.peak > enough:
+                found = heuristics.beam(self.graph, _BEAM << 2 * round_, forward, self.peak, expired)
+                if found.order is not None:
+                    self.take(found.order, "a beam search")
+                elif found.complete:
+                    self._prove(self.peak)
+                    return
+        if self.peak <= enough:
+            return
+        if not self._walks:
+            self._walks = tuple(Walk(self.graph, forward, max(enough, self.lower), self.peak) for forward in (True, False))
+        until = min(sum(walk.states for walk in self._walks) + 2 * (_SLICE << 2 * round_), _STATES)
+        while sum(walk.states for walk in self._walks) < until and not expired():
+            for walk in self._walks:
+                walk.upper = min(walk.upper, self.peak)
+                walk.advance(_SLICE)
+                if walk.order is not None:
+                    self.take(walk.order, "exact search")
+                if walk.order is not None or walk.exhausted:
+                    self._prove(min(walk.level, self.peak))
+                    return
+                self._prove(walk.level)
+
+    def _prove(self, level: int) -> None:
+        if level > self.lower:
+            self.lower, self.bottleneck, self.proven_by = level, None, "exact search"

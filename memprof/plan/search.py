@@ -14,8 +14,7 @@ from the end, and for commitments that are no chain, nothing is committed that m
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from itertools import count
+from itertools import count, pairwise
 
 from .bits import Bits, StepCost, backwards, forwards, members
 
@@ -165,7 +164,7 @@ def commitment(
     if now <= alive:
         return (op,), now
     new = done | 1 << op
-    frontier = {new: (now, _freed(before, after, new, op), (op,))}
+    frontier: dict[int, tuple[int, int, tuple[int, ...]]] = {new: (now, _freed(before, after, new, op), (op,))}
     looked = 0
     while frontier:
         following: dict[int, tuple[int, int, tuple[int, ...]]] = {}
@@ -203,15 +202,4 @@ def _freed(before: tuple[int, ...], after: tuple[int, ...], done: int, op: int) 
 
 def _chain(before: tuple[int, ...], ops: tuple[int, ...]) -> bool:
     """Whether each of them waits for the one before it."""
-    return all(before[second] >> first & 1 for first, second in zip(ops, ops[1:], strict=False))
-
-
-def run(walks: tuple[Walk, ...], slice_: int, limit: int, expired: Callable[[], bool]) -> None:
-    """Let the walks take turns until one of them has proven the best peak, or states or time are used up."""
-    while not expired():
-        for walk in walks:
-            walk.advance(slice_)
-            if walk.order is not None or walk.exhausted:
-                return
-        if sum(walk.states for walk in walks) >= limit:
-            return
+    return all(before[second] >> first & 1 for first, second in pairwise(ops))
