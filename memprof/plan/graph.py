@@ -190,30 +190,35 @@ def size(type: str, shape: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A problem and what its numbers stand for: operator i of the problem is operator i of the graph, tensor i likewise; tensors beyond the
-    graph's are `extra`: the working memory of bodies, and orders that are kept without a tensor."""
+    """A problem and what its numbers stand for.
+
+    operators, kinds, tensors: names of the problem's operators and tensors. weights: what each operator needs of the graph's weights, bodies'
+    included. work: multiply-adds of each, None where not known. sources: the graph's operator behind each, -1 for none. At first the problem's
+    tensors are the graph's; more follow: the working memory of bodies, and orders that are kept without a tensor.
+    """
 
     problem: Problem
-    extra: tuple[str, ...]
-
-    def tensor(self, graph: Graph, number: int) -> str:
-        """The name of a tensor of the problem."""
-        return graph.tensors[number].name if number < len(graph.tensors) else self.extra[number - len(graph.tensors)]
+    operators: tuple[str, ...]
+    kinds: tuple[str, ...]
+    tensors: tuple[str, ...]
+    weights: tuple[tuple[int, ...], ...]
+    work: tuple[int | None, ...]
+    sources: tuple[int, ...]
 
 
 def problem(graph: Graph, in_place: bool = False) -> Mapped:
     """A graph as a problem. A tensor of unknown size counts 0: `Graph.unsized` must be said beside any figure.
 
-    What a body needs on its own, beyond the operator's results, is an extra tensor that only its operator touches. Operators with a state stay
-    in their order through extra tensors of 0 bytes.
+    What a body needs on its own, beyond the operator's results, is a tensor that only its operator touches. Operators with a state stay in
+    their order through tensors of 0 bytes.
     """
     sizes = [tensor.bytes or 0 for tensor in graph.tensors]
+    names = [tensor.name for tensor in graph.tensors]
     reads = [list(operator.reads) for operator in graph.operators]
     writes = [list(operator.writes) for operator in graph.operators]
-    extra: list[str] = []
 
     def add(name: str, bytes: int) -> int:
-        extra.append(name)
+        names.append(name)
         sizes.append(bytes)
         return len(sizes) - 1
 
@@ -226,20 +231,31 @@ def problem(graph: Graph, in_place: bool = False) -> Mapped:
                 reads[number].append(chain)
             chain = add(f"{operator.name} (done)", 0)
             writes[number].append(chain)
-    made = {tensor for tensors in writes for tensor in tensors}
-    given = {*graph.inputs, *(number for number, tensor in enumerate(graph.tensors) if tensor.persistent)} - made
     persistent = {number for number, tensor in enumerate(graph.tensors) if tensor.persistent}
-    kept = {*graph.outputs, *persistent, *(graph.inputs if graph.keeps_inputs else ())}
     reduced = Problem(
         sizes=tuple(sizes),
         reads=tuple(map(tuple, reads)),
         writes=tuple(map(tuple, writes)),
-        given=frozenset(given),
-        kept=frozenset(kept),
+        given=frozenset({*graph.inputs, *persistent}),
+        kept=frozenset({*graph.outputs, *persistent, *(graph.inputs if graph.keeps_inputs else ())}),
         inplace=tuple(operator.overwrites for operator in graph.operators) if in_place else (),
         names=tuple(operator.name for operator in graph.operators),
     )
-    return Mapped(reduced, tuple(extra))
+    return Mapped(
+        problem=reduced,
+        operators=reduced.names,
+        kinds=tuple(operator.kind for operator in graph.operators),
+        tensors=tuple(names),
+        weights=tuple(needed_weights(operator) for operator in graph.operators),
+        work=tuple(operator.work for operator in graph.operators),
+        sources=tuple(range(len(graph.operators))),
+    )
+
+
+def needed_weights(operator: Operator) -> tuple[int, ...]:
+    """The weights that an operator and its bodies read, each once."""
+    inner = [number for body in operator.bodies for one in body.graph.operators for number in needed_weights(one)]
+    return tuple(dict.fromkeys((*operator.weights, *inner)))
 
 
 def working_bytes(graph: Graph, operator: Operator) -> int:

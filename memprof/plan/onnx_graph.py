@@ -29,8 +29,8 @@ _IN_PLACE = frozenset(
     "QuantizeLinear Reciprocal Relu Reshape Round Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Squeeze Sub Sum Swish Tan Tanh "
     "ThresholdedRelu Unsqueeze Where Xor".split()
 )
-# A running statistic is a floating weight that no gradient reaches; by operator, the inputs that are.
-_STATISTICS = {"BatchNormalization": (3, 4)}
+# Floating weights that no gradient reaches: running statistics and scales; by operator, the inputs that are.
+_STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
 _FLOATING = ("float32", "float16", "bfloat16", "float64")
 _NESTED_MOST = 64
 
@@ -526,7 +526,9 @@ class _Scope:
             type, shape, bytes, why = self._described(text, self._why(node))
             if bytes is None:
                 self._reader.unknown.append(Unknown("results computed from constants whose size is not known", (f"{text} ({why})",)))
-            trainable = type in _FLOATING and (node.op_type == "ConstantOfShape" or any(self._reader.weight(one).trainable for one in weights))
+            if fused:  # what is held, and read, is the quantized weight
+                bytes = sum(self._reader.weight(one).bytes or 0 for one in weights)
+            trainable = not fused and type in _FLOATING and (node.op_type == "ConstantOfShape" or any(self._reader.weight(one).trainable for one in weights))
             number = self._reader.add_weight(Weight(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
             results.append(number)
