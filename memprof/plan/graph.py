@@ -10,7 +10,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError, near, os_reason
@@ -451,10 +451,11 @@ def check_names(shapes: Iterable[str], known: Iterable[str], path: Path) -> None
             raise UsageError(f"{path} has no tensor {name!r}{near(name, having)}")
 
 
-def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None) -> Graph:
+def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None, inline: bool = True) -> Graph:
     """The graph of an ONNX, TFLite or circle file.
 
-    shapes: of inputs, or of tensors inside whose shape cannot be inferred, by name. batch: the first dimension of every input.
+    shapes: of inputs, or of tensors inside whose shape cannot be inferred, by name. batch: the first dimension of every input. inline: ONNX's
+    local functions stand in place of their calls; operators then are not those of the file.
     Raises InputError for a file that is missing, torn or no model, UsageError for another format or a shape that cannot be meant.
     """
     if batch is not None and batch < 1:
@@ -475,10 +476,5 @@ def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: in
     if path.suffix == ".onnx":
         from . import onnx_graph
 
-        return onnx_graph.read(path, shapes or {}, batch)
+        return onnx_graph.read(path, shapes or {}, batch, inline)
     raise UsageError(f"{path}: a graph is read from .onnx, .tflite and .circle files")
-
-
-def with_assumptions(graph: Graph, *assumptions: str) -> Graph:
-    """The graph with further assumptions."""
-    return replace(graph, assumptions=(*graph.assumptions, *assumptions))

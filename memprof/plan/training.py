@@ -55,6 +55,7 @@ class Training:
     """
 
     mapped: Mapped
+    optimizer: Optimizer
     kept: tuple[int, ...]
     kept_bytes: int
     trainable_bytes: int
@@ -90,6 +91,7 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
     kept = tuple(sorted(building.saved))
     return Training(
         mapped=building.mapped(),
+        optimizer=optimizer,
         kept=kept,
         kept_bytes=sum(forward.problem.sizes[tensor] for tensor in kept),
         trainable_bytes=bytes,
