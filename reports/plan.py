@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from memprof import metrics
-from memprof.errors import InputError, MemprofError, UsageError
+from memprof import metrics, summary
+from memprof.errors import MemprofError, UsageError
 from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
 from memprof.plan.graph import Account, read
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
-from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
+from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
 from memprof.units import BYTE_UNITS, format_bytes, format_duration
 
-from . import grid
+from . import grid, table
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -47,7 +47,9 @@ def show(found: Analysis, steps: Sequence[Row] | None = None, *, format: str = "
         return json.dumps(content, indent=1, ensure_ascii=False)
     tables = [_costs(found, unit), *([_training(found, unit)] if found.training else []), _weights(found, unit)]
     tables += [_steps(found.chosen, steps, unit)] if steps is not None else [_peak(found.chosen, unit)]
-    title = f"{Path(found.model).name}: {_count(found.operators, 'operator')} in {found.mode}{', working in place' if found.in_place else ''}"
+    title = (
+        f"{Path(found.model).name}: {_count(found.operators, 'operator')} in {found.mode}{', working in place' if found.in_place else ''}"
+    )
     return grid.markdown(Section(title, tuple(tables), tuple(_notes(found))))
 
 
@@ -122,10 +124,10 @@ def _training(found: Analysis, wanted: str | None) -> Table:
     beside = found.training
     assert beside is not None
     lines = [
-        ("activations kept for the backward pass (in the peak)", beside.kept_activation_bytes),
-        ("gradients of weights (in the peak as they come and go)", beside.gradient_bytes),
-        ("weights that are trained (beside it)", beside.trainable_bytes),
-        (f"state of the optimizer, {beside.optimizer} (beside it)", beside.state_bytes),
+        ("activations kept for backward, in the peak", beside.kept_activation_bytes),
+        ("gradients of weights, in it while needed", beside.gradient_bytes),
+        ("trained weights, beside it", beside.trainable_bytes),
+        (f"optimizer's state ({beside.optimizer}), beside it", beside.state_bytes),
         ("all together at the peak", found.chosen.peak_bytes + found.weights.held.bytes + beside.state_bytes),
     ]
     unit = unit_of([bytes for _, bytes in lines], wanted)
@@ -134,7 +136,7 @@ def _training(found: Analysis, wanted: str | None) -> Table:
 
 def _peak(order: Ordered, wanted: str | None) -> Table:
     unit = unit_of([one.bytes for one in order.alive], wanted)
-    rows = [(one.name, one.use, _exact(one.bytes, unit)) for one in order.alive[:_MOST_NAMES]]
+    rows: list[tuple[str, str, str]] = [(one.name, one.use, _exact(one.bytes, unit)) for one in order.alive[:_MOST_NAMES]]
     rest = order.alive[_MOST_NAMES:]
     if rest:
         rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
@@ -144,7 +146,8 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
 def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
     lines = [
-        (row.operator, _names(row.in_use), _names(row.to_keep), _exact(row.memory_bytes, unit), _exact(row.peak_bytes, unit)) for row in rows
+        (row.operator, _names(row.in_use), _names(row.to_keep), _exact(row.memory_bytes, unit), _exact(row.peak_bytes, unit))
+        for row in rows
     ]
     header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
     return Table(unit.caption(f"Steps in {_name(order)}"), header, tuple(lines), 3)
@@ -159,9 +162,12 @@ def _notes(found: Analysis) -> list[str]:
     if found.best is not None:
         notes.append(f"Best order: {found.how}.")
     if found.folded_operators:
-        notes.append(f"{_count(found.folded_operators, 'operator')} computed from constants alone are no steps: a runtime folds them at load.")
+        notes.append(
+            f"{_count(found.folded_operators, 'operator')} computed from constants alone are no steps: a runtime folds them at load."
+        )
     if found.unsized:
-        notes.append(f"{_count(len(found.unsized), 'tensor')} of unknown size count nothing, so every figure is a least one: {_names(found.unsized)}.")
+        count = _count(len(found.unsized), "tensor")
+        notes.append(f"{count} of unknown size count nothing, so every figure is a least one: {_names(found.unsized)}.")
     notes += [f"Not understood: {one.what}{': ' + _names(one.names) if one.names else ''}." for one in found.unknown]
     return notes + [f"Assumed: {assumption}." for assumption in found.assumptions]
 
@@ -183,7 +189,13 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
 
 
 def residency(
-    model: str, found: Residency, runs: Sequence[Run], *, format: str = "markdown", bandwidth: float | None = None, unit: str | None = None,
+    model: str,
+    found: Residency,
+    runs: Sequence[Run],
+    *,
+    format: str = "markdown",
+    bandwidth: float | None = None,
+    unit: str | None = None,
     timed: bool = False,
 ) -> str:
     """What is resident, in the shape of the swap table, beside what runs of the model measured.
@@ -202,8 +214,12 @@ def residency(
     ]
     size = unit_of([value for _, values in lines for value in values if value is not None], unit)
     rows = [(label, *("-" if value is None else _exact(round(value), size) for value in values)) for label, values in lines]
-    table = Table(size.caption("Resident"), tuple(header), tuple(rows))
-    return grid.markdown(Section(f"{Path(model).name}: what must be resident", (table, _moved(found, bandwidth, run_ns)), tuple(_said(found, measured, timed))))
+    resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
+    return grid.markdown(
+        Section(
+            f"{Path(model).name}: what must be resident", (resident, _moved(found, bandwidth, run_ns)), tuple(_said(found, measured, timed))
+        )
+    )
 
 
 def _moved(found: Residency, bandwidth: float | None, run_ns: float | None) -> Table:
@@ -217,15 +233,21 @@ def _moved(found: Residency, bandwidth: float | None, run_ns: float | None) -> T
     if run_ns is not None:
         needed = found.bandwidth(run_ns)
         rows.append(("a run, measured with all resident", format_duration(run_ns)))
-        rows.append(("bandwidth that slows it down by no more than 1%", "none: nothing overlaps" if needed is None else f"{format_bytes(needed)}/s"))
+        rows.append(("bandwidth to be slowed by 1% at most", "none: nothing overlaps" if needed is None else _rate(needed)))
     if bandwidth:
-        rows.append((f"transfers at {format_bytes(bandwidth)}/s", f"{format_duration((found.in_bytes + found.out_bytes) / bandwidth * 1e9)} a run"))
+        rows.append((f"transfers at {_rate(bandwidth)}", f"{format_duration((found.in_bytes + found.out_bytes) / bandwidth * 1e9)} a run"))
         if run_ns is not None:
             slowed = found.slowed_ns(run_ns, bandwidth)
-            rows.append((f"a run at {format_bytes(bandwidth)}/s", f"{format_duration(slowed)} ({grid.percent(slowed / run_ns)})"))
+            rows.append((f"a run at {_rate(bandwidth)}", f"{format_duration(slowed)} ({grid.percent(slowed / run_ns)})"))
         elif found.speed is not None:
             rows.append(("not slowed down where a run takes", f"{format_duration(found.speed / bandwidth * 1e9)} or more"))
     return Table("Moved", ("", ""), tuple(rows))
+
+
+def _rate(bytes: float) -> str:
+    """Bytes a second in powers of ten, as devices are sold."""
+    name, size = next((name, size) for name, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1)) if bytes >= size or size == 1)
+    return f"{grid.number(bytes / size)} {name}/s"
 
 
 def _said(found: Residency, measured: dict[str, Any], timed: bool) -> list[str]:
@@ -239,7 +261,9 @@ def _said(found: Residency, measured: dict[str, Any], timed: bool) -> list[str]:
         SCRATCH,
     ]
     if measured:
-        notes.append("Measured RSS holds the runtime itself too, and is over the whole run: loading, preparing and running.")
+        notes.append(
+            "Measured RSS holds the runtime itself too, and is over the whole run, from the baseline on: loading, preparing and running."
+        )
     return notes
 
 
@@ -254,27 +278,17 @@ def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth
         "device_bandwidth_bytes_per_s": bandwidth,
         "slowed_run_ns": found.slowed_ns(run_ns, bandwidth) if run_ns is not None and bandwidth else None,
         "measured": {
-            name: {"rss_min_bytes": least, "rss_mean_bytes": mean, "rss_max_bytes": most} for name, (least, mean, most) in _measured(runs).items()
+            name: {"rss_min_bytes": least, "rss_mean_bytes": mean, "rss_max_bytes": most}
+            for name, (least, mean, most) in _measured(runs).items()
         },
     }
 
 
-def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, float, float]]:
-    """MIN, AVR and MAX of RSS by variant, medians over repeats."""
-    import statistics
-
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.outcome.ok and run.timeline.samples:
-            found.setdefault(run.job.variant, []).append(run)
-    return {
-        name: (
-            statistics.median(run.timeline.rss_min_bytes for run in group),
-            statistics.median(run.timeline.rss_mean_bytes for run in group),
-            statistics.median(run.timeline.rss_max_bytes for run in group),
-        )
-        for name, group in found.items()
-    }
+def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
+    """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
+    groups = summary.groups(runs)
+    each = {table._name(key, groups): table._extremes(group, "RSS") for key, group in groups.items()}
+    return {name: found for name, found in each.items() if found}
 
 
 def _latency(runs: Sequence[Run]) -> float | None:
@@ -313,19 +327,21 @@ def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
         )
         for name, values in rows
     ]
-    header = ("variant", "weights, planned", "tensors, planned", "together", "grown by LOAD", "by PREPARE", "peak of EXECUTE")
+    header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
     notes = [
-        f"Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order, at {analysis.chosen.operator}.",
-        "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of WARMUP and EXECUTE.",
+        "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order, "
+        f"at {analysis.chosen.operator}.",
+        "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
+        "WARMUP and EXECUTE.",
         SCRATCH,
     ]
     if analysis.best is not None and analysis.best.peak_bytes < peak:
         notes.append(
             f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
-            f"{' (proven to be the least)' if analysis.proven else ''}: `memprof plan reorder` writes it."
+            f"{' (proven to be the least)' if analysis.proven else ''}: memprof plan reorder writes it."
         )
     notes += [f"Assumed: {one}." for one in analysis.assumptions[:3]]
-    return Section("", (Table(unit.caption("Planned beside measured"), header, tuple(lines)),), tuple(notes))
+    return Section("", (Table(f"Sizes in {unit.name}", header, tuple(lines)),), tuple(notes))
 
 
 def _at_hand(runs: Sequence[Run], time_limit_s: float) -> Analysis | None:
@@ -341,7 +357,7 @@ def _at_hand(runs: Sequence[Run], time_limit_s: float) -> Analysis | None:
         return None
 
 
-def _same(path: Path, model: Any) -> bool:
+def _same(path: Path, model: Model) -> bool:
     from memprof.model import identify
 
     return path.stat().st_size == model.files[0].bytes and identify(path).sha256 == model.sha256
@@ -357,9 +373,8 @@ def _phases(runs: Sequence[Run]) -> tuple[list[tuple[str, tuple[float | None, ..
     rows = []
     for name, group in groups.items():
         each = [_above(run) for run in group]
-        middle = [
-            statistics.median(values) if (values := [one[place] for one in each if one[place] is not None]) else None for place in range(3)
-        ]
+        columns = [[value for one in each if (value := one[place]) is not None] for place in range(3)]
+        middle = [statistics.median(values) if values else None for values in columns]
         rows.append((name, tuple(middle)))
     largest = [value for _, values in rows for value in values if value is not None]
     return rows, grid.choose_unit(metrics.BYTES, largest)

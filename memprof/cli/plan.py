@@ -46,7 +46,12 @@ _GRADIENTS = click.option(
 )
 _IN_PLACE = click.option("--in-place", is_flag=True, help="Operators that can write over an input of the same size do.")
 _LIMIT = click.option(
-    "--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="For the best order, and for packing it; 0 does neither."
+    "--time-limit",
+    "limit",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="For the best order, and for packing it; 0 does neither.",
 )
 _ORDER = click.option(
     "--order",
@@ -72,7 +77,15 @@ _GRAPH = _asked(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE
 
 
 def _planned(
-    model: Path, shapes: tuple[str, ...], batch: int | None, mode: str, optimizer: str, gradients: str, in_place: bool, limit: str = "10s", inline: bool = True
+    model: Path,
+    shapes: tuple[str, ...],
+    batch: int | None,
+    mode: str,
+    optimizer: str,
+    gradients: str,
+    in_place: bool,
+    limit: str = "10s",
+    inline: bool = True,
 ) -> tuple[Any, Any]:
     """The plan of a model and the question asked of it."""
     from ..plan.analysis import Question, planned
@@ -121,7 +134,9 @@ Examples:
 )
 @_asked(_MODEL, _SHAPE, _BATCH, _IN_PLACE, _LIMIT)
 @click.option("--order", default="best", show_default=True, metavar="best|FILE|...", help="Another order to write; see `plan show`.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format."
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @_JSON
 def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) -> None:
@@ -149,10 +164,14 @@ Examples:
 """
 )
 @_asked(_GRAPH, _ORDER)
-@click.option("--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident.")
+@click.option(
+    "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
+)
 @click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="Of the device that holds the rest, as 200MB/s.")
 @click.option("--runs", "files", multiple=True, metavar="RUNS.jsonl", help="Measured runs of this model, to stand beside (repeatable).")
-@click.option("--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times.")
+@click.option(
+    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
+)
 @_asked(_UNIT, _JSON)
 def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
     """Say what must be resident if only the current operator's needs, and those of N operators ahead, are: MIN, AVR, MAX, bytes moved, bandwidth."""
@@ -166,7 +185,13 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
     for remark in remarks:
         talk(remark)
     text = report("plan").residency(
-        str(words["model"]), found, runs, format="json" if as_json else "markdown", bandwidth=speed, unit=unit, timed=asked["profile"] is not None
+        str(words["model"]),
+        found,
+        runs,
+        format="json" if as_json else "markdown",
+        bandwidth=speed,
+        unit=unit,
+        timed=asked["profile"] is not None,
     )
     click.echo(text)
 
@@ -190,7 +215,12 @@ Examples:
 )
 @_asked(_GRAPH, _ORDER, _LIMIT)
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The picture: .png, .svg, .pdf, or .html to hover over."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The picture: .png, .svg, .pdf, or .html to hover over.",
 )
 def plot(output: Path, order: str, **words: Any) -> None:
     """Draw memory over the steps of an order and of the best one, and the arena: each tensor's live range at its offset."""

@@ -54,17 +54,29 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A tensor in an arena: there from step `lower` to before step `upper` (from 0), at that offset. Tensors that share it in place are one."""
+
+    name: str
+    lower: int
+    upper: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Arena:
     """One block of memory that holds all activations at fixed offsets.
 
-    greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run; proven: no arena is smaller.
-    lower_bound_bytes: none can be below it.
+    greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run; proven: no arena is smaller than the smaller of
+    the two. lower_bound_bytes: none can be below it. placed: the tensors in that smaller one.
     """
 
     greedy_bytes: int
     packed_bytes: int | None
     lower_bound_bytes: int
     proven: bool
+    placed: tuple[Placed, ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +157,8 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
     chosen = best.order if order == BEST and best is not None else chosen_order(plan, order)
     packing = question.time_limit_s
     first = describe(mapped, chosen, order, packing)
-    second = None if best is None else first if best.order == chosen else describe(mapped, best.order, BEST, packing)
+    # Where the chosen order has the best peak, it is a best order, and no other needs to be looked at.
+    second = None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing)
     trained = plan.training
     return Analysis(
         model=str(graph.path),
@@ -156,7 +169,7 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
         tensors=len(reduced.sizes),
         folded_operators=len(graph.folded),
         weights=account(graph),
-        training=trained and _beside(trained, question),
+        training=_beside(trained, question) if trained is not None else None,
         chosen=first,
         best=second,
         lower_bound_bytes=best.lower_bound_bytes if best else None,
@@ -187,7 +200,9 @@ def _format_assumptions(graph: Graph) -> tuple[str, ...]:
     else:
         found.append("an input's memory is free after its last reader; a caller who holds it, as onnxruntime's does, needs that much more")
     if any(operator.bodies for operator in graph.operators):
-        found.append("of an operator's branches only one runs, a loop's body holds its own inputs and results, and bodies keep their own order")
+        found.append(
+            "of an operator's branches only one runs, a loop's body holds its own inputs and results, and bodies keep their own order"
+        )
     return tuple(found)
 
 
@@ -240,11 +255,13 @@ def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
 def _arena(mapped: Mapped, order: Sequence[int], packing_s: float) -> Arena:
     buffers = lifetimes(mapped.problem, order)
     greedy = arena.greedy(buffers)
-    if packing_s <= 0:
-        bound = max((step.memory_bytes for step in steps(mapped.problem, order)), default=0)
-        return Arena(greedy.size_bytes, None, bound, greedy.size_bytes == bound)
-    packed = arena.pack(buffers, packing_s)
-    return Arena(greedy.size_bytes, packed.size_bytes, packed.lower_bound_bytes, packed.proven)
+    packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
+    taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
+    bound = packed.lower_bound_bytes if packed is not None else max((one.memory_bytes for one in steps(mapped.problem, order)), default=0)
+    placed = tuple(
+        Placed(mapped.tensors[one.id], one.lower, one.upper, offset, one.size) for one, offset in zip(buffers, taken.offsets, strict=True)
+    )
+    return Arena(greedy.size_bytes, packed.size_bytes if packed else None, bound, taken.size_bytes == bound, placed)
 
 
 # -- which order

@@ -93,7 +93,9 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
 def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:
     said = done.stderr.strip().splitlines()[-1:] or [""]
     if said[0].startswith("import "):
-        return InputError(f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'memprof[onnxruntime]'")
+        return InputError(
+            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'memprof[onnxruntime]'"
+        )
     if done.returncode < 0:
         return MeasurementError(f"onnxruntime ended by signal {-done.returncode} while it ran {graph.path}")
     return MeasurementError(f"onnxruntime does not run {graph.path}: {said[0].removeprefix('error ')}")

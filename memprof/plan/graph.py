@@ -29,6 +29,18 @@ BITS = {
     "complex128": 128,
 }
 
+FLOATING = ("float32", "float16", "bfloat16", "float64")
+
+
+def listed(*texts: str) -> tuple[str, ...]:
+    """The words of texts: tables of names are read better so than as a column of strings."""
+    return tuple(" ".join(texts).split())
+
+
+def words(*texts: str) -> frozenset[str]:
+    """The same as a set."""
+    return frozenset(listed(*texts))
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -40,6 +52,9 @@ class Tensor:
     bytes: int | None
     why: str = ""
     persistent: bool = False
+
+
+Content = bytes
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class Weight:
     type: str
     shape: tuple[int, ...]
     bytes: int | None
-    content: Span | bytes | None = None
+    content: Span | Content | None = None
     trainable: bool = False
 
 
@@ -70,9 +85,10 @@ class Weight:
 class Operator:
     """An operator in the file's order.
 
-    place: its number in the file. kind: its type, with its domain where that is not the format's own. reads, writes: numbers into the graph's
-    tensors, each once. weights: what it reads itself of the main graph's weights. overwrites: (input, output) where runtimes know to work in place. work: multiply-adds, None where no rule is
-    known. bodies: graphs that it runs (a branch, a loop's body). stateful: its effect depends on its place among others of that sort.
+    place: its number in the file. kind: its type, with its domain where that is not the format's own. reads, writes: numbers into the
+    graph's tensors, each once. weights: what it reads itself of the main graph's weights. overwrites: (input, output) where runtimes know to
+    work in place. work: multiply-adds, None where no rule is known. bodies: graphs that it runs (a branch, a loop's body). stateful: its
+    effect depends on its place among others of that sort.
     """
 
     name: str
@@ -148,8 +164,8 @@ class Folded:
 class Graph:
     """A model's main graph, or one inside an operator; what a body reads from around it is no part of it, but read by its operator.
 
-    inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, stored ones and
-    results of folding; a body's own is empty. keeps_inputs: the format's runtime never reuses the memory of inputs.
+    inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, stored ones
+    and results of folding; a body's own is empty. keeps_inputs: the format's runtime never reuses the memory of inputs.
     """
 
     name: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .graph import Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, size
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, size, words
 from .skeleton import PLACE, SMALL, skeleton
 
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -23,26 +23,24 @@ _RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "Rando
 _REPEATED = frozenset(("Loop", "Scan", "SequenceMap"))
 # Whose output may lie over their first input of the same size: what works element by element, and what only names a tensor anew.
 # onnxruntime's kernels say so with MayInplace and Alias.
-_IN_PLACE = frozenset(
+_IN_PLACE = words(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Div Dropout Elu Erf Exp "
     "Expand Flatten Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log LogSoftmax Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow "
     "QuantizeLinear Reciprocal Relu Reshape Round Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Squeeze Sub Sum Swish Tan Tanh "
-    "ThresholdedRelu Unsqueeze Where Xor".split()
+    "ThresholdedRelu Unsqueeze Where Xor"
 )
 # Floating weights that no gradient reaches: running statistics and scales; by operator, the inputs that are.
 _STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
-_FLOATING = ("float32", "float16", "bfloat16", "float64")
 _NESTED_MOST = 64
 
 
 def load(path: Path) -> Any:
     """The model as onnx's ModelProto without the values of large tensors. Raises InputError."""
     onnx = _onnx()
-    from google.protobuf.message import DecodeError
-
+    content = skeleton(path)
     try:
-        model = onnx.ModelProto.FromString(skeleton(path))
-    except DecodeError:
+        model = onnx.ModelProto.FromString(content)
+    except Exception:  # protobuf's DecodeError, whose package has no types
         raise InputError(f"model {path}: this is no ONNX model, or not a whole one") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError(f"model {path}: there is no graph in it")
@@ -231,7 +229,9 @@ def _small_external(model: Any, path: Path, reader: _Reader) -> None:
             tensor.ClearField("data_location")
     if missing:
         names = tuple(dict.fromkeys(missing))
-        reader.unknown.append(Unknown("external data that is missing: sizes are those the model states, copies among them are not found", names))
+        reader.unknown.append(
+            Unknown("external data that is missing: sizes are those the model states, copies among them are not found", names)
+        )
     if short:
         reader.unknown.append(Unknown("weights that their external data is too short for", tuple(short)))
 
@@ -312,7 +312,9 @@ class _Reader:
             raise InputError(f"model {self.path}: {captured[0][1]} reads {captured[0][0]}, which nothing makes")
         if self._foreign:
             names = tuple(f"{kind} ({count})" for kind, count in self._foreign.most_common())
-            self.unknown.append(Unknown("operators from another domain: their shapes are those the file states, their working is not known", names))
+            self.unknown.append(
+                Unknown("operators from another domain: their shapes are those the file states, their working is not known", names)
+            )
         if self._fused:
             self.assumptions.append(f"{self._fused} DequantizeLinear of weights taken for a part of the operators that read them")
         if self._quantizing:
@@ -358,7 +360,7 @@ class _Reader:
             bytes = sum(len(text) for text in tensor.string_data)
         if bytes is None:
             self.unknown.append(Unknown(f"a weight of type {kind}, whose size is not known", (name,)))
-        return self.add_weight(Weight(name, kind, shape, bytes, _content(tensor, self.path), kind in _FLOATING))
+        return self.add_weight(Weight(name, kind, shape, bytes, _content(tensor, self.path), kind in FLOATING))
 
     def sparse_weight(self, sparse: Any, name: str) -> int:
         """A weight from a SparseTensorProto: its values and their indices."""
@@ -415,7 +417,11 @@ class _Scope:
             local[tensor.name] = self._reader.tensor_weight(tensor, tensor.name)
         for sparse in proto.sparse_initializer:
             local[sparse.values.name] = self._reader.sparse_weight(sparse, sparse.values.name)
-        inputs = [self._tensor(value.name, "an input without a shape: --shape says it") for value in proto.input if value.name not in local.maps[0]]
+        inputs = [
+            self._tensor(value.name, "an input without a shape: --shape says it")
+            for value in proto.input
+            if value.name not in local.maps[0]
+        ]
         made = [name for node in proto.node for name in node.output if name]
         if self._depth and (twice := [name for name, count in Counter(made).items() if count > 1]):
             raise InputError(f"model {self._reader.path}: {twice[0]} is made twice")
@@ -528,7 +534,8 @@ class _Scope:
                 self._reader.unknown.append(Unknown("results computed from constants whose size is not known", (f"{text} ({why})",)))
             if fused:  # what is held, and read, is the quantized weight
                 bytes = sum(self._reader.weight(one).bytes or 0 for one in weights)
-            trainable = not fused and type in _FLOATING and (node.op_type == "ConstantOfShape" or any(self._reader.weight(one).trainable for one in weights))
+            sources = any(self._reader.weight(one).trainable for one in weights) or node.op_type == "ConstantOfShape"
+            trainable = type in FLOATING and sources and not fused
             number = self._reader.add_weight(Weight(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
             results.append(number)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from .graph import Graph, Mapped
 from .problem import peak
 
-
 # Without any allowance a single operator of a microsecond would ask for a device as fast as memory.
 _UNNOTICED = 0.01
 
@@ -22,10 +21,10 @@ _UNNOTICED = 0.01
 class Residency:
     """What is resident while a model runs.
 
-    min, mean and max in bytes; the mean is weighted by the operators' times, as shares of the whole. before_bytes: what must be moved in before
-    the first operator can start. in_bytes, out_bytes: moved in a whole run, before_bytes included. speed: bytes that must be moved in the time
-    of one run so that it is slowed down by no more than 1%, None with a lookahead of 0, where nothing overlaps. all_bytes: with everything resident. resident,
-    shares (of the time) and loads (bytes that a step asks for): a value a step.
+    min, mean and max in bytes; the mean is weighted by the operators' times, as shares of the whole. before_bytes: what must be moved in
+    before the first operator can start. in_bytes, out_bytes: moved in a whole run, before_bytes included. speed: bytes that must be moved in
+    the time of one run so that it is slowed down by no more than 1%, None with a lookahead of 0, where nothing overlaps. all_bytes: with
+    everything resident. resident, shares (of the time) and loads (bytes that a step asks for): a value a step.
     """
 
     lookahead: int

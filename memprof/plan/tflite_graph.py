@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
-from .graph import Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, size
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, size, words
 
 # schema.fbs, enum TensorType, from 0.
-_TYPES = (
+_TYPES = listed(
     "float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32 uint16 int4 bfloat16 "
     "int2 uint4 float8e4m3fn float8e5m2"
-).split()
+)
 # schema.fbs, enum BuiltinOperator, from 0.
-_BUILTIN = (
+_BUILTIN = listed(
     "ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED "
     "HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 "
     "RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD "
@@ -45,7 +45,7 @@ _BUILTIN = (
     "STABLEHLO_SCATTER STABLEHLO_COMPARE STABLEHLO_CONVERT STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE STABLEHLO_PAD STABLEHLO_IOTA "
     "STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE "
     "STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_CASE"
-).split()
+)
 # circle_schema.fbs: its own operators lie below 0 and, in files of old, at the end of a byte.
 _CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GATHER", 253: "BCQ_FULLY_CONNECTED", 254: "INSTANCE_NORM"}
 
@@ -53,7 +53,8 @@ _CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GAT
 _MODEL_CODES, _MODEL_SUBGRAPHS, _MODEL_BUFFERS, _MODEL_METADATA = 1, 2, 4, 6
 _CODE_OLD, _CODE_CUSTOM, _CODE_NEW = 0, 1, 3
 _GRAPH_TENSORS, _GRAPH_INPUTS, _GRAPH_OUTPUTS, _GRAPH_OPERATORS, _GRAPH_NAME = 0, 1, 2, 3, 4
-_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_BUFFER, _TENSOR_NAME, _TENSOR_VARIABLE, _TENSOR_SPARSITY, _TENSOR_SIGNATURE, _TENSOR_RANK = 0, 1, 2, 3, 5, 6, 7, 8
+_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_BUFFER, _TENSOR_NAME = 0, 1, 2, 3
+_TENSOR_VARIABLE, _TENSOR_SPARSITY, _TENSOR_SIGNATURE = 5, 6, 7
 _OPERATOR_CODE, _OPERATOR_INPUTS, _OPERATOR_OUTPUTS, _OPERATOR_OPTIONS, _OPERATOR_OPTIONS_2 = 0, 1, 2, 4, 12
 _BUFFER_DATA, _BUFFER_OFFSET, _BUFFER_SIZE = 0, 1, 2
 
@@ -66,17 +67,16 @@ _BODIES = {
     "STABLEHLO_WHILE": ((0, 1), True),
     "STABLEHLO_COMPOSITE": ((1,), False),
 }
-_STATEFUL = frozenset(
+_STATEFUL = words(
     "CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE RANDOM_STANDARD_NORMAL "
-    "RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR".split()
+    "RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR"
 )
 # Those whose registration says kTfLiteInplaceOpInput0Shared or that only name a tensor anew, and those that work element by element.
-_IN_PLACE = frozenset(
+_IN_PLACE = words(
     "ADD SUB MUL DIV RESHAPE SQUEEZE EXPAND_DIMS BITCAST SOFTMAX LOGISTIC RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 TANH ELU GELU HARD_SWISH LEAKY_RELU "
     "PRELU NEG ABS EXP LOG SQRT RSQRT SIN COS FLOOR CEIL ROUND SQUARE SIGN MAXIMUM MINIMUM POW FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE LOG_SOFTMAX "
-    "LOGICAL_AND LOGICAL_OR LOGICAL_NOT ADD_N CUMSUM DYNAMIC_UPDATE_SLICE CAST QUANTIZE DEQUANTIZE".split()
+    "LOGICAL_AND LOGICAL_OR LOGICAL_NOT ADD_N CUMSUM DYNAMIC_UPDATE_SLICE CAST QUANTIZE DEQUANTIZE"
 )
-_FLOATING = ("float32", "float16", "bfloat16", "float64")
 _NESTED_MOST = 64
 # A shape or a list of operators of this length is no model's, and would take all memory before the file's end is met.
 _LONGEST = 1 << 24
@@ -189,7 +189,7 @@ class _Reader:
         self._assumptions: list[str] = []
         self._unknown: list[Unknown] = []
         self._custom: Counter[str] = Counter()
-        self._sparse = self._dynamic = self._unscaled = self._unpacked = 0
+        self._sparse = self._dynamic = self._unscaled = 0
         self._rebatch: _Rebatch | None = None
 
     def graph(self) -> Graph:
@@ -238,7 +238,7 @@ class _Reader:
         check_names(self._shapes, names, self._path)
         wanted: set[_Rebatch] = set()
         inputs = [index for index in self._flat.integers(subgraph, _GRAPH_INPUTS) if 0 <= index < len(tensors)]
-        firsts = set()
+        firsts = set[int]()
         for index in inputs:
             shape = self._flat.integers(tensors[index], _TENSOR_SHAPE)
             firsts.update(shape[:1])
@@ -300,13 +300,13 @@ class _Reader:
         if bytes is None:
             self._unknown.append(Unknown(f"a weight of type {type}, whose size is not known: it counts as stored", (name,)))
             bytes = stored
-        self._weights.append(Weight(name, type, shape, bytes, Span(self._path, begin, stored), type in _FLOATING))
+        self._weights.append(Weight(name, type, shape, bytes, Span(self._path, begin, stored), type in FLOATING))
         self._by_buffer[index, type, shape] = len(self._weights) - 1
         return len(self._weights) - 1
 
     def result(self, name: str, type: str, shape: tuple[int, ...]) -> int:
         """The number of a weight that is computed from others at load."""
-        self._weights.append(Weight(name, type, shape, size(type, shape), None, type in _FLOATING))
+        self._weights.append(Weight(name, type, shape, size(type, shape), None, type in FLOATING))
         return len(self._weights) - 1
 
     def type(self, table: int) -> str:
@@ -366,10 +366,13 @@ class _Subgraph:
                 self._constant(index, table)
         given = [self._tensor(index) for index in inputs if index not in self._constants]
         persistent = [self._tensor(index) for index, table in enumerate(self._tables) if self._is_variable(table)]
-        read, folded = [], list[Folded]()
+        read, folded = list[Operator](), list[Folded]()
         for place, operator in enumerate(operators):
             one = self._operator(place, operator)
-            (folded if isinstance(one, Folded) else read).append(one)  # type: ignore[arg-type]
+            if isinstance(one, Folded):
+                folded.append(one)
+            else:
+                read.append(one)
         names = [tensor.name for tensor in self._tensors]
         in_order, remark = ordered(read, [*given, *persistent], names, f"model {path}")
         for index in outputs:

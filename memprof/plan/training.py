@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import InputError
-from .graph import Graph, Mapped, Operator, Unknown, problem
+from .graph import FLOATING, Graph, Mapped, Operator, Unknown, problem, words
 from .problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
@@ -22,28 +22,29 @@ Gradients = Literal["at-once", "after"]
 # Values that an optimizer keeps for each trainable one: none, a velocity, or two moments (Kingma and Ba 2014).
 STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 
-_FLOATING = ("float32", "float16", "bfloat16", "float64")
-_NOTHING = frozenset(
+_NOTHING = words(
     "Add Sub Sum Concat Reshape Flatten Squeeze Unsqueeze Transpose Identity Split Pad AveragePool GlobalAveragePool ReduceMean ReduceSum Expand "
     "Tile Cast Resize Upsample Neg DepthToSpace SpaceToDepth Mean QuantizeLinear DequantizeLinear Slice CONCATENATION RESHAPE SQUEEZE EXPAND_DIMS "
     "TRANSPOSE PAD PADV2 MEAN SUM SPLIT SPLIT_V SLICE STRIDED_SLICE CAST RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR NEG PACK UNPACK TILE "
-    "BROADCAST_TO DEPTH_TO_SPACE SPACE_TO_DEPTH SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND QUANTIZE DEQUANTIZE ADD_N MIRROR_PAD REVERSE_V2".split()
+    "BROADCAST_TO DEPTH_TO_SPACE SPACE_TO_DEPTH SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND QUANTIZE DEQUANTIZE ADD_N MIRROR_PAD REVERSE_V2"
 )
-_INPUTS = frozenset(
+_INPUTS = words(
     "Conv ConvTranspose Gemm MatMul Mul Div Pow Log Erf Gelu BatchNormalization LayerNormalization InstanceNormalization GroupNormalization PRelu "
     "Abs Max Min HardSwish HardSigmoid Softplus Einsum Sin Cos LOG ABS SIN COS POW MAXIMUM MINIMUM GELU HARD_SWISH PRELU BATCH_MATMUL "
-    "TRANSPOSE_CONV SQUARE SQUARED_DIFFERENCE Mish Swish".split()
+    "TRANSPOSE_CONV SQUARE SQUARED_DIFFERENCE Mish Swish"
 )
-_OUTPUTS = frozenset(
+_OUTPUTS = words(
     "Relu Sigmoid Tanh Softmax LogSoftmax Exp Sqrt Reciprocal Elu Selu LeakyRelu Clip ADD SUB AVERAGE_POOL_2D RELU RELU6 RELU_N1_TO_1 LOGISTIC TANH "
-    "SOFTMAX LOG_SOFTMAX EXP SQRT RSQRT ELU LEAKY_RELU".split()
+    "SOFTMAX LOG_SOFTMAX EXP SQRT RSQRT ELU LEAKY_RELU"
 )
-_BOTH = frozenset(
+_BOTH = words(
     "MaxPool LRN ReduceMax ReduceMin LSTM GRU RNN ReduceL2 GlobalMaxPool CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED CONV_3D MUL DIV MAX_POOL_2D "
-    "LSTM UNIDIRECTIONAL_SEQUENCE_LSTM L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION REDUCE_MAX REDUCE_MIN".split()
+    "LSTM UNIDIRECTIONAL_SEQUENCE_LSTM L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION REDUCE_MAX REDUCE_MIN"
 )
 # What they choose with is an input of an integer type.
-_CHOICES = frozenset("Gather GatherElements GatherND Where ScatterND ScatterElements Dropout GATHER GATHER_ND SELECT SELECT_V2 EMBEDDING_LOOKUP".split())
+_CHOICES = words(
+    "Gather GatherElements GatherND Where ScatterND ScatterElements Dropout GATHER GATHER_ND SELECT SELECT_V2 EMBEDDING_LOOKUP"
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def saved(operator: Operator, graph: Graph) -> tuple[tuple[int, ...], bool]:
     """The tensors of the forward pass that an operator's backward step reads, and whether a rule says so."""
     if operator.bodies:
         return (*operator.reads, *operator.writes), False
-    chosen = tuple(number for number in operator.reads if graph.tensors[number].type not in _FLOATING)
+    chosen = tuple(number for number in operator.reads if graph.tensors[number].type not in FLOATING)
     kind = operator.kind
     if kind in _NOTHING:
         return (), True
@@ -182,9 +183,11 @@ class _Building:
         """Tensors that depend on a trainable weight."""
         found: set[int] = set()
         for operator in self.graph.operators:
-            inner = any(weight.trainable for number in self.forward.weights[self._position(operator)] for weight in [self.graph.weights[number]])
+            inner = any(
+                weight.trainable for number in self.forward.weights[self._position(operator)] for weight in [self.graph.weights[number]]
+            )
             if inner or any(number in found for number in operator.reads):
-                found.update(number for number in operator.writes if self.graph.tensors[number].type in _FLOATING)
+                found.update(number for number in operator.writes if self.graph.tensors[number].type in FLOATING)
         return found
 
     def _position(self, operator: Operator) -> int:
@@ -216,7 +219,13 @@ class _Building:
         inside = [one for one in self.forward.problem.writes[number] if one >= len(self.graph.tensors) and self._sizes[one]]
         inside = [self._add(f"{operator.name} (inside, backward)", self._sizes[one]) for one in inside]
         self._operator(
-            f"{operator.name} backward", operator.kind, [*ready, *wanted], [*shares, *of_weights, *inside], self.forward.weights[number], work, number
+            f"{operator.name} backward",
+            operator.kind,
+            [*ready, *wanted],
+            [*shares, *of_weights, *inside],
+            self.forward.weights[number],
+            work,
+            number,
         )
         for one, share in zip(tensors, shares, strict=True):
             self._accumulate(self._of_tensor, one, share)

@@ -23,7 +23,7 @@ NAMES: Mapping[str, str] = {
     "resnet50": "ResNet-50 v1.5, 224 x 224, 25.5 million parameters",
     "vgg16": "VGG-16, 224 x 224, 138 million parameters",
     "mnist": "a small convolutional net for 28 x 28 digits, 0.1 million parameters",
-    "branches": "eight wide branches on 512 x 512, written side by side: another order needs a third of the memory",
+    "branches": "eight wide branches written side by side: in another order the activations need a quarter",
     "founding_example": "five operators whose order decides between 225 and 300 bytes (ONNX, --size of a large tensor)",
     "shared_if": "one large weight used by two branches of an If, as stored and transposed (ONNX, --size)",
     "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
