@@ -42,6 +42,11 @@ def words(*texts: str) -> frozenset[str]:
     return frozenset(listed(*texts))
 
 
+def shown(name: str) -> str:
+    """A name out of a file as it may be printed: on one line, without what would steer a terminal."""
+    return name if name.isprintable() else "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor that an operator makes or that the caller gives. bytes: None where it is not known, and then `why` says why."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, size, words
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, shown, size, words
 from .skeleton import PLACE, SMALL, skeleton
 
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -85,11 +85,32 @@ def _inlined(model: Any, path: Path) -> Any:
 def _inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], reader: _Reader) -> Any:
     inside = {name: shape for name, shape in shapes.items() if name not in {value.name for value in model.graph.input}}
     found = _infer(model, reader)
-    if inside:
-        for name, shape in inside.items():
-            _say_shape(found.graph, name, shape)
-        found = _infer(found, reader)
-    return found
+    for name, shape in inside.items():
+        _say_shape(found.graph, name, shape)
+    states = _loop_states(found.graph)
+    if states:
+        reader.assumptions.append(f"{states} states of loops have the shape that a round gives them")
+    return _infer(found, reader) if inside or states else found
+
+
+def _loop_states(graph: Any) -> int:
+    """Give what a Loop carries the shape of the body's results, which onnx does not infer because a round could change it; how many."""
+    known = {value.name: value for value in (*graph.value_info, *graph.output)}
+    count = 0
+    for node in graph.node:
+        for inner in _inner_graphs(node):
+            count += _loop_states(inner)
+            if node.op_type != "Loop":
+                continue
+            for name, result in zip(node.output[: len(node.input) - 2], inner.output[1:], strict=False):
+                kind = result.type.tensor_type
+                if not name or not kind.HasField("shape") or not all(map(_fixed, kind.shape.dim)):
+                    continue
+                value = known[name] if name in known else graph.value_info.add(name=name)
+                if not value.type.tensor_type.HasField("shape"):
+                    value.type.tensor_type.CopyFrom(kind)
+                    count += 1
+    return count
 
 
 def _infer(model: Any, reader: _Reader) -> Any:
@@ -144,7 +165,7 @@ def _bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, 
         for dim in value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ():
             if not _fixed(dim):
                 if dim.dim_param not in bound.symbols:
-                    free.append(dim.dim_param or f"a nameless dimension of {value.name}")
+                    free.append(shown(dim.dim_param) or f"a nameless dimension of {value.name}")
                 bound.set(dim, bound.symbols.get(dim.dim_param, 1))
     bound.everywhere(graph)
     assumed = list(dict.fromkeys(free))
@@ -201,7 +222,7 @@ def _list(names: Sequence[str], most: int = 6) -> str:
 
 
 def _line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = shown(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 
 
@@ -228,12 +249,12 @@ def _small_external(model: Any, path: Path, reader: _Reader) -> None:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
     if missing:
-        names = tuple(dict.fromkeys(missing))
+        names = tuple(dict.fromkeys(map(shown, missing)))
         reader.unknown.append(
             Unknown("external data that is missing: sizes are those the model states, copies among them are not found", names)
         )
     if short:
-        reader.unknown.append(Unknown("weights that their external data is too short for", tuple(short)))
+        reader.unknown.append(Unknown("weights that their external data is too short for", tuple(map(shown, short))))
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
@@ -262,7 +283,7 @@ def _external(tensor: Any, path: Path) -> Span | None:
             raise ValueError
         return Span(path.parent / entries["location"], offset, length or max(whole, 0))
     except ValueError:
-        raise InputError(f"model {path}: the place of {tensor.name or 'a tensor'} in its external data is damaged") from None
+        raise InputError(f"model {path}: the place of {shown(tensor.name) or 'a tensor'} in its external data is damaged") from None
 
 
 def _content(tensor: Any, path: Path) -> Span | bytes | None:
@@ -309,9 +330,9 @@ class _Reader:
         """The main graph."""
         found, captured = self._graph(model.graph, ChainMap(), frozenset(), 0)
         if captured:
-            raise InputError(f"model {self.path}: {captured[0][1]} reads {captured[0][0]}, which nothing makes")
+            raise InputError(f"model {self.path}: {captured[0][1]} reads {shown(captured[0][0])}, which nothing makes")
         if self._foreign:
-            names = tuple(f"{kind} ({count})" for kind, count in self._foreign.most_common())
+            names = tuple(f"{shown(kind)} ({count})" for kind, count in self._foreign.most_common())
             self.unknown.append(
                 Unknown("operators from another domain: their shapes are those the file states, their working is not known", names)
             )
@@ -347,19 +368,19 @@ class _Reader:
 
     def add_weight(self, weight: Weight) -> int:
         """Its number."""
-        self._weights.append(weight)
+        self._weights.append(weight if weight.name.isprintable() else replace(weight, name=shown(weight.name)))
         return len(self._weights) - 1
 
     def tensor_weight(self, tensor: Any, name: str) -> int:
         """A weight from a TensorProto."""
         kind, shape = _type_name(tensor.data_type), tuple(tensor.dims)
         if any(extent < 0 for extent in shape):
-            raise InputError(f"model {self.path}: weight {name} has a negative dimension")
+            raise InputError(f"model {self.path}: weight {shown(name)} has a negative dimension")
         bytes = size(kind, shape)
         if kind == "string":
             bytes = sum(len(text) for text in tensor.string_data)
         if bytes is None:
-            self.unknown.append(Unknown(f"a weight of type {kind}, whose size is not known", (name,)))
+            self.unknown.append(Unknown(f"a weight of type {kind}, whose size is not known", (shown(name),)))
         return self.add_weight(Weight(name, kind, shape, bytes, _content(tensor, self.path), kind in FLOATING))
 
     def sparse_weight(self, sparse: Any, name: str) -> int:
@@ -377,8 +398,7 @@ class _Reader:
 
     def not_trainable(self, number: int) -> None:
         """It is a running statistic."""
-        weight = self._weights[number]
-        self._weights[number] = Weight(weight.name, weight.type, weight.shape, weight.bytes, weight.content, False)
+        self._weights[number] = replace(self._weights[number], trainable=False)
 
     def weight(self, number: int) -> Weight:
         """The weight of that number."""
@@ -424,7 +444,7 @@ class _Scope:
         ]
         made = [name for node in proto.node for name in node.output if name]
         if self._depth and (twice := [name for name, count in Counter(made).items() if count > 1]):
-            raise InputError(f"model {self._reader.path}: {twice[0]} is made twice")
+            raise InputError(f"model {self._reader.path}: {shown(twice[0])} is made twice")
         self._local = {*made, *(value.name for value in proto.input), *local.maps[0]}
         self._around = _Names(self._local, around)
         for place, node in enumerate(proto.node):
@@ -435,7 +455,7 @@ class _Scope:
         for value in proto.output:
             if value.name not in self._numbers and value.name not in self._constants:
                 if value.name not in self._around:
-                    raise InputError(f"model {self._reader.path}: its output {value.name} is made by nothing")
+                    raise InputError(f"model {self._reader.path}: its output {shown(value.name)} is made by nothing")
                 self._captured.append((value.name, "an output"))
         graph = Graph(
             name=proto.name,
@@ -455,7 +475,7 @@ class _Scope:
 
     def _node(self, place: int, node: Any) -> None:
         name = self._name(node)
-        kind = node.op_type if node.domain in _OWN_DOMAINS[:2] else f"{node.domain}.{node.op_type}"
+        kind = shown(node.op_type if node.domain in _OWN_DOMAINS[:2] else f"{node.domain}.{node.op_type}")
         if node.op_type == "Constant" and node.domain in _OWN_DOMAINS[:2] and len(node.output) == 1:
             self._constants[node.output[0]] = self._constant(node)
             return
@@ -489,7 +509,7 @@ class _Scope:
         )
 
     def _name(self, node: Any) -> str:
-        base = node.name or f"{node.op_type}_{self._names[node.op_type]}"
+        base = shown(node.name or f"{node.op_type}_{self._names[node.op_type]}")
         self._names[node.op_type] += 1
         self._names[f"name {base}"] += 1
         again = self._names[f"name {base}"]
@@ -514,7 +534,7 @@ class _Scope:
         if text in self._around:
             self._captured.append((text, reader))
             return None
-        raise InputError(f"model {self._reader.path}: {reader} reads {text}, which nothing makes")
+        raise InputError(f"model {self._reader.path}: {reader} reads {shown(text)}, which nothing makes")
 
     def _foldable(self, node: Any, inputs: Sequence[str], bodies: Sequence[Body]) -> bool:
         if bodies or node.domain not in _OWN_DOMAINS or node.op_type in _RANDOM or not inputs:
@@ -531,7 +551,7 @@ class _Scope:
                 continue
             type, shape, bytes, why = self._described(text, self._why(node))
             if bytes is None:
-                self._reader.unknown.append(Unknown("results computed from constants whose size is not known", (f"{text} ({why})",)))
+                self._reader.unknown.append(Unknown("results computed from constants whose size is not known", (shown(f"{text} ({why})"),)))
             if fused:  # what is held, and read, is the quantized weight
                 bytes = sum(self._reader.weight(one).bytes or 0 for one in weights)
             sources = any(self._reader.weight(one).trainable for one in weights) or node.op_type == "ConstantOfShape"
@@ -556,7 +576,7 @@ class _Scope:
             if attribute.name in ("value_string", "value_strings"):
                 texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
                 return self._reader.add_weight(Weight(name, "string", (len(texts),), sum(map(len, texts)), b"\0".join(texts)))
-        raise InputError(f"model {self._reader.path}: the Constant {name} has no value")
+        raise InputError(f"model {self._reader.path}: the Constant {shown(name)} has no value")
 
     # -- tensors
 
@@ -564,7 +584,7 @@ class _Scope:
         if name not in self._numbers:
             type, shape, bytes, reason = self._described(name, why)
             self._numbers[name] = len(self._tensors)
-            self._tensors.append(Tensor(name, type, shape, bytes, reason))
+            self._tensors.append(Tensor(shown(name), type, shape, bytes, shown(reason)))
         return self._numbers[name]
 
     def _described(self, name: str, why: str) -> tuple[str, tuple[int, ...] | None, int | None, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
-from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, size, words
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, shown, size, words
 
 # schema.fbs, enum TensorType, from 0.
 _TYPES = listed(
@@ -155,7 +155,7 @@ class Flat:
     def text(self, table: int, number: int) -> str:
         """A table's text, empty where it has none."""
         begin, count = self.vector(table, number, 1)
-        return self.data[begin : begin + count].decode("utf-8", "replace") if count <= 1 << 16 else ""
+        return shown(self.data[begin : begin + count].decode("utf-8", "replace")) if count <= 1 << 16 else ""
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None) -> Graph:
