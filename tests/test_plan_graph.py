@@ -303,8 +303,9 @@ def test_weights_beyond_2_gib_and_a_tensor_beyond_it(tmp_path: Path) -> None:
     big = TensorProto(name="w", dims=[3 << 28], data_type=FLOAT, data_location=TensorProto.EXTERNAL)
     for key, text in (("location", "m.data"), ("offset", "0"), ("length", str(3 << 30))):
         big.external_data.add(key=key, value=text)
-    path = save(tmp_path / "m.onnx", [node("Expand", ["x", "w_shape"], ["y"]), node("Mul", ["w", "one"], ["v"])], [value("x", [1])],
-                [value("y", None), value("v", None)], [big, numpy_helper.from_array(np.array([1 << 30], np.int64), "w_shape"), weight("one", 1)])  # fmt: skip
+    nodes = [node("Expand", ["x", "w_shape"], ["y"]), node("Mul", ["w", "one"], ["v"])]
+    weights = [big, numpy_helper.from_array(np.array([1 << 30], np.int64), "w_shape"), weight("one", 1)]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [1])], [value("y", None), value("v", None)], weights)
     (tmp_path / "m.data").touch()
     os.truncate(tmp_path / "m.data", 3 << 30)
     graph = read(path)
@@ -378,7 +379,7 @@ def test_torn_files(tmp_path: Path, name: str) -> None:
     whole = (tmp_path / name).read_bytes()
     for length in (1, 7, 40, 1000, len(whole) // 2, len(whole) - 1000):
         (tmp_path / name).write_bytes(whole[:length])
-        with pytest.raises(InputError, match="no (ONNX|TFLite) model"):
+        with pytest.raises(InputError, match=r"no (ONNX|TFLite) model"):
             read(tmp_path / name)
 
 
@@ -450,7 +451,7 @@ def test_readers_say_no_in_a_sentence_whatever_the_bytes(seeds: dict[str, bytes]
     try:
         _whole(path)
     except MemprofError as error:
-        assert str(error) and "\n" not in str(error).replace(str(path), "")
+        assert str(error).isprintable()
 
 
 def test_shapes_from_words() -> None:

@@ -16,6 +16,8 @@ from .problem import keeping, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training
 
 Mode = Literal["inference", "training"]
+# arena_planner.h, kDefaultTensorAlignment.
+_TFLITE_ALIGNMENT = 64
 MODEL, BEST, ONNXRUNTIME, PRIORITY = "model", "best", "onnxruntime", "onnxruntime:priority"
 
 
@@ -156,9 +158,12 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
     best = best_order(reduced, question.time_limit_s) if question.time_limit_s > 0 or order == BEST else None
     chosen = best.order if order == BEST and best is not None else chosen_order(plan, order)
     packing = question.time_limit_s
-    first = describe(mapped, chosen, order, packing)
+    aligned = _TFLITE_ALIGNMENT if graph.keeps_inputs else 1
+    first = describe(mapped, chosen, order, packing, aligned)
     # Where the chosen order has the best peak, it is a best order, and no other needs to be looked at.
-    second = None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing)
+    second = (
+        None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing, aligned)
+    )
     trained = plan.training
     return Analysis(
         model=str(graph.path),
@@ -196,7 +201,9 @@ def _beside(found: Training, question: Question) -> Beside:
 def _format_assumptions(graph: Graph) -> tuple[str, ...]:
     found = []
     if graph.keeps_inputs:
-        found.append("inputs stay in memory to the end, as TFLite never gives theirs to another tensor")
+        found.append(
+            "inputs stay in memory to the end, as TFLite never gives theirs to another tensor; its arena's offsets are multiples of 64"
+        )
     else:
         found.append("an input's memory is free after its last reader; a caller who holds it, as onnxruntime's does, needs that much more")
     if any(operator.bodies for operator in graph.operators):
@@ -206,8 +213,8 @@ def _format_assumptions(graph: Graph) -> tuple[str, ...]:
     return tuple(found)
 
 
-def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float = 0) -> Ordered:
-    """What an order costs. packing_s: how long the exact packer may take, 0 for greedy alone."""
+def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float = 0, alignment: int = 1) -> Ordered:
+    """What an order costs. packing_s: how long the exact packer may take, 0 for greedy alone. alignment: of offsets in the greedy arena."""
     found = steps(mapped.problem, order)
     place = max(range(len(found)), key=lambda at: (found[at].memory_bytes, -at), default=-1)
     peak = found[place].memory_bytes if found else sum(mapped.problem.sizes[tensor] for tensor in mapped.problem.given)
@@ -220,7 +227,7 @@ def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float =
         operator=mapped.operators[op] if found else "",
         kind=mapped.kinds[op] if found else "",
         alive=_alive(mapped, order, place) if found else (),
-        arena=_arena(mapped, order, packing_s),
+        arena=_arena(mapped, order, packing_s, alignment),
     )
 
 
@@ -252,9 +259,9 @@ def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
     )
 
 
-def _arena(mapped: Mapped, order: Sequence[int], packing_s: float) -> Arena:
+def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: int) -> Arena:
     buffers = lifetimes(mapped.problem, order)
-    greedy = arena.greedy(buffers)
+    greedy = arena.greedy(buffers, alignment)
     packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
     taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
     bound = packed.lower_bound_bytes if packed is not None else max((one.memory_bytes for one in steps(mapped.problem, order)), default=0)
