@@ -94,24 +94,30 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
     """Place buffers in this order, each into the smallest gap (or the lowest) among those that it is alive with."""
     import numpy as np
 
-    count = len(buffers)
-    lower, upper, start, end = (np.zeros(count, dtype=np.int64) for _ in range(4))
-    offsets = [0] * count
+    # Lower, upper, start and end of what is placed, by start.
+    table = np.zeros((4, len(buffers)), dtype=np.int64)
+    offsets = [0] * len(buffers)
     for placed, index in enumerate(order):
         one = buffers[index]
-        (alive,) = np.nonzero((lower[:placed] < one.upper) & (upper[:placed] > one.lower))
+        lower, upper, start, end = table[:, :placed]
+        alive = ((lower < one.upper) & (upper > one.lower)).nonzero()[0]
         offset = 0
-        if len(alive):
-            alive = alive[np.argsort(start[alive], kind="stable")]
-            starts = start[alive]
-            floors = np.maximum.accumulate(np.concatenate(([0], end[alive])))
+        if alive.size:
+            floors = np.maximum.accumulate(end[alive])
             if alignment > 1:
                 floors = -(-floors // alignment) * alignment
-            room = starts - floors[:-1]
-            (fitting,) = np.nonzero(room >= one.size)
-            offset = int(floors[-1] if not len(fitting) else floors[fitting[np.argmin(room[fitting])]] if best_fit else floors[fitting[0]])
+            room = start[alive]
+            room[1:] -= floors[:-1]
+            fitting = (room >= one.size).nonzero()[0]
+            if fitting.size:
+                chosen = int(fitting[room[fitting].argmin()] if best_fit else fitting[0])
+                offset = int(floors[chosen - 1]) if chosen else 0
+            else:
+                offset = int(floors[-1])
         offsets[index] = offset
-        lower[placed], upper[placed], start[placed], end[placed] = one.lower, one.upper, offset, offset + one.size
+        at = int(start.searchsorted(offset))
+        table[:, at + 1 : placed + 1] = table[:, at:placed]
+        table[:, at] = one.lower, one.upper, offset, offset + one.size
     return tuple(offsets)
 
 
@@ -124,15 +130,19 @@ def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | 
     the result states.
     """
     end = time.monotonic() + time_limit_s
+
+    def expired() -> bool:
+        return time.monotonic() > end
+
     state = _Packer(buffers, capacity)
-    state.heuristics()
+    state.heuristics(expired)
     installed = solver and importlib.util.find_spec("ortools") is not None
     for round_ in range(_ROUNDS):
-        if state.done or time.monotonic() > end:
+        if state.done or expired():
             break
-        state.search(_STEPS << 2 * round_, lambda: time.monotonic() > end)
+        state.search(_STEPS << 2 * round_, expired)
         if round_ == 1:
-            state.climb(_CLIMBS, lambda: time.monotonic() > end)
+            state.climb(_CLIMBS, expired)
         if installed and round_ >= 1:
             state.solve((end - time.monotonic()) / 2)
     return state.packing()
@@ -168,7 +178,7 @@ class _Packer:
         how = f"{self.how}; proven by {self.proof}" if proven else f"{self.how}; the search for a proof was not finished"
         return Packing(offsets, self.size * self.unit, self.bound * self.unit, proven, how if self.given else "there is nothing to place")
 
-    def heuristics(self) -> None:
+    def heuristics(self, expired: Callable[[], bool]) -> None:
         keys: tuple[tuple[str, Callable[[Buffer], tuple[int, ...]]], ...] = (
             ("by size", lambda one: (-one.size, one.lower)),
             ("by area", lambda one: (-one.size * (one.upper - one.lower), one.lower)),
@@ -184,7 +194,7 @@ class _Packer:
         self.take(first.offsets, "greedy by size")
         for name, key in keys:
             for best_fit in (True, False):
-                if self.done:
+                if self.done or expired():
                     return
                 order = sorted(range(len(self.buffers)), key=lambda index: (*key(self.buffers[index]), index))
                 if self.take(_place(self.buffers, order, best_fit=best_fit), f"placing {name}"):

@@ -5,7 +5,7 @@ All of them are deterministic: ties go to the operator with the lowest number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,7 @@ def plain_depth_first(problem: Problem) -> tuple[int, ...]:
     return _post_order(problem, lambda op: inputs[op])
 
 
-def _post_order(problem: Problem, producers: object) -> tuple[int, ...]:
-    assert callable(producers)
+def _post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
     found: dict[int, None] = {}
     for last in range(problem.count):
         if problem.consumers[last]:
@@ -70,22 +69,27 @@ def _tree_needs(problem: Problem) -> tuple[list[int], list[int]]:
     return need, left
 
 
-def greedy(problem: Problem, graph: Bits) -> tuple[int, ...]:
-    """Always the ready operator after which least is alive, then the one whose step needs least."""
-    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given)
+def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
+    """Always the ready operator after which least is alive, then the one whose step needs least; None where time was up before the end."""
+    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given, expired)
 
 
-def greedy_backwards(problem: Problem, graph: Bits) -> tuple[int, ...]:
+def greedy_backwards(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
     """The same from the last operator to the first."""
-    return _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept)[::-1]
+    found = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
+    return found and found[::-1]
 
 
-def _greedy(graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int) -> tuple[int, ...]:
-    done, found = 0, []
+def _greedy(
+    graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int, expired: Callable[[], bool]
+) -> tuple[int, ...] | None:
+    done = 0
+    found: list[int] = []
     ready = [op for op in range(graph.count) if not before[op]]
     while ready:
-        (now, _, op) = min((*reversed(cost(done, alive, op)), op) for op in ready)
-        alive = now
+        if len(found) & 63 == 0 and expired():
+            return None
+        alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
         done |= 1 << op
         found.append(op)
         ready.remove(op)
@@ -111,6 +115,8 @@ def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[
     before, after, cost, start = (
         (graph.before, graph.after, forwards(graph), graph.given) if forward else (graph.after, graph.before, backwards(graph), graph.kept)
     )
+    if start >= upper:
+        return Beam(None, True)
     movable = graph.all if forward else graph.all & ~graph.rivals
     layer: dict[int, _Partial] = {0: (start, start, mask(op for op in range(graph.count) if not before[op]), None)}
     complete = True

@@ -11,6 +11,7 @@ from .bits import bits
 from .bounds import lower_bound
 from .problem import Problem, steps
 from .search import Walk
+from .spgraph import series_parallel
 from .split import Piece, pieces
 
 _ROUNDS = 12
@@ -46,7 +47,7 @@ def best_order(problem: Problem, time_limit_s: float = 10.0) -> Best:
         return Best((), given, given, True, "there is nothing to order")
     parts = [_Part(one) for one in pieces(problem, bits(problem))]
     for part in parts:
-        part.begin()
+        part.begin(clock)
     lower = max(part.lower for part in parts)
     for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
         if part.peak > lower:
@@ -96,25 +97,32 @@ class _Part:
         self._seen: dict[int, int] = {}
         self._walks: tuple[Walk, ...] = ()
 
-    def take(self, order: tuple[int, ...], name: str) -> None:
+    def take(self, order: tuple[int, ...] | None, name: str) -> None:
         """Keep an order if it is better; learn in any case what each step needed in it."""
+        if order is None:
+            return
         found = steps(self.piece.problem, order)
         for step in found:
             self._seen[step.op] = min(step.memory_bytes, self._seen.get(step.op, step.memory_bytes))
         if self.peak < 0 or found[-1].peak_bytes < self.peak:
             self.order, self.peak, self.found_by = order, found[-1].peak_bytes, name
 
-    def begin(self) -> None:
+    def begin(self, expired: Callable[[], bool]) -> None:
         """The orders that cost next to nothing to try."""
         problem = self.piece.problem
         self.take(heuristics.model_order(problem), "the model's order")
         if len(self.order) == 1:
             self.lower, self.bottleneck, self.proven_by = self.peak, 0, "its only operator"
             return
+        exact = series_parallel(problem, self.graph)
+        if exact is not None:
+            self.take(exact, "the algorithm for series-parallel graphs")
+            self.lower, self.proven_by = self.peak, "the algorithm for series-parallel graphs"
+            return
         self.take(heuristics.depth_first(problem), "depth first")
         self.take(heuristics.plain_depth_first(problem), "depth first")
-        self.take(heuristics.greedy(problem, self.graph), "greedy choice")
-        self.take(heuristics.greedy_backwards(problem, self.graph), "greedy choice from the end")
+        self.take(heuristics.greedy(self.graph, expired), "greedy choice")
+        self.take(heuristics.greedy_backwards(self.graph, expired), "greedy choice from the end")
 
     def cut(self, enough: int, expired: Callable[[], bool]) -> None:
         """The bound by minimum cuts; operators that cannot need more than `enough` are left out."""
@@ -128,9 +136,8 @@ class _Part:
         for forward in (True, False):
             if self.peak > enough:
                 found = heuristics.beam(self.graph, _BEAM << 2 * round_, forward, self.peak, expired)
-                if found.order is not None:
-                    self.take(found.order, "a beam search")
-                elif found.complete:
+                self.take(found.order, "a beam search")
+                if found.order is None and found.complete:
                     self._prove(self.peak)
                     return
         if self.peak <= enough:
@@ -142,8 +149,7 @@ class _Part:
             for walk in self._walks:
                 walk.upper = min(walk.upper, self.peak)
                 walk.advance(_SLICE)
-                if walk.order is not None:
-                    self.take(walk.order, "exact search")
+                self.take(walk.order, "exact search")
                 if walk.order is not None or walk.exhausted:
                     self._prove(min(walk.level, self.peak))
                     return
