@@ -12,6 +12,7 @@ from memprof import metrics, summary
 from memprof.errors import MemprofError, UsageError
 from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
 from memprof.plan.graph import Account, read
+from memprof.plan.packing import Packed
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
@@ -183,6 +184,25 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
     if done.lower_bound_bytes is not None:
         least = ", proven to be the least" if done.proven else f"; no order needs less than {done.lower_bound_bytes:,}"
     return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes instead of {done.before_bytes:,}{least}"
+
+
+def packed(found: Packed, *, format: str = "markdown") -> str:
+    """Offsets for a file's buffers, as a table or as JSON."""
+    if format == "json":
+        content = asdict(found)
+        del content["csv"]
+        return json.dumps(content, indent=1, ensure_ascii=False)
+    least = ", proven the least" if found.proven else ""
+    rows = [
+        ("arena", f"{found.size_bytes:,}{least}"),
+        ("no arena is smaller than", f"{found.lower_bound_bytes:,}"),
+        ("greedy by size (TFLite's rule)", f"{found.greedy_bytes:,}"),
+    ]
+    if found.capacity_bytes is not None:
+        words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
+        rows.append(("capacity", f"{found.capacity_bytes:,}: {words[str(found.verdict)]}"))
+    title = f"{Path(found.file).name}: {_count(found.buffers, 'buffer')}"
+    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {found.how}.",) if found.how else ()))
 
 
 # -- residency

@@ -46,7 +46,29 @@ def load(path: Path) -> Any:
         raise InputError(f"model {path}: this is no ONNX model, or not a whole one") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError(f"model {path}: there is no graph in it")
+    graphs = [model.graph, *model.functions]
+    if not all(isinstance(text, str) for graph in graphs for text in _texts(graph)):
+        # protobuf's package gives bytes for a string of proto2 that is not UTF-8.
+        raise InputError(f"model {path}: a name in it is not UTF-8")
     return model
+
+
+def _texts(graph: Any) -> Iterator[object]:
+    """All names in a graph or a function."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output, *(one.name for one in node.attribute))
+        for inner in _inner_graphs(node):
+            yield from _texts(inner)
+    if not hasattr(graph, "initializer"):
+        return
+    for tensor in _tensors(graph):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        if value.type.WhichOneof("value") == "tensor_type":
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None, inline: bool = True) -> Graph:
@@ -214,7 +236,7 @@ def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence
     try:
         with np.errstate(all="ignore"):
             feed = {name: values[name] for name in node.input if name}
-            (result,) = ReferenceEvaluator(node, opsets={"": opset}).run(None, feed)  # type: ignore[arg-type]
+            (result,) = ReferenceEvaluator(node, opsets={"": opset}).run(None, feed)
         fits = isinstance(result, np.ndarray | np.generic) and result.nbytes <= SMALL and result.dtype.kind in "biuf"
         numpy_helper.from_array(np.asarray(result))
         return np.asarray(result) if fits else None
