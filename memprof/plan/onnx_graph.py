@@ -32,6 +32,13 @@ _IN_PLACE = words(
 # Floating weights that no gradient reaches: running statistics and scales; by operator, the inputs that are.
 _STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
 _NESTED_MOST = 64
+# What shapes are computed with: none of these makes much of little, but for those that `_bounded` looks at first.
+_SHAPE_ARITHMETIC = words(
+    "Abs Add And Cast Ceil Clip Concat ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual "
+    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND "
+    "Sign Slice Sqrt Squeeze Sub Tile Transpose Unsqueeze Where"
+)
+_FEW = 1024
 # Shapes found by computing what they depend on lead to further ones.
 _ROUNDS = 6
 
@@ -221,8 +228,6 @@ def _decide(graph: Any, node: Any, condition: bool) -> int:
 def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], opset: int) -> Any:
     """The small result of a node, None where it is not known or not small."""
     import numpy as np
-    from onnx import numpy_helper
-    from onnx.reference import ReferenceEvaluator
 
     if node.op_type == "Constant":
         tensor = next((one.t for one in node.attribute if one.name == "value"), None)
@@ -231,17 +236,47 @@ def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence
     elif node.op_type in ("Shape", "Size") and node.input[0] in dims and not node.attribute:
         shape = dims[node.input[0]]
         return np.array(shape if node.op_type == "Shape" else math.prod(shape), np.int64)
-    if any(_inner_graphs(node)) or any(values.get(name) is None for name in node.input if name):
+    if node.op_type not in _SHAPE_ARITHMETIC or any(values.get(name) is None for name in node.input if name):
         return None
+    if not _bounded(node, [values[name] for name in node.input if name]):
+        return None
+    key = (node.SerializeToString(), *((values[name].tobytes(), values[name].shape) for name in node.input if name))
+    if key not in _RESULTS:
+        if len(_RESULTS) >= _REMEMBERED:
+            _RESULTS.clear()
+        _RESULTS[key] = _evaluated(node, {name: values[name] for name in node.input if name}, opset)
+    return _RESULTS[key]
+
+
+# A round computes again what earlier ones have: making an evaluator takes a millisecond.
+_RESULTS: dict[Any, Any] = {}
+_REMEMBERED = 50_000
+
+
+def _evaluated(node: Any, feed: dict[str, Any], opset: int) -> Any:
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
     try:
         with np.errstate(all="ignore"):
-            feed = {name: values[name] for name in node.input if name}
             (result,) = ReferenceEvaluator(node, opsets={"": opset}).run(None, feed)
-        fits = isinstance(result, np.ndarray | np.generic) and result.nbytes <= SMALL and result.dtype.kind in "biuf"
-        numpy_helper.from_array(np.asarray(result))
-        return np.asarray(result) if fits else None
+        array = np.asarray(result)
+        return array if array.nbytes <= SMALL and array.dtype.kind in "biuf" else None
     except Exception:  # whatever an operator's reference raises: its result is not known then
         return None
+
+
+def _bounded(node: Any, given: Sequence[Any]) -> bool:
+    """Whether a node's result is small because what it reads is; damaged models ask for terabytes."""
+    if any(one.size > _FEW for one in given):
+        return False
+    if node.op_type == "Range" and len(given) == 3:
+        start, limit, step = (float(one.reshape(-1)[0]) if one.size else 0.0 for one in given)
+        return step != 0 and abs((limit - start) / step) <= _FEW
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile") and given:
+        extents = [abs(int(extent)) for extent in given[-1].reshape(-1)]
+        return math.prod(extents) * max(int(one.size) for one in given[:-1] or given) <= _FEW * _FEW
+    return True
 
 
 def _array(tensor: Any) -> Any:
