@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from memprof.plan import Problem
+from memprof.plan import Buffer, Problem
 
 FLOAT_BYTES = 4
 
@@ -258,3 +258,24 @@ def wired() -> dict[str, Problem]:
         **{f"randwire {kind}, seed {seed}": randwire(seed, kind) for kind in ("ws", "er", "ba") for seed in (1, 2)},
         "randwire ws, 60 nodes": randwire(1, "ws", 60),
     }
+
+
+def cut_rectangle(seed: int, count: int, grain: int = 1, dropped: float = 0.0, steps: int = 200, capacity: int = 1 << 20) -> list[Buffer]:
+    """Buffers that fill a rectangle of `steps` by `capacity` bytes: it is cut again and again, in time or in memory, the largest of three
+    pieces each time. So they fit exactly into their own load. grain: memory is cut at multiples of it; dropped: the share then taken out."""
+    rng = random.Random(f"rectangle {count} {seed} {grain} {dropped}")
+    pieces = [(0, steps, 0, capacity)]
+    while len(pieces) < count:
+        sample = rng.sample(range(len(pieces)), min(3, len(pieces)))
+        chosen = max(sample, key=lambda index: (pieces[index][1] - pieces[index][0]) * (pieces[index][3] - pieces[index][2]))
+        lower, upper, low, high = pieces[chosen]
+        if rng.random() < 0.5:
+            if upper - lower > 1:
+                at = rng.randint(lower + 1, upper - 1)
+                pieces[chosen : chosen + 1] = [(lower, at, low, high), (at, upper, low, high)]
+        elif high - low > grain:
+            at = low + grain * rng.randint(1, (high - low) // grain - 1)
+            pieces[chosen : chosen + 1] = [(lower, upper, low, at), (lower, upper, at, high)]
+    rng.shuffle(pieces)
+    kept = [piece for piece in pieces if rng.random() >= dropped]
+    return [Buffer(index, lower, upper, high - low) for index, (lower, upper, low, high) in enumerate(kept)]

@@ -1,6 +1,6 @@
 """Offsets by ortools' CP-SAT: an extra, imported here only. Rectangles with fixed sides in time and free ones in memory, which do not overlap.
 
-One worker with a fixed seed, so that the same problem takes the same way; only the time limit ends it earlier or later. ortools 9.8 to
+One worker with a fixed seed, so that the same problem takes the same way; only the time limit ends it earlier or later. ortools 9.9 to
 9.14 run with numpy 1, later ones need numpy 2; what is used here is the same in all of them.
 """
 
