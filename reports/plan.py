@@ -12,6 +12,7 @@ from memprof import metrics, summary
 from memprof.errors import MemprofError, UsageError
 from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
 from memprof.plan.graph import Account, read
+from memprof.plan.packing import Packed
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
@@ -24,6 +25,7 @@ SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allo
 # A table of more small figures than this is read better in KiB.
 _PLAIN_BYTES = 100_000
 _MOST_NAMES = 10
+_LONGEST_NAME = 40
 _NAMES = {"model": "the model's order", "best": "the best order", "onnxruntime": "onnxruntime's order"}
 
 
@@ -78,7 +80,7 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(found, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
         rows.append((label, *(of(order, unit) for order in orders)))
-    rows.append(("forced by", *(f"{order.operator} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
+    rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
     names = [_name(order) for order in orders]
     if found.best is found.chosen and found.chosen.name != "best":
         names = [f"{names[0]}, a best one" if found.proven else f"{names[0]}, the best found"]
@@ -136,25 +138,33 @@ def _training(found: Analysis, wanted: str | None) -> Table:
 
 def _peak(order: Ordered, wanted: str | None) -> Table:
     unit = unit_of([one.bytes for one in order.alive], wanted)
-    rows: list[tuple[str, str, str]] = [(one.name, one.use, _exact(one.bytes, unit)) for one in order.alive[:_MOST_NAMES]]
+    rows: list[tuple[str, str, str]] = [(_short(one.name), one.use, _exact(one.bytes, unit)) for one in order.alive[:_MOST_NAMES]]
     rest = order.alive[_MOST_NAMES:]
     if rest:
         rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
-    return Table(unit.caption(f"In memory at {order.operator}, the peak of {_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2)
+    return Table(
+        unit.caption(f"In memory at {_short(order.operator)}, the peak of {_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
+    )
 
 
 def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
     lines = [
-        (row.operator, _names(row.in_use), _names(row.to_keep), _exact(row.memory_bytes, unit), _exact(row.peak_bytes, unit))
+        (_short(row.operator), _names(row.in_use), _names(row.to_keep), _exact(row.memory_bytes, unit), _exact(row.peak_bytes, unit))
         for row in rows
     ]
     header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
     return Table(unit.caption(f"Steps in {_name(order)}"), header, tuple(lines), 3)
 
 
-def _names(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _short(name: str, most: int = _LONGEST_NAME) -> str:
+    """A name with its middle left out where it is long, as exporters' are; JSON has it whole."""
+    keep = most - 1
+    return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
+
+
+def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
+    return ", ".join(_short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _notes(found: Analysis) -> list[str]:
@@ -167,8 +177,8 @@ def _notes(found: Analysis) -> list[str]:
         )
     if found.unsized:
         count = _count(len(found.unsized), "tensor")
-        notes.append(f"{count} of unknown size count nothing, so every figure is a least one: {_names(found.unsized)}.")
-    notes += [f"Not understood: {one.what}{': ' + _names(one.names) if one.names else ''}." for one in found.unknown]
+        notes.append(f"{count} of unknown size count nothing, so every figure is a least one: {_names(found.unsized, longest=120)}.")
+    notes += [f"Not understood: {one.what}{': ' + _names(one.names, longest=80) if one.names else ''}." for one in found.unknown]
     return notes + [f"Assumed: {assumption}." for assumption in found.assumptions]
 
 
@@ -183,6 +193,25 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
     if done.lower_bound_bytes is not None:
         least = ", proven to be the least" if done.proven else f"; no order needs less than {done.lower_bound_bytes:,}"
     return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes instead of {done.before_bytes:,}{least}"
+
+
+def packed(found: Packed, *, format: str = "markdown") -> str:
+    """Offsets for a file's buffers, as a table or as JSON."""
+    if format == "json":
+        content = asdict(found)
+        del content["csv"]
+        return json.dumps(content, indent=1, ensure_ascii=False)
+    least = ", proven the least" if found.proven else ""
+    rows = [
+        ("arena", f"{found.size_bytes:,}{least}"),
+        ("no arena is smaller than", f"{found.lower_bound_bytes:,}"),
+        ("greedy by size (TFLite's rule)", f"{found.greedy_bytes:,}"),
+    ]
+    if found.capacity_bytes is not None:
+        words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
+        rows.append(("capacity", f"{found.capacity_bytes:,}: {words[str(found.verdict)]}"))
+    title = f"{Path(found.file).name}: {_count(found.buffers, 'buffer')}"
+    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {found.how}.",) if found.how else ()))
 
 
 # -- residency
@@ -228,7 +257,7 @@ def _moved(found: Residency, bandwidth: float | None, run_ns: float | None) -> T
         ("of that in", format_bytes(found.in_bytes)),
         ("of that out", format_bytes(found.out_bytes)),
         ("before the first operator", format_bytes(found.before_bytes)),
-        ("most is resident at", found.max_operator or "-"),
+        ("most is resident at", _short(found.max_operator) or "-"),
     ]
     if run_ns is not None:
         needed = found.bandwidth(run_ns)

@@ -170,6 +170,21 @@ def test_in_place(tmp_path: Path) -> None:
     assert peak_of(graph, in_place=True) == 125
 
 
+def test_shapes_that_need_values_are_computed(tmp_path: Path) -> None:
+    """onnx's inference does not follow values through a Mod or an If; a Pad behind them has a shape all the same."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Mod", ["s", "three"], ["rest"]),
+        node("Concat", ["zero", "rest"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.array([number], np.int64), name) for name, number in (("three", 3), ("zero", 0))]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [11])], [value("y", None)], constants)
+    graph = read(path)
+    assert tensor(graph, "y").shape == (13,)
+    assert [operator.kind for operator in graph.operators] == ["Shape", "Mod", "Concat", "Pad"]  # they are run all the same
+
+
 # -- graphs in graphs
 
 

@@ -232,3 +232,31 @@ def plot(output: Path, order: str, **words: Any) -> None:
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
     talk(f"{output} is drawn")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan pack buffers.csv
+  memprof plan pack buffers.csv --capacity 1048576 --time-limit 60s -o packed.csv
+"""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--capacity", metavar="SIZE", help="Stop at the first arena that fits into it; exit code 5 where none can, 3 where none was found."
+)
+@click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="For the search.")
+@click.option("-o", "--output", metavar="FILE", help="Write the buffers with their offsets, in the same format.")
+@_JSON
+def pack(file: Path, capacity: str | None, limit: str, output: str | None, as_json: bool) -> None:
+    """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
+    from ..errors import InputError, UndecidedError
+    from ..plan import packing
+    from . import report, write
+
+    found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
+    click.echo(report("plan").packed(found, format="json" if as_json else "markdown"))
+    if output is not None:
+        write(output, lambda path: path.write_text(found.csv, encoding="utf-8"))
+    if found.refusal is not None:
+        raise (InputError if found.verdict == "impossible" else UndecidedError)(found.refusal)

@@ -32,6 +32,15 @@ _IN_PLACE = words(
 # Floating weights that no gradient reaches: running statistics and scales; by operator, the inputs that are.
 _STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
 _NESTED_MOST = 64
+# What shapes are computed with: none of these makes much of little, but for those that `_bounded` looks at first.
+_SHAPE_ARITHMETIC = words(
+    "Abs Add And Cast Ceil Clip Concat ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual "
+    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND "
+    "Sign Slice Sqrt Squeeze Sub Tile Transpose Unsqueeze Where"
+)
+_FEW = 1024
+# Shapes found by computing what they depend on lead to further ones.
+_ROUNDS = 6
 
 
 def load(path: Path) -> Any:
@@ -44,7 +53,29 @@ def load(path: Path) -> Any:
         raise InputError(f"model {path}: this is no ONNX model, or not a whole one") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError(f"model {path}: there is no graph in it")
+    graphs = [model.graph, *model.functions]
+    if not all(isinstance(text, str) for graph in graphs for text in _texts(graph)):
+        # protobuf's package gives bytes for a string of proto2 that is not UTF-8.
+        raise InputError(f"model {path}: a name in it is not UTF-8")
     return model
+
+
+def _texts(graph: Any) -> Iterator[object]:
+    """All names in a graph or a function."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output, *(one.name for one in node.attribute))
+        for inner in _inner_graphs(node):
+            yield from _texts(inner)
+    if not hasattr(graph, "initializer"):
+        return
+    for tensor in _tensors(graph):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        if value.type.WhichOneof("value") == "tensor_type":
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None, inline: bool = True) -> Graph:
@@ -90,7 +121,22 @@ def _inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], reader: _Reader
     states = _loop_states(found.graph)
     if states:
         reader.assumptions.append(f"{states} states of loops have the shape that a round gives them")
-    return _infer(found, reader) if inside or states else found
+    if inside or states:
+        found = _infer(found, reader)
+    for _ in range(_ROUNDS):
+        before = _unshaped(found.graph)
+        if not before:
+            break
+        known = type(found)()
+        known.CopyFrom(found)
+        if not _compute(known.graph, ChainMap(), _opset(model)):
+            break
+        known = _infer(known, reader)
+        _restore(found.graph, known.graph)
+        found = known
+        if _unshaped(found.graph) == before:
+            break
+    return found
 
 
 def _loop_states(graph: Any) -> int:
@@ -111,6 +157,147 @@ def _loop_states(graph: Any) -> int:
                     value.type.tensor_type.CopyFrom(kind)
                     count += 1
     return count
+
+
+def _opset(model: Any) -> int:
+    return max((one.version for one in model.opset_import if one.domain in _OWN_DOMAINS[:2]), default=1)
+
+
+def _unshaped(graph: Any) -> int:
+    """How many results of nodes have no shape in numbers, graphs inside included."""
+    known = {
+        value.name
+        for value in (*graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape") and all(map(_fixed, value.type.tensor_type.shape.dim))
+    }
+    here = sum(name not in known for node in graph.node for name in node.output if name and node.op_type != "Constant")
+    return here + sum(_unshaped(inner) for node in graph.node for inner in _inner_graphs(node))
+
+
+def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMap[str, list[int]] | None = None) -> int:
+    """Put a Constant in place of each node whose small result constants and known shapes determine; how many were computed.
+
+    onnx's own inference follows values only through a few operators, and a Pad or a Reshape behind others has no shape for it.
+    """
+    from onnx import helper, numpy_helper
+
+    here = values.new_child()
+    dims = (around or ChainMap()).new_child(
+        {
+            value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            for value in (*graph.input, *graph.value_info)
+            if value.type.tensor_type.HasField("shape") and all(map(_fixed, value.type.tensor_type.shape.dim))
+        }
+    )
+    for tensor in graph.initializer:
+        here[tensor.name] = _array(tensor)
+    count = 0
+    for node in graph.node:
+        for inner in _inner_graphs(node):
+            count += _compute(inner, here, opset, dims)
+        if node.op_type == "If" and here.get(node.input[0]) is not None:
+            count += _decide(graph, node, bool(here[node.input[0]].reshape(-1)[0]))
+        if len(node.output) != 1 or node.domain not in _OWN_DOMAINS[:2] or node.op_type in _RANDOM:
+            continue
+        result = _value_of(node, here, dims, opset)
+        here[node.output[0]] = result
+        if result is None or node.op_type == "Constant":
+            continue
+        constant = helper.make_node("Constant", [], list(node.output), name=node.name, value=numpy_helper.from_array(result))
+        node.CopyFrom(constant)
+        count += 1
+    return count
+
+
+def _decide(graph: Any, node: Any, condition: bool) -> int:
+    """Give an If the shapes of the branch that a known condition takes; how many were new."""
+    branch = next((one.g for one in node.attribute if one.name == ("then_branch" if condition else "else_branch")), None)
+    known = {value.name: value for value in (*graph.value_info, *graph.output)}
+    count = 0
+    for name, result in zip(node.output, branch.output if branch is not None else (), strict=False):
+        kind = result.type.tensor_type
+        if not name or not kind.HasField("shape") or not all(map(_fixed, kind.shape.dim)):
+            continue
+        value = known[name] if name in known else graph.value_info.add(name=name)
+        if value.type.tensor_type != kind:
+            value.type.tensor_type.CopyFrom(kind)
+            count += 1
+    return count
+
+
+def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], opset: int) -> Any:
+    """The small result of a node, None where it is not known or not small."""
+    import numpy as np
+
+    if node.op_type == "Constant":
+        tensor = next((one.t for one in node.attribute if one.name == "value"), None)
+        if tensor is not None:
+            return _array(tensor)
+    elif node.op_type in ("Shape", "Size") and node.input[0] in dims and not node.attribute:
+        shape = dims[node.input[0]]
+        return np.array(shape if node.op_type == "Shape" else math.prod(shape), np.int64)
+    if node.op_type not in _SHAPE_ARITHMETIC or any(values.get(name) is None for name in node.input if name):
+        return None
+    if not _bounded(node, [values[name] for name in node.input if name]):
+        return None
+    key = (node.SerializeToString(), *((values[name].tobytes(), values[name].shape) for name in node.input if name))
+    if key not in _RESULTS:
+        if len(_RESULTS) >= _REMEMBERED:
+            _RESULTS.clear()
+        _RESULTS[key] = _evaluated(node, {name: values[name] for name in node.input if name}, opset)
+    return _RESULTS[key]
+
+
+# A round computes again what earlier ones have: making an evaluator takes a millisecond.
+_RESULTS: dict[Any, Any] = {}
+_REMEMBERED = 50_000
+
+
+def _evaluated(node: Any, feed: dict[str, Any], opset: int) -> Any:
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with np.errstate(all="ignore"):
+            (result,) = ReferenceEvaluator(node, opsets={"": opset}).run(None, feed)
+        array = np.asarray(result)
+        return array if array.nbytes <= SMALL and array.dtype.kind in "biuf" else None
+    except Exception:  # whatever an operator's reference raises: its result is not known then
+        return None
+
+
+def _bounded(node: Any, given: Sequence[Any]) -> bool:
+    """Whether a node's result is small because what it reads is; damaged models ask for terabytes."""
+    if any(one.size > _FEW for one in given):
+        return False
+    if node.op_type == "Range" and len(given) == 3:
+        start, limit, step = (float(one.reshape(-1)[0]) if one.size else 0.0 for one in given)
+        return step != 0 and abs((limit - start) / step) <= _FEW
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile") and given:
+        extents = [abs(int(extent)) for extent in given[-1].reshape(-1)]
+        return math.prod(extents) * max(int(one.size) for one in given[:-1] or given) <= _FEW * _FEW
+    return True
+
+
+def _array(tensor: Any) -> Any:
+    from onnx import numpy_helper
+
+    if tensor.external_data or math.prod(tensor.dims) > SMALL or tensor.data_type == tensor.STRING:
+        return None
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception:  # a damaged one, which is said elsewhere
+        return None
+
+
+def _restore(original: Any, known: Any) -> None:
+    """Put the nodes back that were computed; the shapes that came of it stay."""
+    for one, other in zip(original.node, known.node, strict=True):
+        if one.op_type != other.op_type:
+            other.CopyFrom(one)
+            continue
+        for inner, changed in zip(_inner_graphs(one), _inner_graphs(other), strict=True):
+            _restore(inner, changed)
 
 
 def _infer(model: Any, reader: _Reader) -> Any:
