@@ -24,6 +24,7 @@ Verdict = Literal["met", "impossible", "undecided"]
 _ROUNDS = 14
 _STEPS = 1500
 _CLIMBS = 300
+_SOLVER_ROUND = 2
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,11 @@ def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | 
     for round_ in range(_ROUNDS):
         if state.done or expired():
             break
-        state.search(_STEPS << 2 * round_, expired)
+        state.search(_STEPS << 2 * round_, 100 * round_, expired)
         if round_ == 1:
             state.climb(_CLIMBS, expired)
-        if installed and round_ >= 1:
-            state.solve((end - time.monotonic()) / 2)
+        if installed and round_ == _SOLVER_ROUND:
+            state.solve((end - time.monotonic()) * 2 / 3)
     return state.packing()
 
 
@@ -230,7 +231,7 @@ class _Packer:
                 current, offsets, size = changed, found, found_size
                 self.take(found, "local search")
 
-    def search(self, steps: int, expired: Callable[[], bool]) -> None:
+    def search(self, steps: int, seed: int, expired: Callable[[], bool]) -> None:
         """Exact search within one capacity after the other, from the bound up to what is known to suffice."""
         for share in (0.0,) if self.goal is not None else (0.0, 0.25, 0.5, 0.75, 1.0):
             if self.done or expired():
@@ -238,7 +239,7 @@ class _Packer:
             low, high = self.bound, self.size - 1
             capacity = self.goal if self.goal is not None else low + int((high - low) * share)
             assert capacity is not None
-            self.attempt(capacity, partial(skyline.fit, capacity=capacity, max_steps=steps, expired=expired), "exact search")
+            self.attempt(capacity, partial(skyline.fit, capacity=capacity, max_steps=steps, expired=expired, seed=seed), "exact search")
 
     def attempt(self, capacity: int, fit: Callable[[Sequence[Buffer]], skyline.Fit], how: str) -> None:
         """Try every part that is above the capacity; what is found or proven is kept."""
@@ -266,7 +267,8 @@ class _Packer:
 
         end = time.monotonic() + seconds
         capacity = self.goal if self.goal is not None else self.bound
-        self.attempt(capacity, lambda part: cpsat.fit(part, capacity, end - time.monotonic()), "CP-SAT")
+        until = end if self.goal is not None else time.monotonic() + seconds / 2
+        self.attempt(capacity, lambda part: cpsat.fit(part, capacity, until - time.monotonic()), "CP-SAT")
         if not self.done and self.goal is None and time.monotonic() < end:
             members = max(
                 self.parts, key=lambda part: _size([self.buffers[index] for index in part], [self.offsets[index] for index in part])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .problem import Buffer
 
-_RESTART = 400
+_RESTART = 5000
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,15 @@ def sections(buffers: Sequence[Buffer]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(first, last, strict=True))
 
 
-def fit(buffers: Sequence[Buffer], capacity: int, max_steps: int, expired: Callable[[], bool]) -> Fit:
-    """Look for offsets of all buffers within `capacity` bytes for at most that many steps; deterministic but for `expired`."""
+def fit(buffers: Sequence[Buffer], capacity: int, max_steps: int, expired: Callable[[], bool], seed: int = 0) -> Fit:
+    """Look for offsets of all buffers within `capacity` bytes for at most that many steps; deterministic but for `expired`. seed: which
+    orders of preference to try; 0 begins with the plain one, the largest first."""
     search = _Search(buffers, capacity)
     if search.hopeless:
         return Fit(None, True, 0)
     restart = 0
     while search.steps < max_steps and not expired():
-        done = search.attempt(min(_RESTART * _luby(restart + 1), max_steps - search.steps), restart, expired)
+        done = search.attempt(min(_RESTART * _luby(restart + 1), max_steps - search.steps), seed + restart, expired)
         if done is not None:
             return Fit(tuple(search.offsets) if done else None, not done, search.steps)
         restart += 1
@@ -89,6 +90,12 @@ class _Search:
             for section in range(first, last + 1):
                 self.over[section].append(index)
         self.loads = [sum(self.sizes[index] for index in alive) for alive in self.over]
+        # Who begins at a section, and who has ended there.
+        self.beginning: list[list[int]] = [[] for _ in range(count + 1)]
+        self.ending: list[list[int]] = [[] for _ in range(count + 1)]
+        for index, (first, last) in enumerate(spans):
+            self.beginning[first].append(index)
+            self.ending[last + 1].append(index)
         self.hopeless = any(load > capacity for load in self.loads)
         twins: dict[tuple[int, int, int], int] = {}
         # The buffer that must be placed before this one, as they are alike.
@@ -108,6 +115,7 @@ class _Search:
         self.placed = 0
         rng = random.Random(seed)
         noise = 0.0 if not seed else 0.3
+        self.matching = seed % 4 != 3
         lengths = [last - first + 1 for first, last in zip(self.first, self.last, strict=True)]
         areas = [size * length for size, length in zip(self.sizes, lengths, strict=True)]
         # The best has the lowest rank.
@@ -203,7 +211,31 @@ class _Search:
         reason = 0
         for section in range(max(where[0] - 1, 0), min(where[1] + 1, count)):
             reason |= self.who[section]
+        if len(best) > 1:
+            best.sort(
+                key=lambda index: (index >= 0, self._flush(index, *where) if index >= 0 and self.matching else 0, -self.rank[index], index)
+            )
         return best, reason
+
+    def _flush(self, index: int, begin: int, end: int) -> int:
+        """On how many sides a buffer put into this valley would end level: with the wall, or with it once one other buffer is in place."""
+        first, last, size, sky = self.first[index], self.last[index], self.sizes[index], self.sky
+        top = sky[begin] + size
+        found = 0
+        if first == 0 or last == len(sky) - 1:
+            found += 1
+        if first > 0:
+            over = top - sky[first - 1] if first == begin else size
+            found += over == 0 or self._waits(self.ending[first] if over > 0 else self.beginning[first], abs(over), index)
+        if last < len(sky) - 1:
+            over = top - sky[last + 1] if last == end - 1 else size
+            found += over == 0 or self._waits(self.beginning[last + 1] if over > 0 else self.ending[last + 1], abs(over), index)
+        return found
+
+    def _waits(self, some: list[int], size: int, but: int) -> bool:
+        """Whether one of these that is not yet placed is of this size."""
+        placed, sizes = self.placed, self.sizes
+        return any(sizes[index] == size and not placed >> index & 1 and index != but for index in some)
 
     def _valley(self, begin: int, end: int, height: int, wall: int) -> list[int]:
         """The fewest choices at a section of a valley."""
@@ -231,7 +263,6 @@ class _Search:
                     return []
                 free = slack[edge] > 0
                 if best is None or len(found) + free < len(best):
-                    found.sort(key=lambda index: (height + sizes[index] == wall, -self.rank[index], index))
                     best = [~edge, *found] if free else found
                     if not best:
                         return best
