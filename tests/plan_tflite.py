@@ -39,7 +39,7 @@ def subgraph(name: str, tensors: Sequence[Any], inputs: Sequence[int], outputs: 
     return table("SubGraphT", name=name, tensors=list(tensors), inputs=list(inputs), outputs=list(outputs), operators=list(operators))
 
 
-def write(path: Path, codes: Sequence[str], graphs: Sequence[Any], buffers: Sequence[bytes] = ()) -> Path:
+def write(path: Path, codes: Sequence[str], graphs: Sequence[Any], buffers: Sequence[bytes] = (), metadata: Sequence[str] = ()) -> Path:
     made = [table("OperatorCodeT", builtinCode=getattr(schema.BuiltinOperator, name, 32), version=1) for name in codes]
     for code, name in zip(made, codes, strict=True):
         code.deprecatedBuiltinCode = min(code.builtinCode, 127)
@@ -47,6 +47,7 @@ def write(path: Path, codes: Sequence[str], graphs: Sequence[Any], buffers: Sequ
             code.customCode = name
     data = [table("BufferT"), *(table("BufferT", data=list(content)) for content in buffers)]
     model = table("ModelT", version=3, operatorCodes=made, subgraphs=list(graphs), buffers=data, description="")
+    model.metadata = [table("MetadataT", name=name, buffer=0) for name in metadata]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     path.write_bytes(bytes(builder.Output()))

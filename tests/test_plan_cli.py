@@ -288,6 +288,19 @@ def test_a_reordered_model_is_run_in_its_order_by_onnxruntime(wide: Path, mempro
     assert executed.onnxruntime_order(graph, "priority").order == tuple(range(len(graph.operators)))
 
 
+def test_events_of_a_branch_are_not_taken_for_the_graph_s(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(kind, ["x"], ["a"]), node("Relu", ["a"], [f"r{name}"])], name, [], [value(f"r{name}", [25])]
+        )
+        for name, kind in (("then", "Exp"), ("else", "Neg"))
+    }
+    nodes = [node("If", ["c"], ["y"], **branches), node("Relu", ["y"], ["z"]), node("Exp", ["z"], ["w"])]
+    path = save(tmp_path / "m.onnx", nodes, [value("c", [], TensorProto.BOOL), value("x", [25])], [value("w", [25])])
+    assert executed.onnxruntime_order(read(path), "priority").order == (0, 1, 2)
+
+
 def test_a_model_that_onnxruntime_cannot_run(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = save(

@@ -15,7 +15,7 @@ from plan_tflite import control_flow, operator, schema, subgraph, table, tensor,
 
 from memprof import zoo  # noqa: E402
 from memprof.errors import InputError, UsageError  # noqa: E402
-from memprof.plan import tflite_graph  # noqa: E402
+from memprof.plan import reorder, tflite_graph  # noqa: E402
 from memprof.plan.graph import account, problem, read, working_bytes  # noqa: E402
 from memprof.plan.problem import peak  # noqa: E402
 
@@ -109,6 +109,14 @@ def test_dequantized_weights_are_folded(tmp_path: Path) -> None:
     main = subgraph("main", tensors, [0], [3], [operator(0, [1], [2], table("DequantizeOptionsT")), operator(1, [0, 2], [3])])
     found = account(read(write(tmp_path / "m.tflite", ["DEQUANTIZE", "FULLY_CONNECTED"], [main], [bytes(24)])))
     assert (found.folded.bytes, found.results.bytes, found.held.bytes) == (24, 48, 48)
+
+
+def test_a_file_that_numbers_its_operators_is_not_reordered(tmp_path: Path) -> None:
+    main = subgraph("main", [tensor("x", [2]), tensor("y", [2])], [0], [1], [operator(0, [0], [1], table("ExpOptionsT"))])
+    path = write(tmp_path / "m.tflite", ["EXP"], [main], metadata=["model_control_dependencies"])
+    with pytest.raises(UsageError, match="their order cannot be changed"):
+        reorder.reorder(read(path), (0,), tmp_path / "r.tflite")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tflite"]
 
 
 def test_what_lies_outside_is_torn(tmp_path: Path) -> None:

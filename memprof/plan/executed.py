@@ -120,13 +120,17 @@ def _executed(graph: Graph, events: Sequence[Mapping[str, Any]]) -> Executed:
     places = [place for place, node in enumerate(nodes) if not (node.op_type == "Constant" and node.domain in ("", "ai.onnx"))]
     operator = {one.place: number for number, one in enumerate(graph.operators)}
     found: dict[int, int] = {}
-    unlike = 0
-    for event in sorted(events, key=lambda one: int(one["ts"])):
+    unlike = within = 0
+    for event in sorted(events, key=lambda one: (int(one["ts"]), -int(one["dur"]))):
+        if int(event["ts"]) < within:
+            continue  # of a graph inside an operator, whose nodes are numbered anew
         index, name = int(event["args"]["node_index"]), event["name"].removesuffix("_kernel_time")
         node = nodes[places[index]] if index < len(places) else None
         if node is None or node.op_type != event["args"]["op_name"] or (node.name and name and node.name != name):
-            unlike += 1  # of a graph inside an operator, or one that onnxruntime put in
+            unlike += 1  # one that onnxruntime put in
             continue
+        if any(onnx_graph._inner_graphs(node)):
+            within = int(event["ts"]) + int(event["dur"])
         number = operator.get(places[index])
         if number is not None and number not in found:
             found[number] = int(event["dur"]) * 1000

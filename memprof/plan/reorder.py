@@ -45,7 +45,7 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
             if graph.format == "onnx":
                 _onnx(data, places, source, out)
             else:
-                _tflite(data, places, out)
+                _tflite(data, places, source, out)
     except OSError as error:
         raise InputError(f"cannot write {target}: {os_reason(error)}") from None
     except (Torn, tflite_graph.Torn):
@@ -131,8 +131,14 @@ def _names_read(node: Any) -> Iterator[str]:
 # -- TFLite
 
 
-def _tflite(data: mmap.mmap, places: Sequence[int], out: BinaryIO) -> None:
+# control_edges.h: the name under which a converter stores which operators must follow which, by their numbers in the file.
+_CONTROL_EDGES = "model_control_dependencies"
+
+
+def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
     flat = tflite_graph.Flat(data)
+    if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_graph._MODEL_METADATA)):
+        raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
     main = flat.tables(flat.root(), tflite_graph._MODEL_SUBGRAPHS)[0]
     begin, count = flat.vector(main, tflite_graph._GRAPH_OPERATORS, 4)
     tables = flat.tables(main, tflite_graph._GRAPH_OPERATORS)
