@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-.PHONY: demo test check wheel-test bench clean
+.PHONY: demo test check wheel-test bench bench-plan clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -26,6 +26,10 @@ wheel-test: $(VENV)/.for-tests
 
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
+
+# Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
+bench-plan: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/plan.py $(PARTS)
 
 # The runtimes, once; then memprof itself whenever it changed, installed as a user has it (an editable install would put files of its own
 # into every measured child).

@@ -23,6 +23,8 @@ NAMES: Mapping[str, str] = {
     "resnet50": "ResNet-50 v1.5, 224 x 224, 25.5 million parameters",
     "vgg16": "VGG-16, 224 x 224, 138 million parameters",
     "mnist": "a small convolutional net for 28 x 28 digits, 0.1 million parameters",
+    "branches": "eight wide branches written side by side: in another order the activations need a quarter",
+    "founding_example": "five operators whose order decides between 225 and 300 bytes (ONNX, --size of a large tensor)",
     "shared_if": "one large weight used by two branches of an If, as stored and transposed (ONNX, --size)",
     "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
@@ -30,8 +32,9 @@ NAMES: Mapping[str, str] = {
 FORMATS = ("onnx", "tflite")
 TYPES = ("float32", "int8")
 DEFAULT_SIZE_BYTES = 256 << 20
+FOUNDING_BYTES = 100
 
-_SIZED = frozenset({"shared_if", "shared_if_rewritten", "mlp"})
+_SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp"})
 # A protobuf message ends at 2 GiB; this leaves room for the graph.
 _EMBEDDED_LIMIT = int(1.9 * 2**30)
 
@@ -68,7 +71,8 @@ def make(
     try:
         if format == "tflite":
             return _make_tflite(name, path, type == "int8", overwrite)
-        return _make_onnx(name, path, type == "int8", size_bytes or DEFAULT_SIZE_BYTES, external_data, overwrite)
+        size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
+        return _make_onnx(name, path, type == "int8", size_bytes, external_data, overwrite)
     except ModuleNotFoundError as error:
         raise InputError(f"making a model needs {error.name}, not installed here: pip install 'memprof[zoo]'") from error
     except OSError as error:
@@ -139,6 +143,8 @@ def _onnx_model(name: str, quantized: bool, size_bytes: int) -> OnnxModel:
     from . import onnx_writer, synthetic
     from .architectures import ARCHITECTURES
 
+    if name == "founding_example":
+        return synthetic.founding_example(size_bytes)
     if name == "mlp":
         return synthetic.mlp(size_bytes)
     if name in _SIZED:

@@ -22,6 +22,15 @@ def mnist() -> Graph:
     return net.softmax(net.dense(x, 10))
 
 
+def branches() -> Graph:
+    """Eight branches from one image, each wide and then small, written as a breadth-first exporter would: all that is wide comes first."""
+    net = Builder("branches", 512, 512, 3)
+    stem = net.pool(net.input, "average", 2, 2)
+    wide = [net.conv(stem, 64, 1) for _ in range(8)]
+    small = [net.pool(x, "max", 8, 8) for x in wide]
+    return net.softmax(net.dense(net.global_average(net.concat(*small)), 10))
+
+
 def vgg16() -> Graph:
     """Simonyan and Zisserman 2014, configuration D."""
     net = Builder("vgg16", 224, 224, 3)
@@ -139,4 +148,5 @@ ARCHITECTURES: Mapping[str, Callable[[], Graph]] = {
     "resnet50": resnet50,
     "vgg16": vgg16,
     "mnist": mnist,
+    "branches": branches,
 }

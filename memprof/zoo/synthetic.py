@@ -76,6 +76,32 @@ def _branch(name: str, nodes: list[NodeProto]) -> GraphProto:
     return helper.make_graph(nodes, name, [], [output])
 
 
+def founding_example(size_bytes: int) -> OnnxModel:
+    """Five operators in the order L M N P Add, of nntrainer issue 1126: of six tensors four have `size_bytes`, and T3 a quarter of it.
+
+    T1 is the input; L makes T2 of it and P makes T5; M makes T3 of T2 in a byte an element, N makes T4 of T3; Add reads T4 and T5. In this
+    order three large tensors lie in memory at once, in L M P N Add two and a quarter. Add's result is a single number (a product of two
+    vectors) of 4 bytes, where the issue counts none. Raises UsageError below one element.
+    """
+    count = size_bytes // _FLOAT_BYTES
+    if count < 1:
+        raise UsageError(f"a large tensor is at least {_FLOAT_BYTES} bytes")
+    nodes = [
+        helper.make_node("Relu", ["T1"], ["T2"], name="L"),
+        helper.make_node("Cast", ["T2"], ["T3"], name="M", to=TensorProto.UINT8),
+        helper.make_node("Cast", ["T3"], ["T4"], name="N", to=TensorProto.FLOAT),
+        helper.make_node("Sigmoid", ["T1"], ["T5"], name="P"),
+        helper.make_node("MatMul", ["T4", "T5"], ["T6"], name="Add"),
+    ]
+    return assemble(
+        "founding_example",
+        nodes,
+        [helper.make_tensor_value_info("T1", TensorProto.FLOAT, [count])],
+        [helper.make_tensor_value_info("T6", TensorProto.FLOAT, [])],
+        [],
+    )
+
+
 def mlp(size_bytes: int) -> OnnxModel:
     """Square MatMul + Add + Relu layers of together about `size_bytes`, no matrix beyond 256 MiB. Input [1, width].
 

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from memprof.errors import InputError, os_reason
 from memprof.records import Run
 
-from .. import table
+from .. import plan, table
 from . import drawn, words
 
 # Where scripts do not run (a CI service's own viewer), these tables are what the page has.
@@ -55,6 +55,7 @@ def render(runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequen
         sources=sources,
         notices=words.notices(runs, warnings),
         models=[words.model(group) for group in by_model],
+        plans=[plan.beside(group) for group in by_model],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in by_model],
         machines=words.machines(runs),
         exactness=words.exactness(runs),

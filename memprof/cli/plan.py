@@ -1,0 +1,262 @@
+"""`memprof plan`: what a graph must cost before it runs, and the order that costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..units import parse_bytes, parse_duration_ns
+
+_EPILOG = """\b
+Examples:
+  memprof plan show model.onnx --steps
+  memprof plan reorder model.onnx -o better.onnx
+  memprof plan residency model.tflite --lookahead 1 --device-bandwidth 200MB/s
+  memprof plan plot model.onnx -o plan.html
+  memprof plan pack buffers.csv --capacity 1048576
+"""
+
+
+@click.group(epilog=_EPILOG)
+def command() -> None:
+    """Plan a model's memory without running it: the peak of its order of operators, the best order, the arena either needs.
+
+    Reads ONNX, TFLite and circle files. Scratch memory of kernels is outside a static plan.
+    """
+
+
+_MODEL = click.argument("model", type=click.Path(path_type=Path))
+_SHAPE = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="A tensor's shape where the model leaves it open (repeatable)."
+)
+_BATCH = click.option("--batch", type=int, metavar="N", help="The first dimension of every input.")
+_MODE = click.option("--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True)
+_OPTIMIZER = click.option(
+    "--optimizer",
+    type=click.Choice(["sgd", "momentum", "adam"]),
+    default="sgd",
+    show_default=True,
+    help="In training: what is kept for each weight.",
+)
+_GRADIENTS = click.option(
+    "--gradients", type=click.Choice(["at-once", "after"]), default="at-once", show_default=True, help="In training: when they are applied."
+)
+_IN_PLACE = click.option("--in-place", is_flag=True, help="Operators that can write over an input of the same size do.")
+_LIMIT = click.option(
+    "--time-limit",
+    "limit",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="For the best order, and for packing it; 0 does neither.",
+)
+_ORDER = click.option(
+    "--order",
+    default="model",
+    show_default=True,
+    metavar="model|best|onnxruntime|onnxruntime:priority|FILE",
+    help="The order to look at: onnxruntime's is read from a profile of a run; a file names an operator a line, or is such a profile.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON, in bytes.")
+_UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
+
+
+def _asked(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+_GRAPH = _asked(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE)
+
+
+def _planned(
+    model: Path,
+    shapes: tuple[str, ...],
+    batch: int | None,
+    mode: str,
+    optimizer: str,
+    gradients: str,
+    in_place: bool,
+    limit: str = "10s",
+    inline: bool = True,
+) -> tuple[Any, Any]:
+    """The plan of a model and the question asked of it."""
+    from ..plan.analysis import Question, planned
+    from ..plan.graph import given_shapes, read
+    from . import talk
+
+    graph = read(model, given_shapes(shapes), batch, inline)
+    for one in graph.unknown:
+        talk(f"{model}: {one.what}{': ' if one.names else ''}{', '.join(one.names[:4])}{' ...' if len(one.names) > 4 else ''}")
+    question = Question(mode, in_place, optimizer, gradients, parse_duration_ns(limit) / 1e9)  # type: ignore[arg-type]
+    return planned(graph, question), question
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan show model.onnx --batch 8
+  memprof plan show model.onnx --order best --steps
+  memprof plan show model.onnx --mode training --optimizer adam --gradients after
+  memprof plan show model.onnx --order onnxruntime --json
+"""
+)
+@_asked(_GRAPH, _ORDER, _LIMIT, _UNIT, _JSON)
+@click.option("--steps", "with_steps", is_flag=True, help="Print the table of the order's steps.")
+def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words: Any) -> None:
+    """Print what a model's tensors need in an order, and what the best order would.
+
+    Weights and what becomes of them; the peak of tensors in the model's order and in the best, with its lower bound and whether it is
+    proven; the arena that an offset planner needs for each; and the operator that forces the peak, with what is in memory there.
+    """
+    from ..plan.analysis import analyse, rows
+    from . import report
+
+    plan, question = _planned(**words)
+    found = analyse(plan, question, order)
+    table = rows(plan.mapped, found.chosen.order) if with_steps else None
+    click.echo(report("plan").show(found, table, format="json" if as_json else "markdown", unit=unit))
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan reorder model.onnx -o better.onnx
+  memprof plan reorder model.tflite -o better.tflite --time-limit 60s
+"""
+)
+@_asked(_MODEL, _SHAPE, _BATCH, _IN_PLACE, _LIMIT)
+@click.option("--order", default="best", show_default=True, metavar="best|FILE|...", help="Another order to write; see `plan show`.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@_JSON
+def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) -> None:
+    """Write a model with its operators in the best order; all else stays as it is, byte for byte.
+
+    The same operators on the same values give the same results. TFLite runs the file's order; onnxruntime does with `order=priority`.
+    """
+    from ..plan.reordering import reordered
+    from . import report, talk
+
+    plan, question = _planned(**words, mode="inference", optimizer="sgd", gradients="at-once", inline=False)
+    done = reordered(plan, question, order, output, force)
+    if as_json:
+        click.echo(report("plan").reordered(done, format="json"))
+    else:
+        talk(report("plan").reordered(done))
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan residency model.onnx
+  memprof plan residency model.onnx --lookahead 2 --device-bandwidth 200MB/s --runs runs.jsonl
+  memprof plan residency model.tflite --mode training --optimizer adam
+"""
+)
+@_asked(_GRAPH, _ORDER)
+@click.option(
+    "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
+)
+@click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="Of the device that holds the rest, as 200MB/s.")
+@click.option("--runs", "files", multiple=True, metavar="RUNS.jsonl", help="Measured runs of this model, to stand beside (repeatable).")
+@click.option(
+    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
+)
+@_asked(_UNIT, _JSON)
+def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
+    """Say what must be resident if only the current operator's needs, and those of N operators ahead, are: MIN, AVR, MAX, bytes moved, bandwidth."""
+    from ..plan.swapping import swapping
+    from . import report, talk
+
+    speed = parse_bandwidth(bandwidth) if bandwidth else None
+    asked = {name: words.pop(name) for name in ("order", "lookahead", "files", "profile")}
+    plan, _ = _planned(**words)
+    found, runs, remarks = swapping(plan, **asked)
+    for remark in remarks:
+        talk(remark)
+    text = report("plan").residency(
+        str(words["model"]),
+        found,
+        runs,
+        format="json" if as_json else "markdown",
+        bandwidth=speed,
+        unit=unit,
+        timed=asked["profile"] is not None,
+    )
+    click.echo(text)
+
+
+def parse_bandwidth(text: str) -> int:
+    """Bytes a second in `200MB/s` or `1.5GiB/s`. Raises UsageError."""
+    from ..errors import UsageError
+
+    size = parse_bytes(text.removesuffix("/s"))
+    if size < 1:
+        raise UsageError(f"{text!r} moves nothing: a bandwidth is at least 1 B/s")
+    return size
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan plot model.onnx -o plan.png
+  memprof plan plot model.tflite -o plan.html --in-place
+"""
+)
+@_asked(_GRAPH, _ORDER, _LIMIT)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The picture: .png, .svg, .pdf, or .html to hover over.",
+)
+def plot(output: Path, order: str, **words: Any) -> None:
+    """Draw memory over the steps of an order and of the best one, and the arena: each tensor's live range at its offset."""
+    from ..plan.analysis import analyse
+    from . import report, talk
+
+    picture = report("plan_picture")
+    picture.check(output)
+    plan, question = _planned(**words)
+    picture.save(plan, analyse(plan, question, order), output)
+    talk(f"{output} is drawn")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  memprof plan pack buffers.csv
+  memprof plan pack buffers.csv --capacity 1048576 --time-limit 60s -o packed.csv
+"""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--capacity", metavar="SIZE", help="Stop at the first arena that fits into it; exit code 5 where none can, 3 where none was found."
+)
+@click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="For the search.")
+@click.option("-o", "--output", metavar="FILE", help="Write the buffers with their offsets, in the same format.")
+@_JSON
+def pack(file: Path, capacity: str | None, limit: str, output: str | None, as_json: bool) -> None:
+    """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
+    from ..errors import InputError, UndecidedError
+    from ..plan import packing
+    from . import report, write
+
+    found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
+    click.echo(report("plan").packed(found, format="json" if as_json else "markdown"))
+    if output is not None:
+        write(output, lambda path: path.write_text(found.csv, encoding="utf-8"))
+    if found.refusal is not None:
+        raise (InputError if found.verdict == "impossible" else UndecidedError)(found.refusal)

@@ -1,0 +1,336 @@
+"""What `plan show` answers: what an order of a graph costs, what the best one would, which operator makes the peak, and the arena of either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import InputError, UsageError, near, os_reason
+from . import arena, executed
+from .graph import Graph, Mapped, Unknown, Weights, account, problem
+from .order import best_order
+from .problem import keeping, lifetimes, steps
+from .training import Gradients, Optimizer, Training, training
+
+Mode = Literal["inference", "training"]
+# arena_planner.h, kDefaultTensorAlignment.
+_TFLITE_ALIGNMENT = 64
+MODEL, BEST, ONNXRUNTIME, PRIORITY = "model", "best", "onnxruntime", "onnxruntime:priority"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a graph."""
+
+    mode: Mode = "inference"
+    in_place: bool = False
+    optimizer: Optimizer = "sgd"
+    gradients: Gradients = "at-once"
+    time_limit_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A tensor that is in memory in a step. use: `input` or `output` of the step's operator, or `kept` for a later one."""
+
+    name: str
+    bytes: int
+    use: Literal["input", "output", "kept"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step of an order, with names."""
+
+    operator: str
+    kind: str
+    in_use: tuple[str, ...]
+    to_keep: tuple[str, ...]
+    in_use_bytes: int
+    to_keep_bytes: int
+    memory_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A tensor in an arena: there from step `lower` to before step `upper` (from 0), at that offset. Tensors that share it in place are one."""
+
+    name: str
+    lower: int
+    upper: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One block of memory that holds all activations at fixed offsets.
+
+    greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run; proven: no arena is smaller than the smaller of
+    the two. lower_bound_bytes: none can be below it. placed: the tensors in that smaller one.
+    """
+
+    greedy_bytes: int
+    packed_bytes: int | None
+    lower_bound_bytes: int
+    proven: bool
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """An order and what it costs. step: that of the peak, counted from 1; alive: what is in memory there, the largest first."""
+
+    name: str
+    order: tuple[int, ...]
+    peak_bytes: int
+    step: int
+    operator: str
+    kind: str
+    alive: tuple[Alive, ...]
+    arena: Arena | None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What training needs beside its activations and gradients, all the time, and which activations it keeps for the backward pass."""
+
+    optimizer: str
+    gradients: str
+    trainable_bytes: int
+    state_bytes: int
+    gradient_bytes: int
+    kept_activations: int
+    kept_activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that is said of a graph. best: None where no time was given to look for it. how: what found it, and what proved it."""
+
+    model: str
+    format: str
+    mode: str
+    in_place: bool
+    operators: int
+    tensors: int
+    folded_operators: int
+    weights: Weights
+    training: Beside | None
+    chosen: Ordered
+    best: Ordered | None
+    lower_bound_bytes: int | None
+    proven: bool
+    how: str
+    assumptions: tuple[str, ...]
+    unknown: tuple[Unknown, ...]
+    unsized: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A graph, its problem, and its training where that was asked for."""
+
+    graph: Graph
+    mapped: Mapped
+    training: Training | None
+
+
+def planned(graph: Graph, question: Question) -> Planned:
+    """The problem that a question means. Raises InputError where nothing can be trained."""
+    if question.mode == "training":
+        found = training(graph, question.optimizer, question.gradients, question.in_place)
+        return Planned(graph, found.mapped, found)
+    return Planned(graph, problem(graph, question.in_place), None)
+
+
+def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
+    """What an order of a graph costs, beside the best. order: `model`, `best`, `onnxruntime`, `onnxruntime:priority`, or a file's path.
+
+    Raises UsageError for an order that is none of this graph, InputError for a file that cannot be read.
+    """
+    graph, mapped = plan.graph, plan.mapped
+    reduced = mapped.problem
+    best = best_order(reduced, question.time_limit_s) if question.time_limit_s > 0 or order == BEST else None
+    chosen = best.order if order == BEST and best is not None else chosen_order(plan, order)
+    packing = question.time_limit_s
+    aligned = _TFLITE_ALIGNMENT if graph.keeps_inputs else 1
+    first = describe(mapped, chosen, order, packing, aligned)
+    # Where the chosen order has the best peak, it is a best order, and no other needs to be looked at.
+    second = (
+        None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing, aligned)
+    )
+    trained = plan.training
+    return Analysis(
+        model=str(graph.path),
+        format=graph.format,
+        mode=question.mode,
+        in_place=question.in_place,
+        operators=reduced.count,
+        tensors=len(reduced.sizes),
+        folded_operators=len(graph.folded),
+        weights=account(graph),
+        training=_beside(trained, question) if trained is not None else None,
+        chosen=first,
+        best=second,
+        lower_bound_bytes=best.lower_bound_bytes if best else None,
+        proven=best.proven if best else False,
+        how=best.how if best else "",
+        assumptions=(*graph.assumptions, *_format_assumptions(graph), *(trained.assumptions if trained else ())),
+        unknown=(*graph.unknown, *(trained.unknown if trained else ())),
+        unsized=graph.unsized,
+    )
+
+
+def _beside(found: Training, question: Question) -> Beside:
+    return Beside(
+        optimizer=question.optimizer,
+        gradients=question.gradients,
+        trainable_bytes=found.trainable_bytes,
+        state_bytes=found.state_bytes,
+        gradient_bytes=found.gradient_bytes,
+        kept_activations=len(found.kept),
+        kept_activation_bytes=found.kept_bytes,
+    )
+
+
+def _format_assumptions(graph: Graph) -> tuple[str, ...]:
+    found = []
+    if graph.keeps_inputs:
+        found.append(
+            "inputs stay in memory to the end, as TFLite never gives theirs to another tensor; its arena's offsets are multiples of 64"
+        )
+    else:
+        found.append("an input's memory is free after its last reader; a caller who holds it, as onnxruntime's does, needs that much more")
+    if any(operator.bodies for operator in graph.operators):
+        found.append(
+            "of an operator's branches only one runs, a loop's body holds its own inputs and results, and bodies keep their own order"
+        )
+    return tuple(found)
+
+
+def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float = 0, alignment: int = 1) -> Ordered:
+    """What an order costs. packing_s: how long the exact packer may take, 0 for greedy alone. alignment: of offsets in the greedy arena."""
+    found = steps(mapped.problem, order)
+    place = max(range(len(found)), key=lambda at: (found[at].memory_bytes, -at), default=-1)
+    peak = found[place].memory_bytes if found else sum(mapped.problem.sizes[tensor] for tensor in mapped.problem.given)
+    op = order[place] if found else -1
+    return Ordered(
+        name=name,
+        order=tuple(order),
+        peak_bytes=peak,
+        step=place + 1,
+        operator=mapped.operators[op] if found else "",
+        kind=mapped.kinds[op] if found else "",
+        alive=_alive(mapped, order, place) if found else (),
+        arena=_arena(mapped, order, packing_s, alignment),
+    )
+
+
+def _alive(mapped: Mapped, order: Sequence[int], place: int) -> tuple[Alive, ...]:
+    reduced, op = mapped.problem, order[place]
+    kept = next(tensors for at, tensors in enumerate(keeping(reduced, order)) if at == place)
+    uses: list[tuple[int, Literal["input", "output", "kept"]]] = [(one, "input") for one in reduced.reads[op]]
+    uses += [(one, "output") for one in reduced.writes[op]]
+    uses += [(one, "kept") for one in kept]
+    found = [Alive(mapped.tensors[one], reduced.sizes[one], use) for one, use in dict(uses).items() if reduced.sizes[one]]
+    return tuple(sorted(found, key=lambda one: -one.bytes))
+
+
+def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
+    """The table of an order."""
+    names = mapped.tensors
+    return tuple(
+        Row(
+            operator=mapped.operators[step.op],
+            kind=mapped.kinds[step.op],
+            in_use=tuple(names[one] for one in step.in_use),
+            to_keep=tuple(names[one] for one in kept),
+            in_use_bytes=step.in_use_bytes,
+            to_keep_bytes=step.keep_bytes,
+            memory_bytes=step.memory_bytes,
+            peak_bytes=step.peak_bytes,
+        )
+        for step, kept in zip(steps(mapped.problem, order), keeping(mapped.problem, order), strict=True)
+    )
+
+
+def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: int) -> Arena:
+    buffers = lifetimes(mapped.problem, order)
+    greedy = arena.greedy(buffers, alignment)
+    packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
+    taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
+    bound = packed.lower_bound_bytes if packed is not None else max((one.memory_bytes for one in steps(mapped.problem, order)), default=0)
+    placed = tuple(
+        Placed(mapped.tensors[one.id], one.lower, one.upper, offset, one.size) for one, offset in zip(buffers, taken.offsets, strict=True)
+    )
+    return Arena(greedy.size_bytes, packed.size_bytes if packed else None, bound, taken.size_bytes == bound, placed)
+
+
+# -- which order
+
+
+def chosen_order(plan: Planned, order: str) -> tuple[int, ...]:
+    """The order that is meant by a word or a file's path."""
+    mapped, graph = plan.mapped, plan.graph
+    if order == MODEL:
+        return tuple(range(mapped.problem.count))
+    if plan.training is not None:
+        raise UsageError("in training the order is the model's or the best: no other names the backward steps")
+    if order in (ONNXRUNTIME, PRIORITY):
+        return executed.onnxruntime_order(graph, "priority" if order == PRIORITY else "default").order
+    return read_order(graph, mapped, Path(order))
+
+
+def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:
+    """An order from a file: operators by name or by their number in the model's order (from 0), one a line or as a JSON list; or a profile that
+    onnxruntime wrote of this model with graph optimization off.
+
+    Raises InputError where it cannot be read, UsageError where it is no order of this graph.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"order {path}: {os_reason(error)}; or give one of {MODEL}, {BEST}, {ONNXRUNTIME}, {PRIORITY}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"order {path}: it is no text") from None
+    words: list[object]
+    if text.lstrip().startswith("["):
+        try:
+            words = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"order {path}: it begins as JSON and is none ({error})") from None
+        if words and isinstance(words[0], dict):
+            return executed.profiled(graph, path).order
+    else:
+        words = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return _checked(mapped, [_operator(mapped, word, path) for word in words], path)
+
+
+def _operator(mapped: Mapped, word: object, path: Path) -> int:
+    names = {name: number for number, name in enumerate(mapped.operators)}
+    if isinstance(word, str) and word in names:
+        return names[word]
+    text = str(word)
+    if text.isdecimal() and int(text) < len(mapped.operators):
+        return int(text)
+    raise UsageError(f"order {path}: the model has no operator {text!r}{near(text, mapped.operators)}")
+
+
+def _checked(mapped: Mapped, order: Sequence[int], path: Path) -> tuple[int, ...]:
+    seen: set[int] = set()
+    for op in order:
+        if op in seen:
+            raise UsageError(f"order {path}: {mapped.operators[op]} stands there twice")
+        late = [source for source in mapped.problem.producers[op] if source not in seen]
+        if late:
+            raise UsageError(f"order {path}: {mapped.operators[op]} stands before {mapped.operators[late[0]]}, whose result it reads")
+        seen.add(op)
+    if len(seen) < mapped.problem.count:
+        missing = next(name for op, name in enumerate(mapped.operators) if op not in seen)
+        raise UsageError(f"order {path}: {mapped.problem.count - len(seen)} operators are missing, {missing} among them")
+    return tuple(order)

@@ -1,0 +1,143 @@
+"""The order in which onnxruntime really runs a graph, from its own profile: it need not be the file's.
+
+A process of its own loads the model with graph optimization off, so that the nodes are the file's, runs it once with profiling on, on inputs
+of zeros and ones, and ends. An event of the profile (a Chrome trace, `cat: Node`, `..._kernel_time`) has the node's index, its name and its
+operator in it: `node_index` counts the nodes that are left when every Constant has become an initializer, in the file's order (seen with 1.17
+to 1.31), and both name and operator are held against the file's before the order is believed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MeasurementError, os_reason
+from . import onnx_graph
+from .graph import Graph
+
+_ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED"}
+_LONGEST_S = 600
+
+# What the process runs; it says on its last line what went wrong, or where the profile is.
+_CHILD = """
+import json, os, sys
+job = json.load(sys.stdin)
+try:
+    import numpy
+    import onnxruntime as ort
+except ImportError as error:
+    sys.exit("import " + str(error.name))
+types = {"float": "float32", "double": "float64", "string": "O"}
+try:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.execution_order = getattr(ort.ExecutionOrder, job["order"])
+    options.intra_op_num_threads = 1
+    options.enable_profiling = True
+    options.profile_file_prefix = job["prefix"]
+    session = ort.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
+    feed = {}
+    for one in session.get_inputs():
+        kind = one.type[len("tensor("):-1]
+        shape = job["shapes"].get(one.name) or [size if isinstance(size, int) else 1 for size in one.shape]
+        fill = numpy.ones if kind.startswith(("float", "double")) else numpy.zeros
+        feed[one.name] = fill(shape, dtype=types.get(kind, kind))
+    session.run(None, feed)
+    print(session.end_profiling())
+except Exception as error:
+    sys.exit("error " + " ".join(str(error).split())[:500])
+"""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An order that was run, as numbers of the graph's operators, and how long each of them took."""
+
+    order: tuple[int, ...]
+    times_ns: tuple[int, ...]
+
+
+def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
+    """The order in which onnxruntime runs a graph, with its default order or `priority`.
+
+    Raises InputError where onnxruntime is missing or the model is none of its, MeasurementError where it cannot run it or its profile does not
+    fit the file.
+    """
+    if graph.format != "onnx":
+        raise InputError(f"{graph.path}: onnxruntime runs .onnx models")
+    job = {
+        "model": str(graph.path.resolve()),
+        "order": _ORDERS[order],
+        "shapes": {graph.tensors[number].name: list(graph.tensors[number].shape or ()) for number in graph.inputs},
+    }
+    with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
+        job["prefix"] = str(Path(folder) / "profile")
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _CHILD], input=json.dumps(job), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise MeasurementError(f"onnxruntime did not run {graph.path} within {_LONGEST_S // 60} minutes") from None
+        if done.returncode:
+            raise _failure(graph, done)
+        return profiled(graph, Path(done.stdout.splitlines()[-1]))
+
+
+def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:
+    said = done.stderr.strip().splitlines()[-1:] or [""]
+    if said[0].startswith("import "):
+        return InputError(
+            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'memprof[onnxruntime]'"
+        )
+    if done.returncode < 0:
+        return MeasurementError(f"onnxruntime ended by signal {-done.returncode} while it ran {graph.path}")
+    return MeasurementError(f"onnxruntime does not run {graph.path}: {said[0].removeprefix('error ')}")
+
+
+def profiled(graph: Graph, profile: Path) -> Executed:
+    """The order in a profile of this graph that was written with graph optimization off.
+
+    Raises InputError for a file that is no such profile, MeasurementError where its nodes are not the file's.
+    """
+    try:
+        events = json.loads(profile.read_text(encoding="utf-8"))
+        return _executed(graph, [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")])
+    except OSError as error:
+        raise InputError(f"{profile}: {os_reason(error)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{profile}: this is no profile of onnxruntime") from None
+
+
+def _executed(graph: Graph, events: Sequence[Mapping[str, Any]]) -> Executed:
+    nodes = onnx_graph.load(graph.path).graph.node
+    places = [place for place, node in enumerate(nodes) if not (node.op_type == "Constant" and node.domain in ("", "ai.onnx"))]
+    operator = {one.place: number for number, one in enumerate(graph.operators)}
+    found: dict[int, int] = {}
+    unlike = within = 0
+    for event in sorted(events, key=lambda one: (int(one["ts"]), -int(one["dur"]))):
+        if int(event["ts"]) < within:
+            continue  # of a graph inside an operator, whose nodes are numbered anew
+        index, name = int(event["args"]["node_index"]), event["name"].removesuffix("_kernel_time")
+        node = nodes[places[index]] if index < len(places) else None
+        if node is None or node.op_type != event["args"]["op_name"] or (node.name and name and node.name != name):
+            unlike += 1  # one that onnxruntime put in
+            continue
+        if any(onnx_graph._inner_graphs(node)):
+            within = int(event["ts"]) + int(event["dur"])
+        number = operator.get(places[index])
+        if number is not None and number not in found:
+            found[number] = int(event["dur"]) * 1000
+    missing = [one.name for number, one in enumerate(graph.operators) if number not in found]
+    if missing:
+        raise MeasurementError(
+            f"onnxruntime's profile does not have {len(missing)} of {len(graph.operators)} operators of {graph.path} ({missing[0]} among them"
+            + (f"; {unlike} of its events are of other nodes)" if unlike else ")")
+        )
+    return Executed(tuple(found), tuple(found[number] for number in range(len(graph.operators))))

@@ -1,0 +1,257 @@
+"""A graph of operators reduced to what memory depends on, and what an order of its operators costs.
+
+The model of memory is the usual one of static planners (TFLite's arena, Serenity's dynamic programming: Ahn et al., "Ordering Chaos", MLSys
+2020): a tensor takes its bytes from the step that writes it up to and with the step of its last reader; a step needs its inputs, its
+outputs and all that a later step still reads. Scratch memory of kernels is no part of it.
+
+    given     is there before the first step, and goes after its last reader; without a reader nothing ever frees it (so does TFLite)
+    kept      is wanted after the last step, and stays
+    unread    a tensor that is written and neither read nor kept takes its bytes in the step that writes it, and no longer
+    in place  an operator may write one output over one input of the same size, in the step that is the input's last use
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph: tensors and operators by number.
+
+    sizes: bytes of each tensor. reads, writes: the tensors that each operator reads and writes. given, kept: tensors that are there before the
+    first operator, and those wanted after the last. inplace: for each operator (input it may overwrite, output written there), or None; empty
+    means none may. It has effect where both tensors are of one size and the input is not kept. names: of the operators, for messages.
+
+    Raises InputError where a tensor is read and neither written nor given, is written twice, or where the operators form a cycle.
+    """
+
+    sizes: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    writes: tuple[tuple[int, ...], ...]
+    given: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+    inplace: tuple[tuple[int, int] | None, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.reads) != len(self.writes) or len(self.inplace) not in (0, len(self.reads)):
+            raise ValueError("reads, writes and inplace must each have one entry for every operator")
+        if any(size < 0 for size in self.sizes):
+            raise ValueError("a tensor's size cannot be negative")
+        writer: dict[int, int] = {}
+        for op, tensors in enumerate(self.writes):
+            for tensor in tensors:
+                if tensor in writer or tensor in self.given:
+                    raise InputError(f"tensor {tensor} is written by {self.name(op)} and has a source already")
+                writer[tensor] = op
+        for op, tensors in enumerate(self.reads):
+            for tensor in tensors:
+                if tensor not in writer and tensor not in self.given:
+                    raise InputError(f"tensor {tensor} is read by {self.name(op)} and nothing writes it")
+        self._refuse_cycle()
+
+    def _refuse_cycle(self) -> None:
+        waiting = [len(before) for before in self.producers]
+        ready = [op for op, count in enumerate(waiting) if not count]
+        for op in ready:  # grows while it is walked
+            for successor in self.consumers[op]:
+                waiting[successor] -= 1
+                if not waiting[successor]:
+                    ready.append(successor)
+        if len(ready) < len(self.reads):
+            stuck = next(op for op, count in enumerate(waiting) if count)
+            raise InputError(
+                f"the graph has a cycle: {self.name(stuck)} waits for its own result or for that of another operator that does"
+            )
+
+    def name(self, op: int) -> str:
+        """The operator's name, or its number where there are no names."""
+        return self.names[op] if self.names else f"operator {op}"
+
+    @property
+    def count(self) -> int:
+        """How many operators there are."""
+        return len(self.reads)
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """The operators that read each tensor, each once, in ascending order."""
+        found: list[list[int]] = [[] for _ in self.sizes]
+        for op, tensors in enumerate(self.reads):
+            for tensor in dict.fromkeys(tensors):
+                found[tensor].append(op)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def writer(self) -> tuple[int | None, ...]:
+        """The operator that writes each tensor, None for a given one and for one that nothing touches."""
+        found: list[int | None] = [None] * len(self.sizes)
+        for op, tensors in enumerate(self.writes):
+            for tensor in tensors:
+                found[tensor] = op
+        return tuple(found)
+
+    @cached_property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """The operators that write what each operator reads, each once, in ascending order."""
+        writer = self.writer
+        return tuple(tuple(sorted({source for tensor in tensors if (source := writer[tensor]) is not None})) for tensors in self.reads)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """The operators that read what each operator writes, each once, in ascending order."""
+        return tuple(tuple(sorted({op for tensor in tensors for op in self.readers[tensor]})) for tensors in self.writes)
+
+    @cached_property
+    def overwrites(self) -> tuple[int | None, ...]:
+        """The input that each operator may overwrite, None where it may not or where that could have no effect."""
+        if not self.inplace:
+            return (None,) * self.count
+        return tuple(pair[0] if pair and self._may(op, *pair) else None for op, pair in enumerate(self.inplace))
+
+    def _may(self, op: int, source: int, target: int) -> bool:
+        if source not in self.reads[op] or target not in self.writes[op]:
+            raise ValueError(
+                f"{self.name(op)} cannot work in place on tensors {source} and {target}: it does not read the one and write the other"
+            )
+        return self.sizes[source] == self.sizes[target] and source not in self.kept
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of an order: what it needs while it runs.
+
+    in_use_bytes: its inputs and outputs (an output written over an input counts once); keep_bytes: other tensors that are still
+    wanted later; memory_bytes: both together; peak_bytes: the most of any step so far. in_use: the tensors; those to keep are `keeping`'s.
+    """
+
+    op: int
+    in_use: tuple[int, ...]
+    in_use_bytes: int
+    keep_bytes: int
+    memory_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A piece of memory and when it is needed: from step `lower` to before step `upper`, in bytes. id: the tensor that it is, or the first
+    of those that share it in place."""
+
+    id: int
+    lower: int
+    upper: int
+    size: int
+
+
+def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
+    """What each step of an order needs; ValueError where it is no order of this graph. Linear in the size of the graph."""
+    last = _last_uses(problem, order)
+    sizes = problem.sizes
+    ending: list[list[int]] = [[] for _ in order]
+    for tensor, position in enumerate(last):
+        if 0 <= position < len(order):
+            ending[position].append(tensor)
+    alive = sum(sizes[tensor] for tensor in problem.given)
+    found: list[Step] = []
+    highest = 0
+    for position, op in enumerate(order):
+        in_use = tuple(dict.fromkeys((*problem.reads[op], *problem.writes[op])))
+        written = sum(sizes[tensor] for tensor in dict.fromkeys(problem.writes[op]))
+        source = problem.overwrites[op]
+        shared = sizes[source] if source is not None and last[source] == position else 0
+        memory = alive + written - shared
+        used = sum(sizes[tensor] for tensor in in_use) - shared
+        highest = max(highest, memory)
+        found.append(Step(op, in_use, used, memory - used, memory, highest))
+        alive += written - sum(sizes[tensor] for tensor in ending[position])
+    return tuple(found)
+
+
+def peak(problem: Problem, order: Sequence[int]) -> int:
+    """The most bytes that any step of an order needs; what is given, where there is no step."""
+    found = steps(problem, order)
+    return found[-1].peak_bytes if found else sum(problem.sizes[tensor] for tensor in problem.given)
+
+
+def keeping(problem: Problem, order: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """For each step the tensors that are alive and that it neither reads nor writes, ascending. Made one step at a time: all of them
+    together can be as large as the square of the graph."""
+    last = _last_uses(problem, order)
+    alive = set(problem.given)
+    for position, op in enumerate(order):
+        yield tuple(sorted(alive.difference(problem.reads[op])))
+        alive.update(problem.writes[op])
+        alive.difference_update([tensor for tensor in (*problem.reads[op], *problem.writes[op]) if last[tensor] == position])
+
+
+def lifetimes(problem: Problem, order: Sequence[int]) -> tuple[Buffer, ...]:
+    """The buffers of an order, by first step and then by tensor; lifetimes are half-open, [lower, upper) in steps.
+
+    Tensors that share memory in place are one buffer, named after the first; `aliases` says which. Tensors of 0 bytes have none.
+    """
+    last = _last_uses(problem, order)
+    root = _roots(problem, order, last)
+    born = _births(problem, order)
+    spans: dict[int, tuple[int, int]] = {}
+    for tensor, size in enumerate(problem.sizes):
+        if size and born[tensor] >= 0:
+            lower, upper = born[tensor], last[tensor] + 1
+            known = spans.get(root[tensor], (lower, upper))
+            spans[root[tensor]] = (min(known[0], lower), max(known[1], upper))
+    found = [Buffer(tensor, lower, min(upper, max(len(order), 1)), problem.sizes[tensor]) for tensor, (lower, upper) in spans.items()]
+    return tuple(sorted(found, key=lambda buffer: (buffer.lower, buffer.id)))
+
+
+def aliases(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
+    """For each tensor the one whose buffer it lies in under this order: itself, unless it is written in place."""
+    return _roots(problem, order, _last_uses(problem, order))
+
+
+def _roots(problem: Problem, order: Sequence[int], last: Sequence[int]) -> tuple[int, ...]:
+    root = list(range(len(problem.sizes)))
+    for position, op in enumerate(order):
+        source = problem.overwrites[op]
+        if source is not None and last[source] == position:
+            pair = problem.inplace[op]
+            assert pair is not None
+            root[pair[1]] = root[source]
+    return tuple(root)
+
+
+def _births(problem: Problem, order: Sequence[int]) -> list[int]:
+    """The step that writes each tensor; 0 for a given one, -1 for one that nothing touches."""
+    born = [-1] * len(problem.sizes)
+    for tensor in problem.given:
+        born[tensor] = 0
+    for position, op in enumerate(order):
+        for tensor in problem.writes[op]:
+            born[tensor] = position
+    return born
+
+
+def _last_uses(problem: Problem, order: Sequence[int]) -> list[int]:
+    """The last step that needs each tensor: the number of steps for one that stays, -1 for one that nothing touches."""
+    if sorted(order) != list(range(problem.count)):
+        raise ValueError(f"an order names each of the {problem.count} operators once")
+    last = [-1] * len(problem.sizes)
+    written = set(problem.given)
+    for position, op in enumerate(order):
+        for tensor in problem.reads[op]:
+            if tensor not in written:
+                raise ValueError(f"{problem.name(op)} stands before the operator whose result it reads")
+            last[tensor] = position
+        for tensor in problem.writes[op]:
+            written.add(tensor)
+            last[tensor] = position
+    for tensor in problem.given:
+        if last[tensor] < 0:
+            last[tensor] = len(order)
+    for tensor in problem.kept:
+        last[tensor] = len(order)
+    return last

@@ -1,0 +1,250 @@
+"""Arenas: TFLite's rule by hand-made cases, packing against brute force, capacities, and MiniMalloc's files."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_brute import buffers, dense_buffers, smallest_arena
+
+from memprof.errors import InputError
+from memprof.plan import Buffer, greedy, load, minimalloc, overlapping, pack
+from memprof.plan.skyline import fit, sections
+
+# These do not fit into their load.
+TIGHT = [
+    (9, 13, 4),
+    (5, 8, 2),
+    (5, 11, 1),
+    (7, 8, 1),
+    (3, 7, 3),
+    (10, 11, 1),
+    (7, 12, 2),
+    (0, 5, 3),
+    (2, 6, 2),
+    (7, 8, 1),
+    (11, 13, 2),
+    (6, 10, 1),
+    (0, 2, 2),
+]
+
+
+def made(spans):
+    return [Buffer(index, lower, upper, size) for index, (lower, upper, size) in enumerate(spans)]
+
+
+def test_greedy_takes_the_largest_first_and_the_earliest_of_equal_ones():
+    some = made([(1, 3, 4), (2, 4, 8), (1, 2, 8), (3, 5, 8)])
+
+    # By size: 2 before 1 before 3 (by start), then 0, which finds no gap below them.
+    assert greedy(some).offsets == (8, 0, 0, 8)
+
+
+def test_greedy_takes_the_smallest_gap_that_fits():
+    # While the last one is alive there is a gap of 10 at 0 and one of 5 further up.
+    some = made([(1, 2, 10), (1, 4, 40), (1, 2, 5), (3, 4, 30), (1, 3, 20), (2, 4, 4)])
+    found = greedy(some)
+
+    assert overlapping(some, found.offsets) is None
+    assert found.offsets == tuple(_by_hand(some))
+
+
+def _by_hand(some):
+    """The rule once more, byte by byte."""
+    offsets = {}
+    for one in sorted(some, key=lambda one: (-one.size, one.lower, one.id)):
+        beside = [
+            (offsets[other.id], offsets[other.id] + other.size)
+            for other in some
+            if other.id in offsets and other.lower < one.upper and one.lower < other.upper
+        ]
+        free = [True] * (1 + sum(other.size for other in some))
+        for start, end in beside:
+            free[start:end] = [False] * (end - start)
+        gaps, start = [], None
+        for byte in range(max((end for _, end in beside), default=0) + 1):
+            if free[byte] and start is None:
+                start = byte
+            if not free[byte] and start is not None:
+                gaps.append((byte - start, start))
+                start = None
+        fitting = [gap for gap in gaps if gap[0] >= one.size]
+        offsets[one.id] = min(fitting)[1] if fitting else max((end for _, end in beside), default=0)
+    return [offsets[one.id] for one in some]
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=200, deadline=None)
+def test_greedy_is_the_rule_byte_by_byte(seed):
+    rng = random.Random(seed)
+    some = [Buffer(one.id, one.lower + 1, one.upper + 1, one.size) for one in buffers(rng, rng.randint(1, 14), 7)]
+
+    assert list(greedy(some).offsets) == _by_hand(some)
+
+
+def test_greedy_puts_what_is_always_there_first_and_aligns():
+    some = made([(0, 3, 5), (1, 2, 100), (0, 3, 7)])
+
+    assert greedy(some).offsets == (0, 12, 5)
+    assert greedy(some, alignment=64).offsets == (0, 128, 64)
+
+
+def test_packing_is_that_of_brute_force():
+    for seed in range(700):
+        rng = random.Random(f"pack {seed}")
+        some = buffers(rng, rng.randint(0, 6), rng.randint(1, 8))
+        found = pack(some, solver=False)
+
+        assert found.proven, seed
+        assert found.size_bytes == found.lower_bound_bytes == smallest_arena(some), seed
+        assert overlapping(some, found.offsets) is None, seed
+
+
+def test_a_capacity_is_met_or_proven_impossible_as_brute_force_says():
+    for seed in range(400):
+        rng = random.Random(f"fit {seed}")
+        some = buffers(rng, rng.randint(1, 6), rng.randint(1, 8))
+        size = smallest_arena(some)
+        enough, short = fit(some, size, 100_000, bool), fit(some, size - 1, 100_000, bool)
+
+        assert enough.offsets is not None and overlapping(some, enough.offsets) is None, seed
+        assert max(offset + one.size for offset, one in zip(enough.offsets, some, strict=True)) == size, seed
+        assert short.impossible and short.offsets is None, seed
+
+
+def test_more_than_the_load_can_be_needed_and_is_proven():
+    some = made(TIGHT)
+    found = pack(some, solver=False)
+
+    assert found.proven
+    assert found.size_bytes == load(some) + 1
+    assert "exact search" in found.how
+    assert pack(some, capacity=load(some), solver=False).verdict(load(some)) == "impossible"
+    assert pack(some, capacity=load(some) + 1, solver=False).verdict(load(some) + 1) == "met"
+
+
+def test_exact_search_and_cp_sat_agree():
+    if importlib.util.find_spec("ortools") is None:
+        pytest.skip("ortools is not installed")
+    from memprof.plan import cpsat
+
+    kinds = set()
+    for seed in range(120):
+        some = dense_buffers(random.Random(f"dense {seed}"))
+        ours, theirs = fit(some, load(some), 200_000, bool), cpsat.fit(some, load(some), 20)
+        kinds.add(ours.impossible)
+
+        assert (ours.offsets is None, ours.impossible) == (theirs.offsets is None, theirs.impossible), seed
+        for offsets in (ours.offsets, theirs.offsets):
+            assert offsets is None or overlapping(some, offsets) is None, seed
+    tight = made(TIGHT)
+    assert cpsat.fit(tight, load(tight), 20).impossible
+    assert cpsat.smallest(tight, [0] * len(tight), load(tight), 60, 20).bound == load(tight) + 1
+
+
+def test_rectangles_that_fit_exactly_are_packed_where_greedy_does_not():
+    rng = random.Random(1)
+    pieces = [(0, 60, 0, 1 << 16)]
+    while len(pieces) < 80:
+        sample = rng.sample(range(len(pieces)), min(3, len(pieces)))
+        chosen = max(sample, key=lambda index: (pieces[index][1] - pieces[index][0]) * (pieces[index][3] - pieces[index][2]))
+        lower, upper, low, high = pieces.pop(chosen)
+        if rng.random() < 0.5 and upper - lower > 1:
+            at = rng.randint(lower + 1, upper - 1)
+            pieces += [(lower, at, low, high), (at, upper, low, high)]
+        else:
+            at = rng.randint(low + 1, high - 1)
+            pieces += [(lower, upper, low, at), (lower, upper, at, high)]
+    rng.shuffle(pieces)
+    some = made([(lower, upper, high - low) for lower, upper, low, high in pieces])
+    found = pack(some, capacity=1 << 16, solver=False, time_limit_s=30)
+
+    assert load(some) == 1 << 16
+    assert greedy(some).size_bytes > 1 << 16
+    assert found.verdict(1 << 16) == "met"
+    assert overlapping(some, found.offsets) is None
+
+
+def test_without_time_the_gap_is_stated():
+    some = [one for part in range(30) for one in _moved(dense_buffers(random.Random(part)), 5)]
+    found = pack(some, time_limit_s=0)
+
+    assert overlapping(some, found.offsets) is None
+    assert found.lower_bound_bytes == load(some)
+    assert found.proven == (found.size_bytes == load(some))
+    assert found.verdict(load(some) - 1) == "impossible"
+
+
+def _moved(some, by):
+    return [Buffer(one.id, one.lower + by, one.upper + by, one.size) for one in some]
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=200, deadline=None)
+def test_sections_keep_who_meets_whom(seed):
+    rng = random.Random(seed)
+    some = buffers(rng, rng.randint(1, 12), 9)
+    spans = sections(some)
+    for one, (first, last) in zip(some, spans, strict=True):
+        assert first <= last
+        for other, (other_first, other_last) in zip(some, spans, strict=True):
+            assert (one.lower < other.upper and other.lower < one.upper) == (first <= other_last and other_first <= last)
+
+
+def test_files_of_minimalloc(tmp_path):
+    path = tmp_path / "ein Ordner" / "b ä.csv"
+    path.parent.mkdir()
+    path.write_text("\ufeffsize, id ,lower,upper\n4,b1,0,3\n\n8,b2,3,9\n", encoding="utf-8")
+    instance = minimalloc.read(path)
+
+    assert instance.names == ("b1", "b2")
+    assert instance.buffers == (Buffer(0, 0, 3, 4), Buffer(1, 3, 9, 8))
+    assert minimalloc.write(instance, (0, 0)) == "id,lower,upper,size,offset\nb1,0,3,4,0\nb2,3,9,8,0\n"
+    path.write_text(minimalloc.write(instance, (0, 0)))
+    assert minimalloc.read(path) == instance
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no column id"),
+        ("id,lower,size\nx,1,2\n", "no column upper"),
+        ("id,lower,upper,size\na,0,3\n", "line 2 .* 3 of 4 columns"),
+        ("id,lower,upper,size\na,0,3,1\nb,4,4,1\n", "line 3 .*half-open"),
+        ("id,lower,upper,size\na,0,3,-1\n", "size is -1"),
+        ("id,lower,upper,size\na,0,3,1.5\n", r"size is 1\.5"),
+        ("id,lower,upper,size\na,0,,1\n", "upper is empty"),
+        ("id,lower,upper,size\na,0,3,99999999999999999999999\n", "size is 9999"),
+        ("id,lower,upper,size\na,0,3,٣\n", "size is"),
+        ("id,lower,upper,size\na,0,3,1\na,0,3,1\n", "buffer a already"),
+        ("id,lower,upper,size,alignment\na,0,3,1,64\n", "alignment 64"),
+        ("id,lower,upper,size,gaps\na,0,3,1,1-2\n", "gaps"),
+    ],
+)
+def test_files_that_are_not_understood(tmp_path, text, message):
+    path = tmp_path / "b.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        minimalloc.read(path)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        minimalloc.read(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00id")
+    with pytest.raises(InputError, match="not text"):
+        minimalloc.read(tmp_path / "b.csv")
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_give_buffers_or_one_sentence(tmp_path_factory, some):
+    path = tmp_path_factory.mktemp("fuzz") / "b.csv"
+    path.write_bytes(b"id,lower,upper,size\n" + some)
+    try:
+        minimalloc.read(path)
+    except InputError as error:
+        assert str(path) in str(error)

@@ -1,0 +1,560 @@
+"""`memprof plan` as a user runs it, and what its parts compute, against figures worked out by hand and against runtimes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+np = pytest.importorskip("numpy")
+
+import plan_models as models  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from plan_models import node, save, value, weight  # noqa: E402
+
+from memprof import zoo  # noqa: E402
+from memprof.errors import InputError, MeasurementError, UsageError  # noqa: E402
+from memprof.plan import executed, reorder  # noqa: E402
+from memprof.plan.analysis import Question, analyse, planned, read_order, rows  # noqa: E402
+from memprof.plan.graph import problem, read  # noqa: E402
+from memprof.plan.order import best_order  # noqa: E402
+from memprof.plan.problem import peak, steps  # noqa: E402
+from memprof.plan.residency import residency  # noqa: E402
+from memprof.plan.training import training  # noqa: E402
+
+Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def memprof(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Memprof:
+    """As conftest's, but `plan` runs in this process: its imports take longer than all it does."""
+    from memprof import cli
+
+    def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        if words[0] != "plan":
+            return memprof(*words)
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*map(str, words)])
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess([*map(str, words)], int(str(ended.value.code)), said.out, said.err)
+
+    return call
+
+
+@pytest.fixture
+def founding(tmp_path: Path) -> Path:
+    zoo.make("founding_example", tmp_path / "f.onnx", format="onnx")
+    return tmp_path / "f.onnx"
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    return models.wide(tmp_path / "wide.onnx")
+
+
+def last_column(text: str) -> list[str]:
+    return [line.rstrip(" |").rsplit("|", 1)[1].strip() for line in text.split("Steps in", 1)[1].splitlines()[4:] if line.startswith("|")]
+
+
+# -- show
+
+
+def test_the_founding_example_s_tables(founding: Path, memprof: Memprof) -> None:
+    shown = memprof("plan", "show", founding, "--steps")
+    assert shown.returncode == 0, shown.stderr
+    assert last_column(shown.stdout) == ["200", "225", "225", "300", "300"]
+    assert "225, proven" in shown.stdout
+    (founding.parent / "order.txt").write_text("# by hand\nL\nM\nP\nN\nAdd\n")
+    assert last_column(memprof("plan", "show", founding, "--steps", "--order", "order.txt").stdout) == ["200", "225", "225", "225", "225"]
+    assert last_column(memprof("plan", "show", founding, "--steps", "--order", "best").stdout) == ["200", "225", "225", "225", "225"]
+
+
+def test_json_has_the_same_content(founding: Path, memprof: Memprof) -> None:
+    found = json.loads(memprof("plan", "show", founding, "--json", "--steps").stdout)
+    assert (found["chosen"]["peak_bytes"], found["chosen"]["operator"], found["chosen"]["step"]) == (300, "P", 4)
+    assert (found["best"]["peak_bytes"], found["lower_bound_bytes"], found["proven"]) == (225, 225, True)
+    assert [row["peak_bytes"] for row in found["steps"]] == [200, 225, 225, 300, 300]
+    assert [(one["name"], one["use"]) for one in found["chosen"]["alive"]] == [("T1", "input"), ("T5", "output"), ("T4", "kept")]
+    assert found["best"]["arena"]["greedy_bytes"] == 225
+    placed = found["chosen"]["arena"]["placed"]
+    assert {one["name"] for one in placed} == {"T1", "T2", "T3", "T4", "T5", "T6"}
+    assert all(one["offset"] + one["bytes"] <= 300 for one in placed)
+
+
+def test_kernel_scratch_is_said_beside_the_number(founding: Path, memprof: Memprof) -> None:
+    assert "Scratch memory of kernels" in memprof("plan", "show", founding).stdout
+
+
+def test_an_unsized_tensor_makes_figures_least_ones(tmp_path: Path, memprof: Memprof) -> None:
+    path = save(
+        tmp_path / "m.onnx", [node("Cast", ["x"], ["y"], to=TensorProto.STRING)], [value("x", [3])], [value("y", None, TensorProto.STRING)]
+    )
+    shown = memprof("plan", "show", path).stdout
+    assert "at least 12" in shown
+    assert "1 tensor of unknown size" in shown and "y (a string has no known size)" in shown
+
+
+def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof) -> None:
+    found = json.loads(memprof("plan", "show", founding, "--json", "--time-limit", "0").stdout)
+    assert found["best"] is None and found["chosen"]["peak_bytes"] == 300 and found["chosen"]["arena"]["packed_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["none.onnx"], 5, "No such file"),
+        (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
+        (["f.onnx", "--order", "twice.txt"], 2, "stands there twice"),
+        (["f.onnx", "--order", "early.txt"], 2, "stands before L, whose result it reads"),
+        (["f.onnx", "--order", "short.txt"], 2, "operators are missing"),
+        (["f.onnx", "--order", "typo.txt"], 2, "no operator 'Ad'; did you mean Add"),
+        (["f.onnx", "--order", "profile.json"], 4, "does not have 5 of 5 operators"),
+        (["f.onnx", "--order", "broken.json"], 5, "begins as JSON and is none"),
+        (["f.onnx", "--shape", "T1"], 2, "is no shape"),
+        (["f.onnx", "--shape", "T9=4"], 2, "has no tensor 'T9'"),
+        (["f.onnx", "--batch", "0"], 2, "a batch is at least 1"),
+        (["f.onnx", "--mode", "training"], 5, "nothing to train"),
+        (["f.onnx", "--time-limit", "soon"], 2, "is no duration"),
+        (["f.onnx", "--unit", "furlong"], 2, "is no unit"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
+    texts = {
+        "twice.txt": "L\nL\n",
+        "early.txt": "M\nL\nN\nP\nAdd\n",
+        "short.txt": "L\n",
+        "typo.txt": "L\nM\nN\nP\nAd\n",
+        "broken.json": "[1,",
+    }
+    texts["profile.json"] = '[{"cat": "Node", "name": "x_kernel_time", "ts": 1, "dur": 1, "args": {"node_index": "0", "op_name": "Conv"}}]'
+    for name, text in texts.items():
+        (founding.parent / name).write_text(text)
+    done = memprof("plan", "show", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+def test_names_that_would_steer_a_terminal_do_not(tmp_path: Path, memprof: Memprof) -> None:
+    path = save(tmp_path / "m.onnx", [node("Exp", ["x\x1b[31m"], ["y|`<b>"], "n\n\x07")], [value("x\x1b[31m", [3])], [value("y|`<b>", [3])])
+    shown = memprof("plan", "show", path, "--steps")
+    assert shown.returncode == 0
+    assert "\x1b" not in shown.stdout and "\x07" not in shown.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "reorder", "residency", "plot", "pack"])
+def test_help_has_examples(memprof: Memprof, command: str) -> None:
+    assert "Examples:" in memprof("plan", command, "--help").stdout
+
+
+# -- reorder
+
+
+def _onnx_results(path: Path, feed: dict[str, Any]) -> list[bytes]:
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return [one.tobytes() for one in session.run(None, feed)]
+
+
+def test_reordered_onnx_gives_the_same_bits(wide: Path, memprof: Memprof) -> None:
+    done = memprof("plan", "reorder", wide, "-o", "better.onnx", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["before_bytes"], said["after_bytes"], said["proven"]) == (1600, 808, True)
+    better = wide.with_name("better.onnx")
+    old, new = onnx.load(wide), onnx.load(better)
+    onnx.checker.check_model(new, full_check=True)
+    assert sorted(one.SerializeToString() for one in old.graph.node) == sorted(one.SerializeToString() for one in new.graph.node)
+    old.graph.ClearField("node")
+    new.graph.ClearField("node")
+    assert old == new
+    assert wide.stat().st_size == better.stat().st_size
+    feed = {"x": np.linspace(-1, 1, 100, dtype=np.float32)}
+    assert _onnx_results(wide, feed) == _onnx_results(better, feed)
+
+
+def test_constants_stand_before_their_first_reader(tmp_path: Path) -> None:
+    nodes = [
+        node("Constant", [], ["size"], value=numpy_helper.from_array(np.array([25], np.int64))),
+        node("Exp", ["x"], ["a"], "a"),
+        node("ConstantOfShape", ["size"], ["zeros"]),
+        node("Add", ["x", "zeros"], ["b"], "b"),
+        node("Mul", ["a", "b"], ["y"], "y"),
+        node("Constant", [], ["unused"], value=numpy_helper.from_array(np.array([1], np.int64))),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", None)])
+    graph = read(path, inline=False)
+    assert [operator.name for operator in graph.operators] == ["a", "b", "y"]
+    reorder.reorder(graph, (1, 0, 2), tmp_path / "r.onnx")
+    made = [one.output[0] for one in onnx.load(tmp_path / "r.onnx").graph.node]
+    assert made == ["size", "zeros", "b", "a", "y", "unused"]
+
+
+def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Memprof) -> None:
+    path = save(tmp_path / "m.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [8, 8])], [value("y", None)], [weight("w", 8, 8)])
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    (tmp_path / "a folder").mkdir()
+    assert memprof("plan", "reorder", path, "-o", "a folder/r.onnx").returncode == 0
+    assert (tmp_path / "a folder" / "m.data").read_bytes() == (tmp_path / "m.data").read_bytes()
+    feed = {"x": np.eye(8, dtype=np.float32)}
+    assert _onnx_results(path, feed) == _onnx_results(tmp_path / "a folder" / "r.onnx", feed)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["wide.onnx", "-o", "wide.onnx"], 5, "is the model itself"),
+        (["wide.onnx", "-o", "there.onnx"], 5, "exists; --force replaces it"),
+        (["wide.onnx", "-o", "better.tflite"], 2, "is written to a .onnx file"),
+        (["wide.onnx", "-o", "nowhere/better.onnx"], 5, "there is no folder nowhere"),
+        (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "is the one it has"),
+    ],
+)
+def test_reorder_says_no(wide: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
+    wide.with_name("there.onnx").write_text("mine")
+    done = memprof("plan", "reorder", *words)
+    assert done.returncode == code and said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert wide.with_name("there.onnx").read_text() == "mine"
+    assert not list(wide.parent.glob(".*"))
+
+
+def test_reordered_tflite_runs_in_that_order_and_gives_the_same_bits(tmp_path: Path, memprof: Memprof) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    zoo.make("branches", tmp_path / "b.tflite", format="tflite")
+    done = memprof("plan", "reorder", "b.tflite", "-o", "r.tflite")
+    assert done.returncode == 0 and "proven to be the least" in done.stderr, done.stderr
+    results, orders = [], []
+    for name in ("b.tflite", "r.tflite"):
+        interpreter = Interpreter(str(tmp_path / name), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+        interpreter.allocate_tensors()
+        (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
+        interpreter.set_tensor(source["index"], np.linspace(0, 1, 512 * 512 * 3, dtype=np.float32).reshape(1, 512, 512, 3))
+        interpreter.invoke()
+        results.append(interpreter.get_tensor(target["index"]).tobytes())
+        orders.append([one["op_name"] for one in interpreter._get_ops_details() if one["op_name"] != "DELEGATE"])
+    assert results[0] == results[1]
+    assert orders[0] != orders[1]
+    assert orders[1] == [operator.kind for operator in read(tmp_path / "r.tflite").operators]
+    assert (tmp_path / "b.tflite").stat().st_size == (tmp_path / "r.tflite").stat().st_size
+
+
+@pytest.mark.timeout(120)
+def test_the_planned_gain_is_there_when_it_is_measured(tmp_path: Path, memprof: Memprof) -> None:
+    """TFLite keeps the file's order: of the 110 MiB that were planned, most must show in its resident memory."""
+    pytest.importorskip("tflite_runtime")
+    zoo.make("branches", tmp_path / "b.tflite", format="tflite")
+    plan = json.loads(memprof("plan", "reorder", "b.tflite", "-o", "r.tflite", "--json").stdout)
+    peaks = []
+    for name in ("b", "r"):
+        words = ["run", f"{name}.tflite", "-r", "tflite", "--set", "xnnpack=off", "--threads", "1", "--repeats", "1", "--runs", "1"]
+        done = memprof(*words, "--warmup", "0", "-o", f"{name}.jsonl", "--json")
+        assert done.returncode == 0, done.stderr
+        peaks.append(max(row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "EXECUTE"))
+    planned_gain = plan["before_bytes"] - plan["after_bytes"]
+    assert planned_gain > 100 << 20
+    assert 0.9 * planned_gain < peaks[0] - peaks[1] < 1.1 * planned_gain
+
+
+# -- the executed order
+
+
+def test_onnxruntime_s_order_is_read_from_its_profile(founding: Path, memprof: Memprof) -> None:
+    pytest.importorskip("onnxruntime")
+    graph = read(founding)
+    kept = executed.onnxruntime_order(graph, "priority")
+    assert kept.order == (0, 1, 2, 3, 4)
+    own = executed.onnxruntime_order(graph)
+    names = [graph.operators[number].name for number in own.order]
+    assert sorted(names) == sorted(["L", "M", "N", "P", "Add"]) and names[-1] == "Add"
+    assert all(own.times_ns[number] >= 0 for number in own.order)
+    found = json.loads(memprof("plan", "show", founding, "--order", "onnxruntime", "--json").stdout)
+    assert tuple(found["chosen"]["order"]) == own.order
+
+
+def test_a_reordered_model_is_run_in_its_order_by_onnxruntime(wide: Path, memprof: Memprof) -> None:
+    pytest.importorskip("onnxruntime")
+    memprof("plan", "reorder", wide, "-o", "better.onnx")
+    graph = read(wide.with_name("better.onnx"))
+    assert executed.onnxruntime_order(graph, "priority").order == tuple(range(len(graph.operators)))
+
+
+def test_events_of_a_branch_are_not_taken_for_the_graph_s(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(kind, ["x"], ["a"]), node("Relu", ["a"], [f"r{name}"])], name, [], [value(f"r{name}", [25])]
+        )
+        for name, kind in (("then", "Exp"), ("else", "Neg"))
+    }
+    nodes = [node("If", ["c"], ["y"], **branches), node("Relu", ["y"], ["z"]), node("Exp", ["z"], ["w"])]
+    path = save(tmp_path / "m.onnx", nodes, [value("c", [], TensorProto.BOOL), value("x", [25])], [value("w", [25])])
+    assert executed.onnxruntime_order(read(path), "priority").order == (0, 1, 2)
+
+
+def test_a_model_that_onnxruntime_cannot_run(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Magic", ["x"], ["y"], domain="com.example")],
+        [value("x", [4])],
+        [value("y", [4])],
+        domains=("com.example",),
+    )
+    with pytest.raises(MeasurementError, match=r"does not run .*Magic"):
+        executed.onnxruntime_order(read(path))
+
+
+# -- training
+
+
+def chain(path: Path) -> Path:
+    """x [1, 4] -> MatMul W1 [4, 8] -> Relu -> MatMul W2 [8, 2] -> y; 16, 32, 32 and 8 bytes, weights of 128 and 64."""
+    nodes = [node("MatMul", ["x", "w1"], ["a"], "one"), node("Relu", ["a"], ["b"], "relu"), node("MatMul", ["b", "w2"], ["y"], "two")]
+    return save(path, nodes, [value("x", [1, 4])], [value("y", [1, 2])], [weight("w1", 4, 8), weight("w2", 8, 2)])
+
+
+def test_a_training_step_by_hand(tmp_path: Path) -> None:
+    graph = read(chain(tmp_path / "m.onnx"))
+    found = training(graph, "adam", "at-once")
+    assert found.mapped.operators == (
+        "one",
+        "relu",
+        "two",
+        "loss",
+        "two backward",
+        "update w2",
+        "relu backward",
+        "one backward",
+        "update w1",
+    )
+    assert sorted(graph.tensors[number].name for number in found.kept) == ["b", "x"]  # a product's factors, and a rectifier's result
+    assert (found.kept_bytes, found.trainable_bytes, found.gradient_bytes, found.state_bytes) == (48, 192, 192, 384)
+    memory = [step.memory_bytes for step in steps(found.mapped.problem, range(9))]
+    assert memory == [
+        16 + 32,  # x, a
+        16 + 32 + 32,  # x, a, b
+        16 + 32 + 8,  # x, b, y
+        16 + 32 + 8 + 8,  # and the gradient of y
+        16 + 32 + 8 + 8 + 32 + 64,  # and those of b and w2
+        16 + 32 + 8 + 32 + 64,
+        16 + 32 + 8 + 32 + 32,  # x, b, y and the gradients of b and a
+        16 + 8 + 32 + 128,  # x, y, the gradients of a and w1
+        8 + 128,
+    ]
+    after = training(graph, "sgd", "after")
+    assert after.mapped.operators[-1] == "update all weights"
+    assert peak(after.mapped.problem, range(8)) == 16 + 8 + 32 + 128 + 64  # w2's gradient waits
+    assert after.state_bytes == 0
+
+
+def test_a_tensor_of_two_readers_sums_its_gradient_in_place(tmp_path: Path) -> None:
+    nodes = [node("Mul", ["x", "w"], ["a"]), node("Exp", ["a"], ["b"]), node("Tanh", ["a"], ["c"]), node("Add", ["b", "c"], ["y"])]
+    found = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", [25])], [weight("w", 25)])))
+    adding = [number for number, kind in enumerate(found.mapped.kinds) if kind == "sum of gradients"]
+    assert len(adding) == 1
+    assert found.mapped.problem.inplace[adding[0]] is not None
+
+
+def test_statistics_are_not_trained_and_unknown_rules_are_named(tmp_path: Path) -> None:
+    norm = [weight(name, 3) for name in ("scale", "bias", "mean", "var")]
+    nodes = [node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["a"]), node("CumSum", ["a", "axis"], ["y"])]
+    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
+    found = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [2, 3])], [value("y", [2, 3])], [*norm, axis])))
+    assert found.trainable_bytes == 24
+    assert [one.names for one in found.unknown] == [("CumSum (1)",)]
+
+
+def test_training_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
+    shown = memprof("plan", "show", chain(tmp_path / "m.onnx"), "--mode", "training", "--optimizer", "momentum", "--gradients", "after")
+    assert shown.returncode == 0, shown.stderr
+    assert "all together after the backward pass" in shown.stdout and "momentum" in shown.stdout
+
+
+# -- residency
+
+
+def test_residency_by_hand(tmp_path: Path) -> None:
+    graph = read(chain(tmp_path / "m.onnx"))
+    mapped = problem(graph)
+    found = residency(graph, mapped, range(3), 0, [1, 1, 2])
+    assert found.resident == (16 + 128 + 32, 32 + 32, 32 + 64 + 8)
+    assert (found.min_bytes, found.max_bytes, found.mean_bytes) == (64, 176, round((176 + 64 + 2 * 104) / 4))
+    assert (found.in_bytes, found.out_bytes) == (16 + 128 + 64, 8)
+    assert found.all_bytes == 16 + 32 + 32 - 0 + 192 - 16
+    assert found.speed is None
+    ahead = residency(graph, mapped, range(3), 1, [1, 1, 2])
+    assert ahead.resident == (16 + 128 + 32, 32 + 32 + 64, 32 + 64 + 8)
+    # w2 is moved while `relu` runs, a quarter of the run; with 1% to spare.
+    assert ahead.speed == pytest.approx(64 / 0.26, rel=0.01)
+    assert ahead.bandwidth(1e9) == pytest.approx(ahead.speed)
+    assert ahead.slowed_ns(1e9, 64) == pytest.approx(0.25e9 + 1e9 + 0.5e9, rel=1e-3)
+
+
+def test_what_is_still_wanted_is_moved_out_and_in(tmp_path: Path) -> None:
+    nodes = [node("Exp", ["x"], ["a"]), node("Exp", ["x"], ["b"]), node("Exp", ["b"], ["c"]), node("Add", ["a", "c"], ["y"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", [25])]))
+    found = residency(graph, problem(graph), range(4))
+    assert (found.in_bytes, found.out_bytes) == (100 + 100, 100 + 100)  # x and a in; a and y out
+
+
+def test_training_writes_weights_and_states_back(tmp_path: Path) -> None:
+    graph = read(chain(tmp_path / "m.onnx"))
+    step = training(graph, "adam")
+    found = residency(graph, step.mapped, range(step.mapped.problem.count), 0, updates=step.updates, states=2)
+    assert found.out_bytes >= 3 * 192
+
+
+def test_residency_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
+    path = chain(tmp_path / "m.onnx")
+    shown = memprof("plan", "residency", path, "--lookahead", "1", "--device-bandwidth", "200MB/s")
+    assert shown.returncode == 0, shown.stderr
+    assert all(word in shown.stdout for word in ("MIN", "AVR", "MAX", "transfers at 200.0 MB/s"))
+    found = json.loads(memprof("plan", "residency", path, "--json").stdout)
+    assert found["max_bytes"] == 176 and found["moved_bytes"] == 216
+    assert memprof("plan", "residency", path, "--device-bandwidth", "0MB/s").returncode == 2
+    assert memprof("plan", "residency", path, "--runs", "none.jsonl").returncode == 5
+
+
+def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
+    pytest.importorskip("onnxruntime")
+    path = chain(tmp_path / "m.onnx")
+    words = ["--repeats", "1", "--runs", "1", "--warmup", "0"]
+    assert memprof("run", path, "-r", "onnxruntime", "-o", "r.jsonl", *words).returncode == 0
+    found = json.loads(memprof("plan", "residency", path, "--lookahead", "1", "--runs", "r.jsonl", "--json").stdout)
+    assert found["run_ns"] > 0 and found["bandwidth_needed_bytes_per_s"] > 0
+    assert found["measured"]["onnxruntime"]["rss_max_bytes"] > 1 << 20
+    other = models.wide(tmp_path / "other.onnx")
+    done = memprof("plan", "residency", other, "--runs", "r.jsonl")
+    assert done.returncode == 5 and "no run in r.jsonl is of" in done.stderr
+    page = memprof("page", "r.jsonl", "-o", "page.html")
+    assert page.returncode == 0, page.stderr
+    text = (tmp_path / "page.html").read_text()
+    assert 'id="planned"' in text and "tensors, planned" in text
+    path.write_bytes(path.read_bytes() + b"\x08\x09")  # another model by content: no plan beside these runs
+    memprof("page", "r.jsonl", "-o", "page.html")
+    assert 'id="planned"' not in (tmp_path / "page.html").read_text()
+
+
+# -- pack
+
+
+def test_pack_meets_a_capacity_or_says_why_not(tmp_path: Path, memprof: Memprof) -> None:
+    # Three of 4 and one of 3 in turn: greedy by size may need more than the 8 that are alive at once.
+    (tmp_path / "b.csv").write_text("id,lower,upper,size\na,0,2,4\nb,1,3,4\nc,2,4,4\nd,0,1,3\n")
+    done = memprof("plan", "pack", "b.csv", "--capacity", "8", "-o", "out.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["size_bytes"], found["lower_bound_bytes"]) == ("met", 8, 8)
+    lines = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
+    assert lines[0] == ["id", "lower", "upper", "size", "offset"] and len(lines) == 5
+    done = memprof("plan", "pack", "b.csv", "--capacity", "7")
+    assert done.returncode == 5 and "proven" in done.stderr and "cannot be met, proven" in done.stdout
+    (tmp_path / "b.csv").write_text("id,lower,upper\n")
+    done = memprof("plan", "pack", "b.csv")
+    assert done.returncode == 5 and "size" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+# -- plots
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
+def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
+    done = memprof("plan", "plot", wide, "-o", f"p.{ending}")
+    assert done.returncode == 0, done.stderr
+    content = wide.with_name(f"p.{ending}").read_bytes()
+    assert len(content) > 5000
+    if ending in ("svg", "html"):
+        assert b"wide0" in content and b"no order needs less than" in content
+    if ending == "html":
+        assert memprof("plan", "plot", wide, "-o", f"p.{ending}").returncode == 0  # an earlier picture is replaced
+    wide.with_name(f"p.{ending}").write_text("mine, and nothing that was drawn")
+    done = memprof("plan", "plot", wide, "-o", f"p.{ending}")
+    assert done.returncode == 5 and len(done.stderr.splitlines()) == 1
+
+
+def test_a_picture_s_name_must_be_one(wide: Path, memprof: Memprof) -> None:
+    assert memprof("plan", "plot", wide, "-o", "p.txt").returncode == 2
+    assert memprof("plan", "plot", wide, "-o", "nowhere/p.png").returncode == 5
+
+
+def test_names_in_a_page_stay_text(tmp_path: Path, memprof: Memprof) -> None:
+    name = "</script><script>alert(1)</script>"
+    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], [name])], [value("x", [30])], [value(name, [30])])
+    assert memprof("plan", "plot", path, "-o", "p.html").returncode == 0
+    assert "<script>alert(1)" not in (tmp_path / "p.html").read_text()
+
+
+# -- whole analyses
+
+
+def test_an_analysis_of_an_order_names_what_is_alive(wide: Path) -> None:
+    question = Question(time_limit_s=5)
+    plan = planned(read(wide), question)
+    found = analyse(plan, question)
+    assert found.chosen.peak_bytes == 1600 and found.best is not None and found.best.peak_bytes == 808
+    assert found.chosen.operator == "widen2"
+    table = rows(plan.mapped, found.best.order)
+    assert max(row.memory_bytes for row in table) == 808
+    assert all(row.memory_bytes == row.in_use_bytes + row.to_keep_bytes for row in table)
+
+
+def test_an_order_in_json_by_number(wide: Path) -> None:
+    graph = read(wide)
+    mapped = problem(graph)
+    wide.with_name("o.json").write_text(json.dumps([0, 3, 1, 4, 2, 5, "join"]))
+    assert read_order(graph, mapped, wide.with_name("o.json")) == (0, 3, 1, 4, 2, 5, 6)
+    with pytest.raises(InputError):
+        read_order(graph, mapped, wide.with_name("missing"))
+    wide.with_name("o.json").write_text(json.dumps([99]))
+    with pytest.raises(UsageError):
+        read_order(graph, mapped, wide.with_name("o.json"))
+
+
+def test_random_operators_keep_their_order(tmp_path: Path) -> None:
+    nodes = [node("RandomNormal", [], [f"r{n}"], f"draw{n}", shape=[1000]) for n in range(2)]
+    nodes += [node("ReduceSum", [f"r{n}"], [f"s{n}"], f"sum{n}", keepdims=1) for n in range(2)]
+    graph = read(save(tmp_path / "m.onnx", nodes, [], [value("s0", [1]), value("s1", [1])]))
+    order = best_order(problem(graph).problem).order
+    assert [graph.operators[number].name for number in order] == ["draw0", "sum0", "draw1", "sum1"]
+
+
+def test_ten_thousand_nodes_are_read_and_analysed_in_seconds(tmp_path: Path) -> None:
+    import time
+
+    nodes = [node("Exp", [f"t{n}"], [f"t{n + 1}"]) for n in range(10_000)]
+    path = save(tmp_path / "m.onnx", nodes, [value("t0", [10])], [value("t10000", [10])])
+    begin = time.monotonic()
+    graph = read(path)
+    assert steps(problem(graph).problem, range(10_000))[-1].peak_bytes == 80
+    assert time.monotonic() - begin < 10  # 1 s on an idle machine; the benchmark has the figure
+
+
+def test_functions_of_a_model_can_be_reordered_as_calls(tmp_path: Path, memprof: Memprof) -> None:
+    wide = helper.make_function("local", "Wide", ["a"], ["c"], [node("Exp", ["a"], ["c"])], [helper.make_opsetid("", 18)])
+    nodes = [node("Wide", ["x"], [f"w{n}"], f"w{n}", domain="local") for n in range(2)]
+    nodes += [node("ReduceSum", [f"w{n}"], [f"s{n}"], f"s{n}") for n in range(2)]
+    values = [value(f"w{n}", [100]) for n in range(2)]
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        [value("x", [100])],
+        [value("s0", [1]), value("s1", [1])],
+        functions=[wide],
+        domains=("local",),
+        values=values,
+    )
+    done = memprof("plan", "reorder", path, "-o", "r.onnx")
+    assert done.returncode == 0, done.stderr
+    assert [one.name for one in onnx.load(tmp_path / "r.onnx").graph.node] == ["w0", "s0", "w1", "s1"]
+    feed = {"x": np.linspace(0, 1, 100, dtype=np.float32)}
+    assert _onnx_results(path, feed) == _onnx_results(tmp_path / "r.onnx", feed)

@@ -1,0 +1,476 @@
+"""What is read from ONNX and TFLite files for planning, against sizes added up by hand and figures known from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+np = pytest.importorskip("numpy")
+
+import plan_models as models  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from plan_models import FLOAT, node, save, value, weight  # noqa: E402
+
+from memprof import zoo  # noqa: E402
+from memprof.errors import InputError, MemprofError, UsageError  # noqa: E402
+from memprof.plan import graph as reading  # noqa: E402
+from memprof.plan.graph import Graph, account, problem, read  # noqa: E402
+from memprof.plan.problem import peak, steps  # noqa: E402
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def peak_of(graph: Graph, in_place: bool = False) -> int:
+    reduced = problem(graph, in_place).problem
+    return peak(reduced, range(reduced.count))
+
+
+def names(graph: Graph) -> list[str]:
+    return [tensor.name for tensor in graph.tensors]
+
+
+def tensor(graph: Graph, name: str) -> Any:
+    return next(one for one in graph.tensors if one.name == name)
+
+
+# -- known figures
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes"),
+    [
+        ("shufflenet", 3_110_912),
+        ("densenet121", 8_429_568),
+        ("resnet50", 9_633_792),
+        ("inception_v2", 6_422_528),
+        ("inception_v1", 6_422_528),
+        ("squeezenet", 6_308_352),
+        ("vgg19", 25_690_112),
+    ],
+)
+def test_peaks_of_the_graphs_in_onnx_s_wheel(name: str, bytes: int) -> None:
+    graph = read(LIGHT / f"light_{name}.onnx")
+    assert peak_of(graph) == bytes
+    assert not graph.unsized
+    assert graph.folded  # their weights are computed from constants
+
+
+def test_founding_example(tmp_path: Path) -> None:
+    zoo.make("founding_example", tmp_path / "f.onnx", format="onnx")
+    reduced = problem(read(tmp_path / "f.onnx")).problem
+    assert [step.peak_bytes for step in steps(reduced, (0, 1, 2, 3, 4))] == [200, 225, 225, 300, 300]
+    assert [step.peak_bytes for step in steps(reduced, (0, 1, 3, 2, 4))] == [200, 225, 225, 225, 225]
+
+
+# -- types and shapes
+
+
+def test_sizes_by_type(tmp_path: Path) -> None:
+    kinds = {"INT4": 5, "UINT4": 5, "BOOL": 9, "FLOAT16": 18, "DOUBLE": 72, "FLOAT8E4M3FN": 9, "BFLOAT16": 18, "INT64": 72}
+    nodes = [node("Cast", ["x"], [f"y{kind}"], to=getattr(TensorProto, kind)) for kind in kinds]
+    outputs = [value(f"y{kind}", [3, 3], getattr(TensorProto, kind)) for kind in kinds]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [3, 3])], outputs, opset=21))
+    assert {kind: tensor(graph, f"y{kind}").bytes for kind in kinds} == kinds
+
+
+def test_a_type_without_a_size_is_named_and_never_zero(tmp_path: Path) -> None:
+    nodes = [node("Cast", ["x"], ["text"], "to_text", to=TensorProto.STRING), node("Identity", ["text"], ["y"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [3])], [value("y", [3], TensorProto.STRING)]))
+    assert [one.split(" (")[0] for one in graph.unsized] == ["text", "y"]
+    assert tensor(graph, "text").bytes is None
+    assert "string has no known size" in graph.unsized[0]
+
+
+def test_symbols_are_1_and_said(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], [value("x", ["batch", "time", 8])], [value("y", ["batch", "time", 8])])
+    graph = read(path)
+    assert tensor(graph, "y").bytes == 32
+    assert graph.assumptions == ("batch, time taken as 1: --shape or --batch says otherwise",)
+    assert tensor(read(path, batch=4), "y").bytes == 128
+    assert read(path, batch=4).assumptions == ("time taken as 1: --shape or --batch says otherwise",)
+    full = read(path, {"x": (2, 3, 8)})
+    assert tensor(full, "y").shape == (2, 3, 8)
+    assert full.assumptions == ()
+
+
+def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
+    nodes = [node("Relu", ["x"], ["a"]), node("Flatten", ["a"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [1, 3, 4])], [value("y", [1, 12])], values=[value("a", [1, 3, 4])])
+    graph = read(path, batch=5)
+    assert [one.bytes for one in graph.tensors] == [240, 240, 240]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch", "said"),
+    [
+        ({"x": (2, 2)}, None, "has 3 dimensions, and 2 were given"),
+        ({"z": (2, 2)}, None, "has no tensor 'z'"),
+        ({"x": (2, 3, 8), "w": (4,)}, None, "cannot be 2 and 4 at once"),
+        ({}, 0, "a batch is at least 1"),
+    ],
+)
+def test_shapes_that_cannot_be_meant(tmp_path: Path, shapes: Any, batch: Any, said: str) -> None:
+    inputs = [value("x", ["b", "t", 8]), value("w", ["b"])]
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"]), node("Relu", ["w"], ["v"])], inputs, [value("y", None), value("v", None)])
+    with pytest.raises(UsageError, match=said):
+        read(path, shapes, batch)
+
+
+def test_a_shape_that_depends_on_data_is_named_and_can_be_given(tmp_path: Path) -> None:
+    nodes = [node("NonZero", ["x"], ["places"], "find"), node("Cast", ["places"], ["y"], to=FLOAT)]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [10])], [value("y", None)])
+    graph = read(path)
+    assert len(graph.unsized) == 2
+    assert "depends on data" in graph.unsized[0] or "cannot be inferred" in graph.unsized[0]
+    given = read(path, {"places": (1, 4)})
+    assert tensor(given, "places").bytes == 32
+    assert not given.unsized
+
+
+def test_an_operator_of_another_domain_is_counted_and_its_stated_shape_taken(tmp_path: Path) -> None:
+    nodes = [
+        node("Magic", ["x"], ["a"], domain="com.example"),
+        node("Magic", ["a"], ["b"], domain="com.example"),
+        node("Relu", ["b"], ["y"]),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("y", None)], values=[value("a", [25])], domains=("com.example",))
+    graph = read(path)
+    assert tensor(graph, "a").bytes == 100
+    assert tensor(graph, "b").bytes is None
+    assert "from another domain" in tensor(graph, "b").why
+    assert [one.names for one in graph.unknown if "another domain" in one.what] == [("com.example.Magic (2)",)]
+    assert graph.operators[0].kind == "com.example.Magic"
+
+
+def test_optional_inputs_and_outputs(tmp_path: Path) -> None:
+    nodes = [node("Clip", ["x", "", "six"], ["a"]), node("MaxPool", ["a"], ["y", ""], kernel_shape=[2, 2])]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [1, 1, 4, 4])], [value("y", None)], [numpy_helper.from_array(np.float32(6), "six")])
+    graph = read(path)
+    assert names(graph) == ["x", "a", "y"]
+    assert not graph.unsized
+
+
+def test_several_outputs_stay(tmp_path: Path) -> None:
+    nodes = [node("Split", ["x"], ["a", "b"], axis=0, num_outputs=2), node("Exp", ["a"], ["c"]), node("Exp", ["c"], ["d"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [50])], [value("b", None), value("d", None), value("a", None)]))
+    assert peak_of(graph) == 400  # a, b, c and d in the last step
+
+
+def test_in_place(tmp_path: Path) -> None:
+    nodes = [node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Cast", ["b"], ["c"], to=TensorProto.INT8)]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("c", None, TensorProto.INT8)]))
+    assert peak_of(graph) == 200
+    assert peak_of(graph, in_place=True) == 125
+
+
+def test_shapes_that_need_values_are_computed(tmp_path: Path) -> None:
+    """onnx's inference does not follow values through a Mod or an If; a Pad behind them has a shape all the same."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Mod", ["s", "three"], ["rest"]),
+        node("Concat", ["zero", "rest"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.array([number], np.int64), name) for name, number in (("three", 3), ("zero", 0))]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [11])], [value("y", None)], constants)
+    graph = read(path)
+    assert tensor(graph, "y").shape == (13,)
+    assert [operator.kind for operator in graph.operators] == ["Shape", "Mod", "Concat", "Pad"]  # they are run all the same
+
+
+# -- graphs in graphs
+
+
+def test_if_needs_what_its_larger_branch_does(tmp_path: Path) -> None:
+    small = helper.make_graph([node("Neg", ["x"], ["r1"])], "small", [], [value("r1", [25])])
+    large = helper.make_graph(
+        [node("Concat", ["x", "x", "x"], ["big"], axis=0), node("Slice", ["big", "from", "to"], ["r2"])], "large", [], [value("r2", [25])]
+    )
+    bounds = [numpy_helper.from_array(np.array([at], np.int64), name) for name, at in (("from", 0), ("to", 25))]
+    path = save(
+        tmp_path / "m.onnx",
+        [node("If", ["c"], ["y"], "choose", then_branch=small, else_branch=large)],
+        [value("c", [], TensorProto.BOOL), value("x", [25])],
+        [value("y", [25])],
+        bounds,
+    )
+    graph = read(path)
+    (operator,) = graph.operators
+    assert [graph.tensors[number].name for number in operator.reads] == ["c", "x"]  # x is taken from around the branches
+    assert len(operator.bodies) == 2
+    assert peak_of(graph) == 1 + 100 + 400  # c, x, and of the larger branch big and r2, which is y
+    assert account(graph).stored.count == 2
+
+
+def test_a_weight_of_two_branches_is_shared_and_its_transpose_folded(tmp_path: Path) -> None:
+    zoo.make("shared_if", tmp_path / "s.onnx", format="onnx", size_bytes=1 << 20)
+    found = account(read(tmp_path / "s.onnx"))
+    assert (found.shared.count, found.shared.bytes) == (1, 1 << 20)
+    assert (found.results.count, found.results.bytes) == (1, 1 << 20)
+    assert found.held.bytes == 2 << 20
+
+
+def test_loop_and_scan_bodies_count(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Exp", ["state"], ["e"]), node("Add", ["e", "x"], ["next"])],
+        "body",
+        [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("state", [25])],
+        [value("on", [], TensorProto.BOOL), value("next", [25])],
+    )
+    scan = helper.make_graph([node("Neg", ["row"], ["out"])], "scan", [value("row", [5])], [value("out", [5])])
+    nodes = [node("Loop", ["n", "", "x"], ["y"], "loop", body=body), node("Scan", ["m"], ["z"], "scan", body=scan, num_scan_inputs=1)]
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        [value("n", [], TensorProto.INT64), value("x", [25]), value("m", [4, 5])],
+        [value("y", None), value("z", None)],
+    )
+    graph = read(path)
+    assert not graph.unsized
+    assert all(operator.bodies[0].repeated for operator in graph.operators)
+    inside = [problem(graph).problem.sizes[tensors[-1]] for tensors in problem(graph).problem.writes]
+    assert inside == [8 + 1 + 200, 40]  # of the loop: i, on, and two of its vectors; of the scan a row in and one out
+
+
+def test_local_functions_stand_in_place_of_their_calls(tmp_path: Path) -> None:
+    twice = helper.make_function(
+        "local", "Twice", ["a"], ["c"], [node("Exp", ["a"], ["b"]), node("Exp", ["b"], ["c"])], [helper.make_opsetid("", 18)]
+    )
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Twice", ["x"], ["y"], domain="local")],
+        [value("x", [25])],
+        [value("y", [25])],
+        functions=[twice],
+        domains=("local",),
+    )
+    assert [operator.kind for operator in read(path).operators] == ["Exp", "Exp"]
+    assert [operator.kind for operator in read(path, inline=False).operators] == ["local.Twice"]
+
+
+# -- weights
+
+
+def test_weights_accounted_for(tmp_path: Path) -> None:
+    twin = numpy_helper.from_array(numpy_helper.to_array(weight("a", 4, 4)), "twin")
+    nodes = [
+        node("MatMul", ["x", "a"], ["p"]),
+        node("MatMul", ["p", "a"], ["q"]),  # shared
+        node("MatMul", ["q", "twin"], ["r"]),  # a copy
+        node("Transpose", ["folded"], ["turned"], perm=[1, 0]),  # folded away
+        node("MatMul", ["r", "turned"], ["y"]),
+    ]
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        [value("x", [4, 4])],
+        [value("y", None)],
+        [weight("a", 4, 4), twin, weight("folded", 8, 4, seed=1), weight("unused", 2, seed=2)],
+    )
+    found = account(read(path))
+    assert [(one.count, one.bytes) for one in (found.stored, found.shared, found.duplicated)] == [(4, 264), (1, 64), (1, 64)]
+    assert [(one.count, one.bytes) for one in (found.folded, found.results, found.unused)] == [(1, 128), (1, 128), (1, 8)]
+    assert (found.held.count, found.held.bytes) == (4, 264)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_large_copies_are_found_in_the_file_and_beside_it(tmp_path: Path, external: bool) -> None:
+    array = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    other = array.copy()
+    other[-1, -1] += 1
+    weights = [numpy_helper.from_array(one, name) for name, one in (("a", array), ("b", array), ("c", other))]
+    nodes = [node("MatMul", [source, name], [target]) for source, name, target in (("x", "a", "p"), ("p", "b", "q"), ("q", "c", "y"))]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [64, 64])], [value("y", None)], weights)
+    if external:
+        onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    found = account(read(path))
+    assert (found.duplicated.count, found.duplicated.bytes) == (1, 16384)
+    assert found.stored.bytes == 3 * 16384
+
+
+def test_small_external_constants_serve_shape_inference(tmp_path: Path) -> None:
+    target = numpy_helper.from_array(np.array([2, -1], np.int64), "target")
+    path = save(tmp_path / "m.onnx", [node("Reshape", ["x", "target"], ["y"])], [value("x", [10])], [value("y", None)], [target])
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    assert tensor(read(path), "y").shape == (2, 5)
+
+
+def test_missing_external_data_is_said_and_the_plan_goes_on(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [64, 64])], [value("y", None)], [weight("w", 64, 64)])
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    (tmp_path / "m.data").rename(tmp_path / "elsewhere")
+    graph = read(path)
+    assert ("m.data",) in [one.names for one in graph.unknown]
+    assert account(graph).stored.bytes == 16384
+    os.truncate(shutil.copy(tmp_path / "elsewhere", tmp_path / "m.data"), 100)
+    assert ("w",) in [one.names for one in read(path).unknown]
+
+
+def test_weights_beyond_2_gib_and_a_tensor_beyond_it(tmp_path: Path) -> None:
+    """A weight of 3 GiB in a sparse file and activations of 4 GiB cost nothing to read."""
+    big = TensorProto(name="w", dims=[3 << 28], data_type=FLOAT, data_location=TensorProto.EXTERNAL)
+    for key, text in (("location", "m.data"), ("offset", "0"), ("length", str(3 << 30))):
+        big.external_data.add(key=key, value=text)
+    nodes = [node("Expand", ["x", "w_shape"], ["y"]), node("Mul", ["w", "one"], ["v"])]
+    weights = [big, numpy_helper.from_array(np.array([1 << 30], np.int64), "w_shape"), weight("one", 1)]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [1])], [value("y", None), value("v", None)], weights)
+    (tmp_path / "m.data").touch()
+    os.truncate(tmp_path / "m.data", 3 << 30)
+    graph = read(path)
+    assert tensor(graph, "y").bytes == 4 << 30
+    assert account(graph).stored.bytes > 3 << 30
+
+
+def test_a_large_weight_in_the_file_is_not_read_into_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    zoo.make("mlp", tmp_path / "m.onnx", format="onnx", size_bytes=64 << 20)
+    read(tmp_path / "m.onnx")
+    tracemalloc.start()
+    graph = read(tmp_path / "m.onnx")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(one.bytes or 0 for one in graph.weights) > 60 << 20
+    assert most < 4 << 20
+
+
+def test_sparse_weights_count_as_stored(tmp_path: Path) -> None:
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.array([1, 2], np.float32), "s"), numpy_helper.from_array(np.array([3, 7], np.int64), "indices"), [10]
+    )
+    graph = read(save(tmp_path / "m.onnx", [node("Add", ["x", "s"], ["y"])], [value("x", [10])], [value("y", [10])], sparse=[sparse]))
+    assert account(graph).stored.bytes == 8 + 16
+    assert any("sparse" in one for one in graph.assumptions)
+
+
+def test_a_quantized_weight_is_held_as_it_is_stored(tmp_path: Path) -> None:
+    zoo.make("mnist", tmp_path / "m.onnx", format="onnx", type="int8")
+    found = account(read(tmp_path / "m.onnx"))
+    assert found.fused.count
+    assert found.held == found.stored
+
+
+# -- what goes wrong
+
+
+def test_a_cycle_is_named(tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "c"], ["a"], "first"), node("Exp", ["a"], ["b"], "second"), node("Exp", ["b"], ["c"], "third")]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("c", [4])])
+    with pytest.raises(InputError, match=r"cycle: .*first -> second -> third -> first|cycle: .*second"):
+        read(path)
+
+
+def test_a_missing_producer_is_named(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Add", ["x", "ghost"], ["y"], "sum")], [value("x", [4])], [value("y", [4])])
+    with pytest.raises(InputError, match="sum reads ghost, which nothing makes"):
+        read(path)
+
+
+def test_an_output_that_nothing_makes(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], ["y"])], [value("x", [4])], [value("z", [4])])
+    with pytest.raises(InputError, match="output z is made by nothing"):
+        read(path)
+
+
+def test_an_order_that_cannot_run_is_mended_and_said(tmp_path: Path) -> None:
+    nodes = [node("Exp", ["a"], ["y"], "second"), node("Exp", ["x"], ["a"], "first")]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("y", [4])]))
+    assert [operator.name for operator in graph.operators] == ["first", "second"]
+    assert any("second reads what comes after it" in one for one in graph.assumptions)
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "m.tflite"])
+def test_torn_files(tmp_path: Path, name: str) -> None:
+    if name.endswith("tflite"):
+        pytest.importorskip("ai_edge_litert")
+    zoo.make("mnist", tmp_path / name, format=name.split(".")[1])
+    whole = (tmp_path / name).read_bytes()
+    for length in (1, 7, 40, 1000, len(whole) // 2, len(whole) - 1000):
+        (tmp_path / name).write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"no (ONNX|TFLite) model"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("m.onnx", b""), ("m.tflite", b""), ("m.onnx", b"hello world"), ("m.tflite", b"hello world" * 9)]
+)
+def test_files_that_are_no_models(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="m\\."):
+        read(tmp_path / name)
+
+
+def test_other_formats_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "m.pt").write_bytes(b"x" * 100)
+    with pytest.raises(UsageError, match=r"read from .onnx"):
+        read(tmp_path / "m.pt")
+    with pytest.raises(InputError, match="a folder has no graph"):
+        read(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        read(tmp_path / "none.onnx")
+
+
+# -- fuzzing
+
+
+def _whole(path: Path) -> None:
+    """All that is done with a file before anything is shown."""
+    graph = read(path)
+    account(graph)
+    reduced = problem(graph, True).problem
+    peak(reduced, range(reduced.count))
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("seeds")
+    found = {"onnx": models.wide(folder / "w.onnx").read_bytes()}
+    zoo.make("shared_if", folder / "s.onnx", format="onnx", size_bytes=4096)
+    found["onnx if"] = (folder / "s.onnx").read_bytes()
+    try:
+        from plan_tflite import control_flow
+
+        found["tflite"] = control_flow(folder / "c.tflite").read_bytes()
+    except ImportError:
+        pass
+    return found
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_readers_say_no_in_a_sentence_whatever_the_bytes(seeds: dict[str, bytes], tmp_path: Path, data: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(seeds)))
+    content = bytearray(seeds[name])
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        kind = data.draw(st.sampled_from(("byte", "cut", "insert", "word")))
+        if kind == "byte":
+            content[at] = data.draw(st.integers(0, 255))
+        elif kind == "word":
+            content[at : at + 4] = data.draw(st.sampled_from((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\1\0\0\0")))
+        elif kind == "cut":
+            del content[at : at + data.draw(st.integers(1, 30))]
+        else:
+            content[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+        if not content:
+            return
+    path = tmp_path / f"f.{name.split()[0]}"
+    path.write_bytes(bytes(content))
+    try:
+        _whole(path)
+    except MemprofError as error:
+        assert str(error).isprintable()
+
+
+def test_shapes_from_words() -> None:
+    assert reading.given_shapes(["x=1,3,4", "a:b=2", "s="]) == {"x": (1, 3, 4), "a:b": (2,), "s": ()}
+    for text in ("x", "=1,2", "x=1,two", "x=-1"):
+        with pytest.raises(UsageError, match="is no shape"):
+            reading.given_shapes([text])

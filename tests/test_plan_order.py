@@ -1,0 +1,244 @@
+"""What an order of operators costs, and the best one: against hand-made cases, against brute force, and bound by bound."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_brute import graph, lowest_peak, series_parallel_graph
+
+from memprof.errors import InputError
+from memprof.plan import Problem, aliases, best_order, heuristics, keeping, lifetimes, load, peak, steps
+from memprof.plan.bits import bits, topological
+from memprof.plan.bounds import least_memory
+from memprof.plan.search import Walk
+from memprof.plan.spgraph import series_parallel
+from memprof.plan.split import pieces
+
+# nntrainer issue 1126: L M N P Add, tensors T1 to T6.
+L, M, N, P, ADD = range(5)
+FOUNDING = Problem(
+    sizes=(100, 100, 25, 100, 100, 0),
+    reads=((0,), (1,), (2,), (0,), (3, 4)),
+    writes=((1,), (2,), (3,), (4,), (5,)),
+    given=frozenset({0}),
+    kept=frozenset({5}),
+    names=("L", "M", "N", "P", "Add"),
+)
+
+
+def test_the_founding_case_step_by_step():
+    assert [step.peak_bytes for step in steps(FOUNDING, (L, M, N, P, ADD))] == [200, 225, 225, 300, 300]
+    assert [step.peak_bytes for step in steps(FOUNDING, (L, M, P, N, ADD))] == [200, 225, 225, 225, 225]
+    assert list(keeping(FOUNDING, (L, M, N, P, ADD))) == [(), (0,), (0,), (3,), ()]
+
+    third = steps(FOUNDING, (L, M, N, P, ADD))[2]
+    assert (third.op, third.in_use, third.in_use_bytes, third.keep_bytes, third.memory_bytes) == (N, (2, 3), 125, 100, 225)
+
+
+def test_the_founding_case_is_solved():
+    best = best_order(FOUNDING)
+
+    assert (best.peak_bytes, best.lower_bound_bytes, best.proven) == (225, 225, True)
+    assert peak(FOUNDING, best.order) == 225
+
+
+def test_in_place_saves_the_output_only_at_the_last_use():
+    chain = Problem((10, 10, 10), ((0,), (1,)), ((1,), (2,)), frozenset({0}), frozenset({2}), ((0, 1), (1, 2)))
+    assert peak(chain, (0, 1)) == 10
+    assert aliases(chain, (0, 1)) == (0, 0, 0)
+    assert [(one.lower, one.upper, one.size) for one in lifetimes(chain, (0, 1))] == [(0, 2, 10)]
+
+    # Two readers: only the one that runs last may overwrite.
+    fork = Problem((10, 10, 10), ((0,), (0,)), ((1,), (2,)), frozenset({0}), frozenset({1, 2}), ((0, 1), (0, 2)))
+    assert [step.memory_bytes for step in steps(fork, (0, 1))] == [20, 20]
+    assert aliases(fork, (0, 1)) == (0, 1, 0)
+    assert aliases(fork, (1, 0)) == (0, 0, 2)
+
+
+def test_in_place_has_no_effect_on_what_is_kept_or_of_another_size():
+    kept = Problem((10, 10), ((0,),), ((1,),), frozenset({0}), frozenset({0, 1}), ((0, 1),))
+    smaller = Problem((10, 5), ((0,),), ((1,),), frozenset({0}), frozenset({1}), ((0, 1),))
+
+    assert peak(kept, (0,)) == 20
+    assert peak(smaller, (0,)) == 15
+
+
+def test_what_nobody_reads():
+    """A given tensor without a reader stays to the end; a written one goes with its step."""
+    problem = Problem((7, 1, 5, 1), ((1,), (3,)), ((2, 3), ()), frozenset({0, 1}))
+
+    assert [step.memory_bytes for step in steps(problem, (0, 1))] == [14, 8]
+    assert {(one.id, one.lower, one.upper) for one in lifetimes(problem, (0, 1))} == {(0, 0, 2), (1, 0, 1), (2, 0, 1), (3, 0, 2)}
+
+
+def test_a_graph_without_operators():
+    best = best_order(Problem((3, 4), (), (), frozenset({0, 1})))
+
+    assert (best.order, best.peak_bytes, best.proven) == ((), 7, True)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "message"),
+    [
+        (((0,), (1,)), ((1,), (0,)), "cycle"),
+        (((0,),), ((0,),), "cycle"),
+        (((0,), ()), ((1,), (2,)), "nothing writes it"),
+        (((), ()), ((0,), (0,)), "has a source already"),
+    ],
+)
+def test_graphs_that_cannot_be(reads, writes, message):
+    with pytest.raises(InputError, match=message):
+        Problem((1, 1, 1), reads, writes)
+
+
+def test_orders_that_are_none():
+    with pytest.raises(ValueError, match="stands before"):
+        steps(FOUNDING, (ADD, L, M, N, P))
+    with pytest.raises(ValueError, match="once"):
+        peak(FOUNDING, (L, L, M, N, P))
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_best_order_is_that_of_brute_force(inplace):
+    for seed in range(800):
+        rng = random.Random(f"order {inplace} {seed}")
+        problem = graph(rng, rng.randint(0, 8), inplace)
+        best = best_order(problem)
+
+        assert best.proven, seed
+        assert best.peak_bytes == best.lower_bound_bytes == lowest_peak(problem), seed
+        assert peak(problem, best.order) == best.peak_bytes, seed
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_search_from_either_end_needs_no_help(inplace):
+    """Without heuristics and bounds to stand on, the search alone has to find and prove the same."""
+    for seed in range(700):
+        rng = random.Random(f"walk {inplace} {seed}")
+        problem = graph(rng, rng.randint(1, 9), inplace)
+        expected, found = lowest_peak(problem), bits(problem)
+        for forward in (True, False):
+            walk = Walk(found, forward, max(found.given, found.kept), 1 << 40)
+            walk.advance(1 << 20)
+
+            assert walk.level == expected, (seed, forward)
+            assert walk.order is not None and peak(problem, walk.order) == expected, (seed, forward)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_minimum_cuts_are_bounds_and_exact_for_their_operator(inplace):
+    """The bound of an operator is the least memory of its step in any order, which is more than being no higher than the best peak."""
+    for seed in range(150):
+        rng = random.Random(f"cut {inplace} {seed}")
+        problem = graph(rng, rng.randint(1, 6), inplace)
+        found = bits(problem)
+        least: dict[int, int] = {}
+        for order in _orders(problem):
+            for step in steps(problem, order):
+                least[step.op] = min(step.memory_bytes, least.get(step.op, step.memory_bytes))
+
+        assert {op: least_memory(problem, found, op) for op in range(problem.count)} == least, seed
+
+
+def _orders(problem, done=()):
+    if len(done) == problem.count:
+        yield done
+    for op in range(problem.count):
+        if op not in done and set(problem.producers[op]) <= set(done):
+            yield from _orders(problem, (*done, op))
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_series_parallel_graphs_are_solved_by_their_algorithm(inplace):
+    for seed in range(700):
+        rng = random.Random(f"sp {inplace} {seed}")
+        problem = series_parallel_graph(rng, rng.randint(1, 8), inplace)
+        order = series_parallel(problem, bits(problem))
+
+        assert order is not None, seed
+        assert peak(problem, order) == lowest_peak(problem), seed
+
+
+def test_what_is_not_series_parallel_is_left_to_the_search():
+    assert series_parallel(FOUNDING, bits(FOUNDING)) is None  # L and P share T1
+    n_shaped = Problem((1,) * 5, ((), (), (0, 1), (2,)), ((0, 2), (1,), (3,), (4,)), kept=frozenset({3, 4}))
+    assert series_parallel(n_shaped, bits(n_shaped)) is None
+
+
+def test_a_deep_series_parallel_graph():
+    """A comb: each tooth is added to what the last one gave. Depth must not matter."""
+    teeth = 600
+    reads = [()] + [(0,) if tooth == 0 else (2 * tooth, 2 * tooth - 1) for tooth in range(teeth)]
+    comb = Problem(
+        sizes=tuple(5 + index % 7 for index in range(2 * teeth + 1)),
+        reads=tuple(one for tooth in range(teeth) for one in ((), reads[tooth + 1])),
+        writes=tuple(one for tooth in range(teeth) for one in ((2 * tooth,), (2 * tooth + 1,))),
+        kept=frozenset({2 * teeth - 1}),
+    )
+    order = series_parallel(comb, bits(comb))
+
+    assert order is not None
+    assert peak(comb, order) <= 3 * 11
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_heuristics_give_orders(seed, inplace):
+    rng = random.Random(seed)
+    problem = graph(rng, rng.randint(1, 14), inplace)
+    found = bits(problem)
+    model = heuristics.model_order(problem)
+    orders = [model, heuristics.depth_first(problem), heuristics.plain_depth_first(problem)]
+    orders += [heuristics.greedy(found), heuristics.greedy_backwards(found)]
+    for order in orders:
+        peak(problem, order)  # raises where it is none
+    for forward in (True, False):
+        beam = heuristics.beam(found, 4, forward, peak(problem, model), bool)
+        assert beam.order is None or peak(problem, beam.order) < peak(problem, model)
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_buffers_are_what_steps_count(seed, inplace):
+    """What is alive at each step is the same, counted by step or by buffer."""
+    rng = random.Random(seed)
+    problem = graph(rng, rng.randint(1, 10), inplace)
+    order = topological(problem)
+    found = lifetimes(problem, order)
+    for position, (step, keep) in enumerate(zip(steps(problem, order), keeping(problem, order), strict=True)):
+        assert step.memory_bytes == sum(one.size for one in found if one.lower <= position < one.upper)
+        assert step.keep_bytes == sum(problem.sizes[tensor] for tensor in keep)
+    assert load(found) == peak(problem, order)
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_pieces_put_together_cost_what_the_whole_costs(seed, inplace):
+    rng = random.Random(seed)
+    problem = graph(rng, rng.randint(1, 12), inplace)
+    parts = pieces(problem, bits(problem))
+    orders = [topological(part.problem) for part in parts]
+    whole = tuple(part.ops[op] for part, order in zip(parts, orders, strict=True) for op in order)
+
+    assert peak(problem, whole) == max(peak(part.problem, order) for part, order in zip(parts, orders, strict=True))
+
+
+def test_the_same_graph_has_the_same_answer():
+    problem = graph(random.Random(5), 40, True)
+
+    assert len({best_order(problem) for _ in range(3)}) == 1
+
+
+def test_without_time_the_answer_is_an_interval():
+    rng = random.Random(3)
+    count = 120
+    reads = tuple(tuple(sorted(rng.sample(range(max(0, op - 40), op), min(op, 2)))) for op in range(count))
+    problem = Problem(tuple(rng.randint(1, 100) for _ in range(count)), reads, tuple((op,) for op in range(count)))
+    best = best_order(problem, time_limit_s=0)
+
+    assert not best.proven
+    assert best.lower_bound_bytes < best.peak_bytes == peak(problem, best.order)
+    assert "optimal" not in best.how

@@ -1,0 +1,135 @@
+"""The reader of TFLite files, against files written with the schema's own classes and against what LiteRT's interpreter says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ai_edge_litert")
+pytest.importorskip("flatbuffers")
+np = pytest.importorskip("numpy")
+
+from plan_tflite import control_flow, operator, schema, subgraph, table, tensor, write  # noqa: E402
+
+from memprof import zoo  # noqa: E402
+from memprof.errors import InputError, UsageError  # noqa: E402
+from memprof.plan import reorder, tflite_graph  # noqa: E402
+from memprof.plan.graph import account, problem, read, working_bytes  # noqa: E402
+from memprof.plan.problem import peak  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_tensors_are_those_of_the_interpreter(tmp_path: Path, kind: str) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = tmp_path / "m.tflite"
+    zoo.make("mnist", path, format="tflite", type=kind)
+    said = {one["name"]: one for one in Interpreter(str(path)).get_tensor_details()}
+    graph = read(path)
+    assert len(graph.tensors) + len(graph.weights) == len(said)
+    for one in (*graph.tensors, *graph.weights):
+        assert tuple(said[one.name]["shape"]) == one.shape
+        assert np.dtype(said[one.name]["dtype"]).name == one.type
+        assert one.bytes == int(np.prod(said[one.name]["shape"])) * np.dtype(said[one.name]["dtype"]).itemsize
+
+
+def test_names_of_operators_are_the_schema_s() -> None:
+    codes = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
+    assert tuple(codes[code] for code in range(len(tflite_graph._BUILTIN))) == tflite_graph._BUILTIN
+    types = {code: name for name, code in vars(schema.TensorType).items() if isinstance(code, int)}
+    for code, name in enumerate(tflite_graph._TYPES):
+        if code in types:
+            assert types[code].lower().replace("_", "") == name.replace("_", "")
+
+
+def test_inputs_outputs_and_variables_stay(tmp_path: Path) -> None:
+    tensors = [tensor("x", [25]), tensor("a", [25]), tensor("state", [50], isVariable=True), tensor("b", [25]), tensor("y", [1])]
+    main = subgraph(
+        "main",
+        tensors,
+        [0],
+        [4],
+        [operator(0, [0], [1], table("ExpOptionsT")), operator(1, [1, 2], [3]), operator(0, [3], [4], table("ExpOptionsT"))],
+    )
+    graph = read(write(tmp_path / "m.tflite", ["EXP", "Recurrent"], [main]))
+    reduced = problem(graph).problem
+    assert peak(reduced, range(3)) == 100 + 200 + 100 + 100  # x and the state all the time, a and b
+    assert [one.names for one in graph.unknown] == [("Recurrent (1)",)]
+
+
+def test_control_flow(tmp_path: Path) -> None:
+    graph = read(control_flow(tmp_path / "m.tflite"))
+    loop, choose = graph.operators
+    assert [body.repeated for body in loop.bodies] == [True, True]
+    assert [body.repeated for body in choose.bodies] == [False, False]
+    # In the body's last step: its inputs of 4 and 100 bytes, which stay, its results, and `half`.
+    assert working_bytes(graph, loop) == 4 + 100 + 4 + 100 + 100
+    assert working_bytes(graph, choose) == 200 - 100
+    assert account(graph).stored.count == 2
+
+
+def test_a_subgraph_that_runs_itself_and_one_that_is_missing(tmp_path: Path) -> None:
+    for index, said in ((0, "subgraph 0 runs itself"), (7, "runs subgraph 7, which it does not have")):
+        main = subgraph(
+            "main", [tensor("x", [2]), tensor("y", [2])], [0], [1], [operator(0, [0], [1], table("CallOptionsT", subgraph=index))]
+        )
+        path = write(tmp_path / f"m{index}.tflite", ["CALL"], [main])
+        with pytest.raises(InputError, match=said):
+            read(path)
+
+
+def test_optional_inputs_shared_buffers_and_packed_types(tmp_path: Path) -> None:
+    tensors = [tensor("x", [1, 4]), tensor("w", [3, 4], 1), tensor("w2", [3, 4], 1), tensor("y", [1, 3]), tensor("z", [1, 3]),
+               tensor("packed", [5], 2, "INT4"), tensor("text", [2], kind="STRING")]  # fmt: skip
+    main = subgraph("main", tensors, [0], [3, 4, 6], [operator(0, [0, 1, -1], [3]), operator(0, [0, 2, -1], [4]), operator(1, [5], [6])])
+    graph = read(write(tmp_path / "m.tflite", ["FULLY_CONNECTED", "CAST"], [main], [bytes(48), bytes(3)]))
+    found = account(graph)
+    assert (found.stored.count, found.stored.bytes) == (2, 51)
+    assert (found.shared.count, found.shared.bytes) == (1, 48)
+    assert graph.unsized == ("text (a string has no fixed size)",)
+
+
+def test_another_batch(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    zoo.make("mnist", path, format="tflite")
+    one, four = read(path), read(path, batch=4)
+    assert [4 * (tensor.bytes or 0) for tensor in one.tensors] == [tensor.bytes for tensor in four.tensors]
+    assert any("taken as 4" in said for said in four.assumptions)
+    assert read(path, {"input": (4, 28, 28, 1)}).tensors == four.tensors
+    with pytest.raises(UsageError, match="only its first dimension can be changed"):
+        read(path, {"input": (1, 56, 56, 1)})
+    with pytest.raises(UsageError, match="is no input"):
+        read(path, {"conv_1": (4, 28, 28, 16)})
+
+
+def test_dequantized_weights_are_folded(tmp_path: Path) -> None:
+    tensors = [tensor("x", [1, 4]), tensor("half", [3, 4], 1, "FLOAT16"), tensor("w", [3, 4]), tensor("y", [1, 3])]
+    main = subgraph("main", tensors, [0], [3], [operator(0, [1], [2], table("DequantizeOptionsT")), operator(1, [0, 2], [3])])
+    found = account(read(write(tmp_path / "m.tflite", ["DEQUANTIZE", "FULLY_CONNECTED"], [main], [bytes(24)])))
+    assert (found.folded.bytes, found.results.bytes, found.held.bytes) == (24, 48, 48)
+
+
+def test_a_file_that_numbers_its_operators_is_not_reordered(tmp_path: Path) -> None:
+    main = subgraph("main", [tensor("x", [2]), tensor("y", [2])], [0], [1], [operator(0, [0], [1], table("ExpOptionsT"))])
+    path = write(tmp_path / "m.tflite", ["EXP"], [main], metadata=["model_control_dependencies"])
+    with pytest.raises(UsageError, match="their order cannot be changed"):
+        reorder.reorder(read(path), (0,), tmp_path / "r.tflite")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tflite"]
+
+
+def test_what_lies_outside_is_torn(tmp_path: Path) -> None:
+    def broken(**changes: Any) -> Path:
+        tensors = [tensor("x", [2], changes.get("buffer", 0)), tensor("y", [2])]
+        main = subgraph(
+            "main", tensors, [0], [changes.get("output", 1)], [operator(changes.get("code", 0), [0], [1], table("ExpOptionsT"))]
+        )
+        return write(tmp_path / "m.tflite", ["EXP"], [main])
+
+    assert read(broken()).operators
+    for change in ({"output": 9}, {"code": 3}, {"buffer": 5}):
+        if "buffer" in change:
+            continue  # an input's buffer is never looked at
+        with pytest.raises(InputError, match="no TFLite model, or not a whole one"):
+            read(broken(**change))
