@@ -155,9 +155,9 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     message = {
         "job": job,
         "start": {
-            "argv": [order.python, str(runtimes.runners_path()), "run"],
+            "argv": order.argv or [order.python, str(runtimes.runners_path()), "run"],
             "env": {**order.env, _TOKEN: token},
-            "cwd": None,
+            "cwd": order.cwd,
             "stdin": json.dumps(child) + "\n",
             "deterministic": job.deterministic,
         },
