@@ -1,8 +1,9 @@
 """Phases from the entry and return of functions of an unmodified program: run by gdb's own Python, never imported.
 
 The contract. gdb is started as `gdb -nx -batch -ex "python MEMPROF = '...'" -x symbols.py --args CMD ARGS`, where the string is JSON:
-{"phases": [[PHASE, NAME, [LOCATION, ...]], ...]}. NAME is the function as the user wrote it, LOCATION how gdb is asked for it. Lines go where
-MEMPROF_MARKS says, in the words of marks.py, each with the id of the process it is about, and one kind more:
+{"phases": [[PHASE, NAME, [SYMBOL, ...]], ...], "elf": PATH}. NAME is the function as the user wrote it, SYMBOL the linker's name of one
+that is known already; where there is none, each program and library that is loaded is searched by memprof's elf.py, which lies at PATH.
+Lines go where MEMPROF_MARKS says, in the words of marks.py, each with the id of the process it is about, and one kind more:
 
     {"mark": "program", "pid"}      this is the program that gdb has started; what was looked at so far was gdb itself
 
@@ -18,7 +19,6 @@ pointer that its caller has afterwards. Stdlib only, Python 3.6 and later; seen 
 
 import json
 import os
-import re
 import sys
 import time
 
@@ -33,6 +33,7 @@ _SETTINGS = (
     "confirm off",
     "auto-load off",
     "debuginfod enabled off",  # gdb 12 and later
+    "suppress-cli-notifications on",  # gdb 12 and later
     "print thread-events off",
     "print inferior-events off",
     "disable-randomization off",  # the probe's affair
@@ -49,7 +50,6 @@ _ENDS = ("_exit",)
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_NS = 1000000  # reading PSS takes milliseconds for a large process: not at each of many calls
 _SHARES_APART = 100  # times as long between two readings as one of them takes
-_NEAR = 3
 _STEPS = 6
 _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
 
@@ -70,8 +70,8 @@ class Call:
 class Phase:
     """A phase: its function, and what is known of it while it runs."""
 
-    def __init__(self, name, symbol, locations):
-        self.name, self.symbol, self.locations = name, symbol, locations
+    def __init__(self, name, symbol, known):
+        self.name, self.symbol, self.known = name, symbol, known
         self.calls = []
         self.count = 0
         self.times_ns = []
@@ -236,10 +236,24 @@ class Tracer:
                 phase.peak = max(phase.peak, hwm)
         return process
 
+    def forget(self):
+        """Where calls return to means nothing any more in a process that has become another program, nor do its calls."""
+        inferior = gdb.selected_inferior()
+        if not inferior.pid or inferior.pid != self.measured:
+            return
+        for key in [key for key in self.returns if key[0] == inferior.num]:
+            self.returns.pop(key).delete()
+        for phase in self.phases:
+            for call in list(phase.calls):
+                self._note("%s: %s never returned, the program became another one inside it" % (phase.name, phase.symbol))
+                self._end(call, Look(call.thread[0], time.monotonic_ns()))
+
     # -- lines
 
     def _startup(self, pid):
         self.measured = pid
+        # What it starts from here on is not looked at: it runs as it would without gdb, and the addresses that calls return to are none of its.
+        quiet("set detach-on-fork on")
         process = self._fold(Look(pid, time.monotonic_ns()))
         begin_ns = started_ns(pid)
         self.marks.write({"mark": "begin", "pid": pid, "phase": "STARTUP", "t_ns": begin_ns})
@@ -320,9 +334,9 @@ class _Stop(gdb.Breakpoint):
 
 
 class Entry(_Stop):
-    def __init__(self, tracer, phase, location):
+    def __init__(self, tracer, phase, symbol):
         self.phase = phase
-        super(Entry, self).__init__(tracer, location)
+        super(Entry, self).__init__(tracer, "-qualified -function " + symbol)
 
     def reached(self, now_ns):
         self.tracer.entered(self.phase, now_ns)
@@ -449,20 +463,25 @@ def main(order):
     except gdb.error as error:
         tracer.refuse("gdb could not start the program: %s" % error, os.getpid())
         return 1
+    silence()
     tracer.marks.write({"mark": "program", "pid": root})
     codes = {}
     gdb.events.exited.connect(lambda event: codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
-    entries = [Entry(tracer, phase, location) for phase in tracer.phases for location in phase.locations]
+    entries = [Entry(tracer, phase, symbol) for phase in tracer.phases for symbol in phase.known]
+    libraries = Libraries(tracer, entries, load_module(order["elf"]))
+    gdb.events.new_objfile.connect(libraries.loaded)
     for kind, names in ((Jump, _JUMPS), (Catch, _CATCHES), (End, _ENDS)):
         for name in names:
             kind(tracer, "-qualified -function " + name)
     measure_handling(tracer)
+    quiet("catch exec")
     while tracer.refusal is None and resume():
-        pass
+        libraries.look()
+        tracer.forget()
     if tracer.refusal is not None:
         tracer.refuse(tracer.refusal, tracer.measured or root)
         return 1
-    return finish(tracer, root, codes.get(1), entries)
+    return finish(tracer, root, codes.get(1), libraries)
 
 
 def resume():
@@ -475,21 +494,72 @@ def resume():
     try:
         gdb.execute("continue", to_string=True)
     except gdb.error as error:
-        sys.stderr.write("gdb: %s\n" % error)
+        os.write(_said, ("gdb: %s\n" % error).encode("utf-8", "replace"))
         return False
     return True
 
 
-def finish(tracer, root, code, entries):
+def load_module(path):
+    """The module in a file of memprof's own."""
+    from importlib import util
+
+    spec = util.spec_from_file_location("memprof_elf", path)
+    module = util.module_from_spec(spec)
+    sys.modules["memprof_elf"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Libraries:
+    """Looks for functions that are not known yet in each library as it is loaded."""
+
+    def __init__(self, tracer, entries, elf):
+        self.tracer, self.entries, self.elf = tracer, entries, elf
+        self.files = {}
+
+    def missing(self):
+        """Phases whose function has not been found."""
+        return [phase for phase in self.tracer.phases if not phase.known]
+
+    def loaded(self, event):
+        """A library was loaded. A program that was just started is not at its place yet: that is for `look`, at the stop that follows."""
+        if event.new_objfile.filename != event.new_objfile.progspace.filename:
+            self._read(event.new_objfile.filename)
+
+    def look(self):
+        """Look at everything that is loaded where the program has stopped."""
+        for objfile in gdb.objfiles() if self.missing() else ():
+            self._read(objfile.filename)
+
+    def _read(self, path):
+        missing = self.missing()
+        if not missing or not path or path in self.files:
+            return
+        self.files[path] = found = self.elf.read(path)
+        for phase in missing if found else ():
+            phase.known = self.elf.matching(phase.symbol, found.functions)
+            self.entries += [Entry(self.tracer, phase, symbol) for symbol in phase.known]
+
+    def sentence(self, symbol):
+        """A sentence about a function that none of them has, with names that are close."""
+        own = [file for path, file in self.files.items() if file and not self.elf.is_system(path)]
+        near = self.elf.suggestions(symbol, (name for file in own for name in file.functions))
+        hint = "; did you mean %s?" % " or ".join(near) if near else "; it may be stripped, or inlined everywhere"
+        return "there is no function %s in the program or a library it has loaded%s" % (symbol, hint)
+
+
+def finish(tracer, root, code, libraries):
     """Say what is left to say when the program has ended; the exit code to end with."""
     number = None if code is not None else _convenience("$_exitsignal")
-    unknown = [phase for phase in tracer.phases if not any(entry.phase is phase and not entry.pending for entry in entries)]
-    if unknown:
-        tracer.refuse("; ".join(not_found(phase.symbol) for phase in unknown), tracer.measured or root)
+    missing = libraries.missing()
+    if missing:
+        tracer.refuse("; ".join(libraries.sentence(phase.symbol) for phase in missing), tracer.measured or root)
         return 1
     for phase in tracer.phases:
         if not phase.count:
-            tracer._note("%s: %s is there, but it was never called (calls from its own library may have been inlined)" % (phase.name, phase.symbol))
+            tracer._note(
+                "%s: %s is there, but it was never called (calls from its own library may have been inlined)" % (phase.name, phase.symbol)
+            )
     tracer.measured = tracer.measured or root
     tracer.say_about()
     if code == 0:
@@ -517,37 +587,20 @@ def measure_handling(tracer):
         step.delete()
 
 
-def not_found(symbol):
-    """A sentence about a function that neither the program nor a library of its has, with names that are close."""
-    word = re.split(r"[<(]", symbol)[0].split("::")[-1]
-    names = set()
-    for part in (word, word[: max(3, len(word) // 2)], word[-max(3, len(word) // 2) :]):
-        try:
-            said = gdb.execute("info functions %s" % re.escape(part), to_string=True)
-        except gdb.error:
-            continue
-        for line in said.splitlines()[:20000]:
-            match = re.match(r"(?:0x[0-9a-f]+\s+|\d+:\s+)(.*?);?$", line)
-            if match and not match.group(1).endswith("@plt"):
-                names.add(match.group(1))
-    import difflib
-
-    short = {}
-    for name in names:
-        bare = re.sub(r"\(.*$", "", name).split(" ")[-1].lstrip("*&")
-        short.setdefault(bare, name)
-    near = difflib.get_close_matches(symbol, list(short), n=_NEAR, cutoff=0.5)
-    libraries = len(gdb.objfiles()) - 1
-    hint = "; did you mean %s?" % " or ".join(near) if near else "; it may be stripped, or inlined everywhere"
-    return "there is no function %s in the program or the %d libraries it has loaded%s" % (symbol, libraries, hint)
-
-
 def quiet(command):
     """A gdb command whose talk nobody needs, nor its failure in a gdb that does not know it."""
     try:
         gdb.execute(command, to_string=True)
     except gdb.error:
         pass
+
+
+def silence():
+    """What gdb says from here on goes nowhere; the program has its own copies of the descriptors."""
+    gdb.flush()
+    empty = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(empty, 1)
+    os.dup2(empty, 2)
 
 
 def _convenience(name):
@@ -557,15 +610,14 @@ def _convenience(name):
         return None
 
 
+_said = os.dup(2)
 try:
     _code = main(json.loads(MEMPROF))  # noqa: F821
 except Exception as _error:  # gdb would print a traceback, go on and end with code 0
     import traceback
 
-    traceback.print_exc()
+    os.write(_said, traceback.format_exc().encode("utf-8", "replace"))
     _code = 1
-sys.stdout.flush()
-sys.stderr.flush()
 for _inferior in gdb.inferiors():
     if _inferior.pid:
         try:
