@@ -152,15 +152,18 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     files = _files(job)
     drop = any(path not in seen for path in files)
     seen.update(files)
+    start: dict[str, object] = {
+        "argv": order.argv or [order.python, str(runtimes.runners_path()), "run"],
+        "env": {**order.env, _TOKEN: token},
+        "cwd": order.cwd,
+        "stdin": "" if order.command is not None else json.dumps(child) + "\n",
+        "deterministic": job.deterministic,
+    }
+    if order.command is not None:
+        start["command"] = order.command
     message = {
         "job": job,
-        "start": {
-            "argv": [order.python, str(runtimes.runners_path()), "run"],
-            "env": {**order.env, _TOKEN: token},
-            "cwd": None,
-            "stdin": json.dumps(child) + "\n",
-            "deterministic": job.deterministic,
-        },
+        "start": start,
         "timeout_ns": job.timeout_ns,
         "intervals": intervals(job),
         "files": files,
