@@ -88,6 +88,7 @@ class Order:
     """A Job and how its child is started: what the probe needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    argv: the command to start in place of the interpreter and memprof's own side. cwd: its working folder, memprof's own where None.
     """
 
     job: Job
@@ -95,6 +96,8 @@ class Order:
     python: str
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class Measurement:
         self.polls = self.timed_polls = 0
         self._polls_begin = 0
         self._phase = ""
+        self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
         self._error = None
         self._done = False
@@ -298,7 +299,7 @@ class Measurement:
             mark = wire.loads(line.decode("utf-8"))
             kind, pid = mark["mark"], mark["pid"]
             if pid != self.measured:
-                if self._phase or self.marks or kind != "begin":
+                if self._phase or self.marks or kind not in ("begin", "program"):
                     raise ValueError("a mark of another process")
                 self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
             getattr(self, "_mark_" + kind)(mark)
@@ -312,9 +313,14 @@ class Measurement:
         statm = procfs.Statm(pid)
         self._statm.close()
         self._statm, self.measured = statm, pid
+        self.timeline = Timeline()  # what was polled so far was the wrapper
+
+    def _mark_program(self, _):
+        pass  # a debugger says which process its program is, before that has anything to say
 
     def _mark_begin(self, mark):
         self._phase = _word(mark["phase"])
+        self._open.append(self._phase)
         self._times = []
         self._polls_begin = self.polls
 
@@ -353,12 +359,34 @@ class Measurement:
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
         record.update(figures)
-        self.marks.append(record)
-        self._phase, self._times = "", []
+        self._keep(record)
+        if phase in self._open:
+            self._open.remove(phase)
+        self._phase, self._times = self._open[-1] if self._open else "", []
         self._polls_begin = self.polls
 
     def _highest(self, begin_ns, end_ns):
         return self.timeline.highest(begin_ns, end_ns)
+
+    def _keep(self, record):
+        """Keep a phase. One that was there before has come once more: each time is an iteration of it, and its figures at the end are the last."""
+        before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
+        if before is None:
+            self.marks.append(record)
+            return
+        times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
+        times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
+        record["times_ns"] = times_ns
+        record["begin_ns"] = before["begin_ns"]
+        record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
+        record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
+        for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
+            if name in before and name in record:
+                record[name] += before[name]
+        if "rss_begin_bytes" in before:
+            record["rss_begin_bytes"] = before["rss_begin_bytes"]
+        before.clear()
+        before.update(record)
 
     # -- ending
 

@@ -40,7 +40,8 @@ class Command(child.Measurement):
         self._line_mark = None
         self._unmatched = [name for name, _ in self._regexes]
         self._used = None
-        self._marks_closed_ns = self._opened_ns = self._end_ns = 0
+        self._opened = {}
+        self._marks_closed_ns = self._end_ns = 0
 
     # -- starting
 
@@ -120,9 +121,11 @@ class Command(child.Measurement):
         if self._line_mark is not None:
             self._line_mark, self.marks, self._regexes, self._phase = None, [], (), ""
             self.warnings.append("the program marks its phases itself: what it prints was not searched for them")
-        elif self._phase:
-            self._strays.append("%s began while %s had not ended" % (child._word(mark["phase"]), self._phase))
-        self._opened_ns = child._count(mark["t_ns"])
+        phase = child._word(mark["phase"])
+        if phase in self._open:
+            self._strays.append("%s was begun again before it had ended: it is counted from there" % phase)
+            self._open.remove(phase)
+        self._opened[phase] = child._count(mark["t_ns"])
         super()._mark_begin(mark)
 
     def _keep(self, record):
@@ -182,7 +185,6 @@ class Command(child.Measurement):
         self._done = True  # it does not know that there is such a word
         if self._line.strip() and self._line_mark is not None:
             self._heard(b"\n")
-        open_phase = self._phase if self._line_mark is None else ""
         unmatched = self._unmatched if self._line_mark is not None else []
         if self._line_mark is not None:
             self._phase = self._phase if status else "" if self.marks else "RUN"
@@ -194,21 +196,21 @@ class Command(child.Measurement):
             last = _last_line(self.output)
             outcome["message"] = last or ("its shell did not find the command" if outcome["exit_code"] == 127 else None)
         if outcome["status"] == "ok":
-            self._complete(open_phase)
+            self._complete()
             self.warnings += ["no line that was printed matches the one that ends %s" % phase for phase in unmatched]
         self.warnings += self._words()
         if self._tree.most > 1:
             self.processes = self._tree.records()
 
-    def _complete(self, open_phase):
-        """The phase that was never ended, or the one phase of a program that says nothing, up to the program's end."""
-        if open_phase and open_phase != "RUN":
-            begin_ns = self._opened_ns
-            self.warnings.append("%s was never ended: it is taken to last until the program's end" % open_phase)
-            record = _seen(open_phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
+    def _complete(self):
+        """Phases that were never ended, or the one phase of a program that says nothing, up to the program's end."""
+        for phase in self._open:
+            begin_ns = self._opened[phase]
+            self.warnings.append("%s was never ended: it is taken to last until the program's end" % phase)
+            record = _seen(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
             if record["rss_peak_bytes"]:
                 self._keep(dict(record, samples=self.polls - self._polls_begin, interval_ns=self._intervals[""]))
-        elif not self.marks:
+        if not self.marks and not self._open:
             seen = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0)
             if not seen:
                 self.warnings.append("it ended before it could be looked at")
@@ -227,7 +229,7 @@ class Command(child.Measurement):
         if self._others:
             who = ", ".join("%s (%d)" % (name or "a process", pid) for pid, name in list(self._others.items())[:5])
             words.append("marks came from more than one process; only those of the first count, not those of %s" % who)
-        if self._marks_closed_ns and self._end_ns - self._marks_closed_ns > _CLOSED_NS and (self.marks or self._opened_ns):
+        if self._marks_closed_ns and self._end_ns - self._marks_closed_ns > _CLOSED_NS and self._opened:
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
