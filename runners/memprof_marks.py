@@ -23,6 +23,7 @@ import time
 _TARGET = tuple(int(part) for part in os.environ.get("MEMPROF_MARKS", "").split(":") if part)  # descriptor, device, inode
 _STATUS = {"VmRSS": "rss", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem", "VmSwap": "swap", "VmSize": "vms", "VmHWM": "hwm"}
 _laps = []  # when the phase began, and each iteration after it
+_marks = [0]  # high-water marks seen so far
 
 
 def _write(mark, **rest):
@@ -64,7 +65,8 @@ def phase(name, started_ns=None):
             times_ns = [later - earlier for earlier, later in zip(_laps[at : at + 100], _laps[at + 1 : at + 101])]
             _write("times", phase=name, times_ns=times_ns)
         figures = {key + "_end_bytes": size for key, size in after.items() if key != "hwm"}
-        figures.update(hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
+        _marks.extend(found.get("hwm", 0) for found in (before, after))
+        figures.update(hwm_bytes=max(_marks), hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
         _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures)
 
 

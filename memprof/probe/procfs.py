@@ -53,7 +53,7 @@ def parent(pid):
     return _stat(pid, 4)
 
 
-def name(pid):
+def name(pid: int) -> "object":
     """What a process calls itself (/proc/PID/comm, at most 15 characters), or an empty string where there is no such process."""
     return _text("/proc/%d/comm" % pid).strip()
 
@@ -111,7 +111,7 @@ _STATUS = {
 }
 
 
-def status(pid):
+def status(pid: int) -> "dict[str, int]":
     """Memory of a process in bytes, by the names of _STATUS; empty where there is no such process any more."""
     found = _fields("/proc/%d/status" % pid)
     return {ours: found[theirs] for theirs, ours in _STATUS.items() if theirs in found}
