@@ -19,6 +19,8 @@ SCHEMA = 1
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
 PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
+RUN = "RUN"  # a program without phases, from its start to its end
+COMMAND = "command"  # the runtime of a program that was started as it is
 
 Cache = Literal["warm", "cold", "asis"]
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
@@ -54,6 +56,8 @@ class Job:
 
     knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
     a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none.
+    argv: the program and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the
+    function that is each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase.
     """
 
     model: Model
@@ -74,6 +78,11 @@ class Job:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     built: str | None = None
+    argv: tuple[str, ...] = ()
+    cwd: str | None = None
+    program: ModelFile | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,39 @@ class About:
 
 
 @dataclass(frozen=True)
+class Value:
+    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
+
+    phase: the phase that ran, None for none. t_ns: when, on CLOCK_MONOTONIC.
+    """
+
+    name: str
+    t_ns: int
+    value: float
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a command's tree, as far as polling saw it.
+
+    name: what it called itself last. command: its words, shortened. begin_ns and end_ns: when it was first and last seen. rss_peak_bytes: the
+    largest of its samples and of its high-water mark where that was looked at. pss_peak_bytes: its largest share of memory that processes
+    have in common, None where that was never read.
+    """
+
+    pid: int
+    name: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int
+    command: str = ""
+    parent: int | None = None
+    pss_peak_bytes: int | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -224,7 +266,11 @@ def _shortened(message: str, most: int = 300) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known after a measurement: one line of a runs file."""
+    """All that is known after a measurement: one line of a runs file.
+
+    Where a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
+    processes names each.
+    """
 
     memprof: int
     job: Job
@@ -238,6 +284,8 @@ class Run:
     warnings: tuple[str, ...] = ()
     output_bytes: int = 0
     output_tail: str | None = None
+    values: tuple[Value, ...] = ()
+    processes: tuple[Process, ...] = ()
 
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""

@@ -10,6 +10,11 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "about", "pid", "runtime_version", "python_version", "notes"}   what is measured
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
+    {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number
+    {"mark": "stray", "pid", "what", "phase"}           asked for in the wrong order: a "begin" while that phase was open (which ends there), an
+                                                        "end" with none open (the last one's name, "" for none)
+
+native/memprof.h and memprof_marks.py write the same lines for programs and scripts that are not memprof's own.
 
 Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes of a machine. Memory is in bytes. Figures that cannot be had are left
 out. The high-water mark is reset where a phase begins (`5` to /proc/self/clear_refs) and read where it ends; all other looks at the

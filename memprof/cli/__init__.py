@@ -21,6 +21,8 @@ from ..errors import EXIT_INTERRUPTED, MemprofError
 # name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+    "exec": ("exec", "Measure a program and all that it starts."),
+    "attach": ("attach", "Poll a process that already runs."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),
@@ -28,6 +30,7 @@ _COMMANDS = {
     "page": ("page", "Write a self-contained interactive page."),
     "view": ("view", "Open the page in a browser."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
+    "marks": ("marks", "Say where the header and the Python file for marks are."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
 }
