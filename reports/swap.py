@@ -250,19 +250,28 @@ def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
     if not run.timeline.samples or (span := _span(run, over)) is None:
         return None
     found = [value for value in run.values if value.name == name]
-    return _extremes([value.t_ns for value in found], [value.value for value in found], *span) if found else None
+    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span) if found else None
+    if extremes is None or name.endswith("_bytes"):
+        return extremes
+    inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one
+    return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
 
 
 def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid.Unit) -> list[tuple[str, list[str]]]:
-    """Title and cells of a column for each value of each group."""
-    made = []
+    """Title and cells of a column for each value of each group; one column for all variants of a model where they report the same."""
+    found: dict[tuple[str, str], dict[Key, Extremes]] = {}
     for key, group in groups.items():
         good = [run for run in group if run.outcome.ok]
         for name in _value_names(good):
-            found = _over_repeats(_value_extremes(run, name, over) for run in good)
-            if found is not None:
-                title, cells = shown_value(name, found, size)
-                made.append((f"{names[key]}: {title}", cells))
+            extremes = _over_repeats(_value_extremes(run, name, over) for run in good)
+            if extremes is not None:
+                found.setdefault((key.model, name), {})[key] = extremes
+    made = []
+    for (model, name), by_key in found.items():
+        shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
+        for key, extremes in list(by_key.items())[: 1 if shared else None]:
+            title, cells = shown_value(name, extremes, size)
+            made.append((f"{model if shared else names[key]}: {title}", cells))
     return made
 
 
