@@ -136,7 +136,7 @@ def _check(groups: Groups, over: Window) -> None:
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
             known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
             raise UsageError(
-                f"--window {over.words}: no run has a phase or value {side!r}{near(side, known) or '; there are ' + ', '.join(known)}"
+                f"--window {over.words}: no run has a phase or value {side!r}{near(side, known) or near(side.upper(), known) or '; there are ' + ', '.join(known)}"
             )
 
 
@@ -232,10 +232,10 @@ def _span(run: Run, over: Window) -> tuple[int, int] | None:
 
 def _place(run: Run, name: str) -> tuple[int, int] | None:
     """Begin and end of a phase; for a value, the first and last time it was reported."""
-    mark = run.mark(name)
+    mark = run.mark(name) or next((mark for mark in run.marks if mark.phase.lower() == name.lower()), None)
     if mark is not None:
         return mark.begin_ns, mark.end_ns
-    times = [value.t_ns for value in run.values if value.name == name]
+    times = [value.t_ns for value in run.values if value.name.lower() == name.lower()]
     return (times[0], times[-1]) if times else None
 
 

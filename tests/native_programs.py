@@ -45,7 +45,11 @@ static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
 
 def program(body: str) -> str:
     """The path of a C program with this main; compiled once a session."""
-    return str(_compiled(_HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"))
+    return str(
+        _compiled(
+            _HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"
+        )
+    )
 
 
 def built(source: Path, *flags: str) -> str:

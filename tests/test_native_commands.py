@@ -73,7 +73,9 @@ def test_the_model_is_the_first_word_that_is_one(tmp_path, form):
     (tmp_path / "net.circle").write_bytes(b"model")
     (tmp_path / "data.bin").write_bytes(b"data")
 
-    (one,) = suite.plan(suite.Suite(variants=(suite.parse_cmd(f"a=echo data.bin {form.format('net.circle')}"),), cwd=str(tmp_path), repeats=1)).orders
+    (one,) = suite.plan(
+        suite.Suite(variants=(suite.parse_cmd(f"a=echo data.bin {form.format('net.circle')}"),), cwd=str(tmp_path), repeats=1)
+    ).orders
 
     assert (one.job.model.name, one.job.model.bytes) == ("net.circle", 5)
     assert [file.path for file in one.job.model.files] == [str(tmp_path / "net.circle")]  # brought into the page cache
@@ -170,7 +172,11 @@ def test_a_suite_file_holds_commands_too(tmp_path):
 
 @pytest.mark.parametrize(
     ("variant", "said"),
-    [('name = "a"', "needs either a runtime or a cmd"), ('runtime = "onert"\ncmd = "./x"', "needs either"), ('cmd = "./x"\nset = {a = 1}', "for runtimes")],
+    [
+        ('name = "a"', "needs either a runtime or a cmd"),
+        ('runtime = "onert"\ncmd = "./x"', "needs either"),
+        ('cmd = "./x"\nset = {a = 1}', "for runtimes"),
+    ],
 )
 def test_a_suite_file_that_says_too_much_or_too_little(tmp_path, variant, said):
     (tmp_path / "suite.toml").write_text(f"[[variant]]\n{variant}\n")
@@ -279,7 +285,9 @@ def test_lines_end_phases_as_they_arrive():
     load, prepare, epoch = run.marks
     assert load.rss_peak_bytes >= 64 * MIB > prepare.rss_peak_bytes  # reset from outside, or it would keep the 64
     assert len(epoch.times_ns) == 3
-    assert all(40_000_000 < time_ns < 5 * 10**9 for time_ns in epoch.times_ns)  # line by line, though Python's output is no terminal of ours
+    assert all(
+        40_000_000 < time_ns < 5 * 10**9 for time_ns in epoch.times_ns
+    )  # line by line, though Python's output is no terminal of ours
     assert load.end_ns <= prepare.begin_ns <= prepare.end_ns <= epoch.begin_ns
     assert not any(mark.rss_peak_exact for mark in run.marks)
     assert run.warnings == ("phases end where a line arrived: their times and peaks are approximate",)
@@ -287,7 +295,10 @@ def test_lines_end_phases_as_they_arrive():
 
 
 def test_a_c_programs_lines_arrive_one_by_one_though_it_never_flushes():
-    run = ran(program('printf("loaded\\n"); usleep(300000); printf("prepared\\n"); usleep(300000);'), phase_regexes={"A": "loaded", "B": "prepared"})
+    run = ran(
+        program('printf("loaded\\n"); usleep(300000); printf("prepared\\n"); usleep(300000);'),
+        phase_regexes={"A": "loaded", "B": "prepared"},
+    )
 
     assert phases(run) == ["A", "B"]
     assert run.mark("B").time_ns >= 250_000_000
@@ -336,7 +347,17 @@ def test_two_commands_are_two_columns_of_one_line(memprof, tmp_path):
 
 
 def test_exec_measures_one_and_prints_json(memprof, tmp_path):
-    done = memprof("exec", "--json", "--variant", "it", "-o", "r.jsonl", "--", program('memprof_begin("A"); memprof_end(); return count - 2;'), "--json")
+    done = memprof(
+        "exec",
+        "--json",
+        "--variant",
+        "it",
+        "-o",
+        "r.jsonl",
+        "--",
+        program('memprof_begin("A"); memprof_end(); return count - 2;'),
+        "--json",
+    )
 
     assert done.returncode == 0, done.stderr
     assert [(row["variant"], row["phase"]) for row in json.loads(done.stdout)] == [("it", "STARTUP"), ("it", "A"), ("it", "PEAK")]
@@ -371,7 +392,22 @@ def test_a_failed_command_is_exit_code_4(memprof):
 def test_beside_a_runtime_a_command_gets_the_same_model(memprof, scenario, tmp_path):
     scenario("net.json", load=[{"allocate": "weights", "bytes": 4 * MIB}])
 
-    done = memprof("run", "net.json", "-r", "synthetic", "--cmd", "native=cat {model}", "--repeats", "1", "--warmup", "0", "--runs", "1", "-o", "r.jsonl")
+    done = memprof(
+        "run",
+        "net.json",
+        "-r",
+        "synthetic",
+        "--cmd",
+        "native=cat {model}",
+        "--repeats",
+        "1",
+        "--warmup",
+        "0",
+        "--runs",
+        "1",
+        "-o",
+        "r.jsonl",
+    )
 
     assert done.returncode == 0, done.stderr
     assert [(run["job"]["model"]["name"], run["job"]["variant"]) for run in runs_in(tmp_path / "r.jsonl")] == [

@@ -25,7 +25,9 @@ PYTHON_MARKS = runners_path() / "memprof_marks.py"
 def test_the_header_is_clean_c_and_cpp_wherever_it_is_included(tmp_path, standard):
     compiler = need_tool("g++" if "+" in standard else "gcc")
     source = tmp_path / f"clean.{'cpp' if '+' in standard else 'c'}"
-    source.write_text('#include <stdio.h>\n#include <time.h>\n#include "memprof.h"\nint main(void) { memprof_begin("A"); memprof_end(); return 0; }\n')
+    source.write_text(
+        '#include <stdio.h>\n#include <time.h>\n#include "memprof.h"\nint main(void) { memprof_begin("A"); memprof_end(); return 0; }\n'
+    )
 
     strict = ["-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-O2"]
     done = subprocess.run(
@@ -97,7 +99,11 @@ def test_figures_of_a_phase_are_those_of_the_process():
 
 
 def test_iterations_are_kept_one_by_one_however_many():
-    run = ran(program('memprof_begin("EXECUTE"); for (int i = 0; i < 500; ++i) { if (i == 400) usleep(20000); memprof_iteration(); } memprof_end();'))
+    run = ran(
+        program(
+            'memprof_begin("EXECUTE"); for (int i = 0; i < 500; ++i) { if (i == 400) usleep(20000); memprof_iteration(); } memprof_end();'
+        )
+    )
 
     times_ns = run.mark("EXECUTE").times_ns
     assert len(times_ns) == 500
@@ -119,7 +125,11 @@ def test_values_keep_their_phase_and_their_digits():
 
 
 def test_thousands_of_values_are_thinned_to_their_extremes():
-    run = ran(program('memprof_begin("A"); for (int i = 0; i < 9000; ++i) memprof_value("x", i == 5000 ? -7 : i == 6000 ? 99999 : i % 10); memprof_end();'))
+    run = ran(
+        program(
+            'memprof_begin("A"); for (int i = 0; i < 9000; ++i) memprof_value("x", i == 5000 ? -7 : i == 6000 ? 99999 : i % 10); memprof_end();'
+        )
+    )
 
     values = [value.value for value in run.values]
     assert len(values) <= 4000
@@ -181,11 +191,15 @@ def test_marks_of_a_second_process_are_left_out_and_said():
     run = ran(program(body))
 
     assert phases(run) == ["STARTUP", "A"]
-    assert any("marks came from more than one process; only those of the first count, not those of program" in said for said in run.warnings)
+    assert any(
+        "marks came from more than one process; only those of the first count, not those of program" in said for said in run.warnings
+    )
 
 
 def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
-    first, second = (program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24)))
+    first, second = (
+        program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24))
+    )
 
     run = ran("sh", "-c", f"{first}; {second}; true")
 
@@ -210,7 +224,9 @@ def test_a_program_that_closes_all_descriptors_never_writes_marks_to_its_own_fil
 
 
 def test_names_that_are_no_json_stay_names():
-    run = ran(program('memprof_begin("a\\"b\\\\c\\nd"); memprof_end(); memprof_begin(""); memprof_end(); memprof_begin(NULL); memprof_end();'))
+    run = ran(
+        program('memprof_begin("a\\"b\\\\c\\nd"); memprof_end(); memprof_begin(""); memprof_end(); memprof_begin(NULL); memprof_end();')
+    )
 
     assert phases(run) == ["STARTUP", "a_b_c_d", "_"]
     assert run.warnings == ()
@@ -220,7 +236,9 @@ def test_phases_of_many_threads_stay_one_at_a_time():
     body = """pthread_t all[8];
         for (int i = 0; i < 8; ++i) pthread_create(&all[i], NULL, (void *(*)(void *))busy, NULL);
         for (int i = 0; i < 8; ++i) pthread_join(all[i], NULL);"""
-    source = body.replace("busy", "({ void *work(void *n) { for (int i = 0; i < 50; ++i) { memprof_begin(\"T\"); memprof_end(); } return n; } work; })")
+    source = body.replace(
+        "busy", '({ void *work(void *n) { for (int i = 0; i < 50; ++i) { memprof_begin("T"); memprof_end(); } return n; } work; })'
+    )
     run = ran(program(source))
 
     assert run.outcome.ok
@@ -238,7 +256,11 @@ def test_a_process_that_changes_its_user_is_inexact_and_that_is_said():
     assert exact["A"]
     # Its high-water mark cannot be reset, but it rose within the phase: then it tells the peak all the same.
     assert exact["B"] == (run.mark("B").hwm_bytes > run.mark("A").hwm_bytes)
-    falls = ran(program('drop(hold(64 * MIB), 64 * MIB); if (setgid(65534) || setuid(65534)) return 9; memprof_begin("B"); hold(8 * MIB); memprof_end();'))
+    falls = ran(
+        program(
+            'drop(hold(64 * MIB), 64 * MIB); if (setgid(65534) || setuid(65534)) return 9; memprof_begin("B"); hold(8 * MIB); memprof_end();'
+        )
+    )
     assert not falls.mark("B").rss_peak_exact
     text = table.render([falls])
     assert "| ~" in text
@@ -270,7 +292,13 @@ with phase("EXECUTE"):
 
 
 def test_a_script_of_ones_own_has_exact_phases(tmp_path):
-    run = ran(sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); exec(open({str(script(tmp_path, TEXT))!r}).read())")
+    run = ran(
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); exec(open({str(script(tmp_path, TEXT))!r}).read())",
+    )
 
     assert phases(run) == ["STARTUP", "MODEL_LOAD", "EXECUTE"]
     assert all(mark.rss_peak_exact for mark in run.marks)

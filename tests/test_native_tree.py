@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -15,6 +18,7 @@ import pytest
 from failing import MIB, sentence, wait_for
 from native_programs import peak_mib, phases, program, ran
 
+from memprof import bundle
 from memprof.probe import procfs
 from memprof.probe.tree import Tree
 from memprof.reports import table
@@ -56,7 +60,9 @@ def test_processes_are_named_and_shown(tmp_path):
     names = [process.name for process in run.processes]
     root = next(process for process in run.processes if process.name == "sh")
     assert names.count("worker") == 2
-    assert all(process.parent == root.pid and f"{tmp_path}/worker 0.4" in process.command for process in run.processes if process.name == "worker")
+    assert all(
+        process.parent == root.pid and f"{tmp_path}/worker 0.4" in process.command for process in run.processes if process.name == "worker"
+    )
     text = table.render([run])
     assert "Processes, each one's largest" in text
     assert all(f"{process.name} ({process.pid})" in text for process in run.processes)
@@ -102,7 +108,9 @@ def test_a_child_that_a_thread_started_is_found():
 
 
 def test_children_too_short_to_be_seen_are_counted_and_said():
-    run = ran(forks(1, "", after="for (int i = 0; i < 40; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(20000); }"), interval_ns=50_000_000)
+    run = ran(
+        forks(1, "", after="for (int i = 0; i < 40; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(20000); }"), interval_ns=50_000_000
+    )
 
     assert run.outcome.ok
     (said,) = [said for said in run.warnings if "between two polls" in said]
@@ -174,44 +182,52 @@ def test_files_run_out_before_processes_do(monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program setuid and then be another user")
-def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up(tmp_path):
-    mine = Path(shutil.copy(program("if (setuid(0)) return 9; sleep(20);"), "/var/tmp/memprof-test-setuid"))
-    try:
-        os.chown(mine, 0, 0)
+def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up():
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no interpreter here that another user may run")
+    with _open_folder() as folder:
+        mine = folder / "setuid"
+        shutil.copy(program("if (setuid(0)) return 9; sleep(60);"), mine)
         mine.chmod(0o4755)
-        code = (
-            "import os, sys\nos.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\n"
-            "sys.argv = ['memprof', *sys.argv[1:]]\nfrom memprof.cli import main\nmain()"
-        )
-        env = {**os.environ, "XDG_CACHE_HOME": "/var/tmp/memprof-test-cache", "HOME": "/nonexistent"}
+        probe = Path(shutil.copy(bundle.probe_zip(), folder / "probe.zip"))
+        probe.chmod(0o644)
+        start = {"argv": [str(mine)], "env": {}, "cwd": None, "stdin": "", "deterministic": False, "command": {}}
+        line = {"job": {}, "start": start, "timeout_ns": 10**9, "intervals": {"": 10**6}, "files": [], "cache": "asis", "cache_drop": False}
         begin_s = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-c", code, "exec", "--timeout", "1s", "-o", "/var/tmp/memprof-test-cache/r.jsonl", "--", str(mine)],
-            env=_readable(env),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        if "Permission denied" in done.stderr or "ModuleNotFoundError" in done.stderr:
-            pytest.skip("another user cannot read this installation")
-        assert time.monotonic() - begin_s < 15
-        assert done.returncode == 4, done.stderr
-        assert "1 process(es) of another user could not be ended and may still run" in done.stdout
+        with subprocess.Popen(
+            [python, "-I", "-S", "-c", bundle._START, str(probe)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+            process.stdin.flush()
+            said = process.stdout.read().splitlines()[-1]
+        took_s = time.monotonic() - begin_s
+        left = [one for one in psutil.process_iter(["exe"]) if one.info["exe"] == str(mine)]
+        for one in left:
+            one.kill()
+
+    run = json.loads(said.partition(b" ")[2])
+    assert len(left) == 1, "it could be ended after all"
+    assert took_s < 20
+    assert run["outcome"]["status"] == "timeout"
+    assert run["warnings"] == ["1 process(es) of another user could not be ended and may still run: setuid"]
+
+
+@contextmanager
+def _open_folder():
+    """A folder that any user may read, on a file system that heeds setuid."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
     finally:
-        for process in psutil.process_iter(["cmdline"]):
-            if process.info["cmdline"] and process.info["cmdline"][0] == str(mine):
-                process.send_signal(signal.SIGKILL)
-        mine.unlink()
-        shutil.rmtree("/var/tmp/memprof-test-cache", ignore_errors=True)
-
-
-def _readable(env: dict[str, str]) -> dict[str, str]:
-    folder = Path(env["XDG_CACHE_HOME"])
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o777)
-    return env
+        shutil.rmtree(folder)
 
 
 # -- attach
@@ -222,7 +238,7 @@ def attached(memprof, pid, *words):
 
 
 def test_attach_looks_without_touching(memprof, tmp_path):
-    body = "drop(hold(64 * MIB), 64 * MIB); hold(16 * MIB); printf(\"ready\\n\"); fflush(stdout); sleep(60);"
+    body = 'drop(hold(64 * MIB), 64 * MIB); hold(16 * MIB); printf("ready\\n"); fflush(stdout); sleep(60);'
     with subprocess.Popen([program(body)], stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None and one.stdout.readline() == "ready\n"
 
@@ -243,7 +259,9 @@ def test_attach_looks_without_touching(memprof, tmp_path):
 
 
 def test_attach_sees_a_peak_of_its_window_exactly(memprof, tmp_path):
-    with subprocess.Popen([program("for (;;) { usleep(150000); static int n; ++n; drop(hold((size_t)n * 8 * MIB), (size_t)n * 8 * MIB); }")]) as one:
+    with subprocess.Popen(
+        [program("for (;;) { usleep(150000); static int n; ++n; drop(hold((size_t)n * 8 * MIB), (size_t)n * 8 * MIB); }")]
+    ) as one:
         done = attached(memprof, one.pid, "--for", "1s", "--interval", "300ms")
         one.kill()
 
@@ -280,7 +298,9 @@ def test_attach_is_ended_by_ctrl_c_with_what_it_saw(tmp_path):
     assert (tmp_path / "r.jsonl").exists()
 
 
-@pytest.mark.parametrize(("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")])
+@pytest.mark.parametrize(
+    ("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")]
+)
 def test_attach_to_what_cannot_be_looked_at(memprof, pid, said):
     if pid == "2" and (not os.path.exists("/proc/2") or "rss" in procfs.status(2)):
         pytest.skip("process 2 is not the kernel's here")
