@@ -132,12 +132,11 @@ def as_json(groups: Groups, over: Window) -> str:
 
 def _check(groups: Groups, over: Window) -> None:
     runs = [run for group in groups.values() for run in group if run.outcome.ok]
+    known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
     for side in (over.begin, over.end):
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
-            known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
-            raise UsageError(
-                f"--window {over.words}: no run has a phase or value {side!r}{near(side, known) or near(side.upper(), known) or '; there are ' + ', '.join(known)}"
-            )
+            meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"
+            raise UsageError(f"--window {over.words}: no run has a phase or value {side!r}{meant}")
 
 
 def _shown(found: Extremes | None, place: int, unit: grid.Unit) -> str:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from failing import PYTHON
 from made import MIB, machine, mark, run, timeline
 from native_programs import EXAMPLES, built, ran
 from test_summary import cells
@@ -240,3 +241,31 @@ def test_the_trainer_reports_what_its_tensors_take(trained):
     reported = {value.name: value.value for value in trained["swap"].values}
     assert reported["weight_bytes"] == LAYERS * TENSOR_KIB << 10
     assert reported["tensor_bytes"] == (2 * LAYERS + 2) * TENSOR_KIB << 10
+
+
+# -- onert's own training
+
+
+def test_onerts_training_is_measured_phase_by_phase(tmp_path, memprof):
+    pytest.importorskip("onert", reason="onert is not installed")
+    assert memprof("zoo", "mnist", "--format", "tflite", "-o", "mnist.tflite").returncode == 0
+    for path in (EXAMPLES / "onert_train.py", EXAMPLES.parents[1] / "memprof_marks.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+
+    commands = [
+        word
+        for name in ("sgd", "adam")
+        for word in ("--cmd", f"{name}={PYTHON} onert_train.py {{model}} --epochs {{runs}} --optimizer {name}")
+    ]
+    done = memprof("run", "mnist.tflite", *commands, "--runs", "3", "--repeats", "1", "-o", "r.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    sgd, adam = store.load([tmp_path / "r.jsonl"]).runs
+    for one in (sgd, adam):
+        assert [mark.phase for mark in one.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+        assert all(mark.rss_peak_exact for mark in one.marks)
+        assert len(one.mark("EXECUTE").times_ns) == 3
+        assert [value.name for value in one.values] == ["batch_bytes", "loss", "loss", "loss"]
+        assert (one.job.model.name, one.job.runs) == ("mnist.tflite", 3)
+    table_of = memprof("table", "r.jsonl", "--style", "swap", "--window", "execute")
+    assert "mnist.tflite: batch (KiB)" in table_of.stdout or "mnist.tflite: batch (MiB)" in table_of.stdout
