@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 import psutil
 
-from . import runtimes, store
+from . import native, runtimes, store
 from .bundle import cache_folder, probe_command
 from .errors import InputError, os_reason
 from .probe import procfs
@@ -163,7 +163,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     drop = any(path not in seen for path in files)
     seen.update(files)
     start: dict[str, object] = {
-        "argv": order.argv or [order.python, str(runtimes.runners_path()), "run"],
+        "argv": order.argv or native.argv(order) or [order.python, str(runtimes.runners_path()), "run"],
         "env": {**order.env, _TOKEN: token},
         "cwd": order.cwd,
         "stdin": "" if order.command is not None else json.dumps(child) + "\n",

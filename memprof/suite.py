@@ -31,7 +31,7 @@ from typing import Literal
 
 import msgspec
 
-from . import commands, runtimes
+from . import commands, native, runtimes
 from .commands import Command
 from .errors import InputError, UsageError, os_reason
 from .model import identify
@@ -360,6 +360,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    native.check(runtime, suite.inputs)
     deterministic = bool(suite.deterministic)
     sweep: tuple[int | None, ...] = variant.threads or suite.threads or ((1,) if deterministic else (None,))
     return [_order(suite, model, variant, runtime, threads) for threads in sweep]
