@@ -62,13 +62,18 @@ class Command:
 def parse(text: str) -> Command:
     """`NAME=[VARIABLE=VALUE...] PROGRAM WORD...`, quoted as in a shell; without NAME the program's own. Raises UsageError."""
     match = _NAME.match(text)
+    return of_words(split(text[match.end() :] if match else text), match[1] if match else "")
+
+
+def split(text: str) -> list[str]:
+    """The words of a command as a shell splits them. Raises UsageError where there are none, or a quote is left open."""
     try:
-        words = shlex.split(text[match.end() :] if match else text)
+        words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--cmd {text!r}: {str(error).lower()}") from None
+        raise UsageError(f"command {text!r}: {str(error).lower()}") from None
     if not words:
-        raise UsageError(f"--cmd {text!r}: write NAME=PROGRAM WORD...")
-    return of_words(words, match[1] if match else "")
+        raise UsageError(f"command {text!r}: write NAME=PROGRAM WORD...")
+    return words
 
 
 def of_words(words: Sequence[str], name: str = "") -> Command:
@@ -161,11 +166,11 @@ def model_among(command: Command) -> Path | None:
     """The first of a command's words that is a model: a file of a known ending, or an nnpackage's folder; also after `--option=`."""
     for word in command.argv[1:]:
         for text in (word, word.partition("=")[2]):
-            path = Path(command.cwd or ".") / os.path.expanduser(text)
-            if text and path.suffix.lower() in _MODELS and path.is_file() and path.stat().st_size:
-                return path
-            if text and path.is_dir() and (path / "metadata" / "MANIFEST").is_file():
-                return path
+            path = os.path.join(command.cwd or ".", os.path.expanduser(text))
+            if text.lower().endswith(_MODELS) and os.path.isfile(path) and os.path.getsize(path):
+                return Path(path)
+            if text and os.path.isfile(os.path.join(path, "metadata", "MANIFEST")):
+                return Path(path)
     return None
 
 

@@ -199,7 +199,7 @@ def _variant(one: _FileVariant, folder: Path, path: Path) -> Variant:
         raise InputError(f"suite {path}: variant {one.name or one.cmd}: set and python are for runtimes")
     command = None
     if one.cmd:
-        command = commands.parse(one.cmd) if isinstance(one.cmd, str) else commands.of_words(one.cmd)
+        command = commands.of_words(commands.split(one.cmd) if isinstance(one.cmd, str) else one.cmd)
         # The file's own words win over those in front of the program; a suite may be started from anywhere.
         where = _relative(folder, one.cwd) if one.cwd else str(folder)
         command = replace(command, name=one.name or command.name, cwd=where)

@@ -40,9 +40,8 @@ def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: 
     for key, values in found.items():
         cells = {name: columns[name][1].pop(0) if name in values else "-" for name in everything}
         rows.append((*labels(key), *(cells[name] for name in everything)))
-    caption = size.caption("Reported by the program itself, last") if sizes else "Reported by the program itself, last"
-    header = (*label_names, *(name.removesuffix("_bytes") if name.endswith("_bytes") else columns[name][0] for name in everything))
-    return [Table(caption, header, tuple(rows), len(label_names))]
+    header = (*label_names, *(columns[name][0] for name in everything))
+    return [Table("Reported by the program itself, last", header, tuple(rows), len(label_names))]
 
 
 def _processes(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:

@@ -319,7 +319,10 @@ def conditions(runs: Sequence[Run]) -> str:
     if all(job.threads for job in jobs):
         threads = sorted({job.threads or 0 for job in jobs})
         said.append(f"{_list(threads)} thread{'s' if threads != [1] else ''}")
-    said.append(f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations")
+    if any(job.warmup or job.runs or not job.argv for job in jobs):
+        said.append(
+            f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
+        )
     counts: dict[object, int] = {}
     for job in jobs:
         one = (job.model.name, job.variant, job.threads)

@@ -132,12 +132,11 @@ def as_json(groups: Groups, over: Window) -> str:
 
 def _check(groups: Groups, over: Window) -> None:
     runs = [run for group in groups.values() for run in group if run.outcome.ok]
+    known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
     for side in (over.begin, over.end):
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
-            known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
-            raise UsageError(
-                f"--window {over.words}: no run has a phase or value {side!r}{near(side, known) or '; there are ' + ', '.join(known)}"
-            )
+            meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"
+            raise UsageError(f"--window {over.words}: no run has a phase or value {side!r}{meant}")
 
 
 def _shown(found: Extremes | None, place: int, unit: grid.Unit) -> str:
@@ -232,10 +231,10 @@ def _span(run: Run, over: Window) -> tuple[int, int] | None:
 
 def _place(run: Run, name: str) -> tuple[int, int] | None:
     """Begin and end of a phase; for a value, the first and last time it was reported."""
-    mark = run.mark(name)
+    mark = run.mark(name) or next((mark for mark in run.marks if mark.phase.lower() == name.lower()), None)
     if mark is not None:
         return mark.begin_ns, mark.end_ns
-    times = [value.t_ns for value in run.values if value.name == name]
+    times = [value.t_ns for value in run.values if value.name.lower() == name.lower()]
     return (times[0], times[-1]) if times else None
 
 
@@ -250,19 +249,28 @@ def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
     if not run.timeline.samples or (span := _span(run, over)) is None:
         return None
     found = [value for value in run.values if value.name == name]
-    return _extremes([value.t_ns for value in found], [value.value for value in found], *span) if found else None
+    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span) if found else None
+    if extremes is None or name.endswith("_bytes"):
+        return extremes
+    inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one
+    return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
 
 
 def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid.Unit) -> list[tuple[str, list[str]]]:
-    """Title and cells of a column for each value of each group."""
-    made = []
+    """Title and cells of a column for each value of each group; one column for all variants of a model where they report the same."""
+    found: dict[tuple[str, str], dict[Key, Extremes]] = {}
     for key, group in groups.items():
         good = [run for run in group if run.outcome.ok]
         for name in _value_names(good):
-            found = _over_repeats(_value_extremes(run, name, over) for run in good)
-            if found is not None:
-                title, cells = shown_value(name, found, size)
-                made.append((f"{names[key]}: {title}", cells))
+            extremes = _over_repeats(_value_extremes(run, name, over) for run in good)
+            if extremes is not None:
+                found.setdefault((key.model, name), {})[key] = extremes
+    made = []
+    for (model, name), by_key in found.items():
+        shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
+        for key, extremes in list(by_key.items())[: 1 if shared else None]:
+            title, cells = shown_value(name, extremes, size)
+            made.append((f"{model if shared else names[key]}: {title}", cells))
     return made
 
 

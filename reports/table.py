@@ -244,8 +244,13 @@ class _Tables:
         return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
 
     def _iterations(self, groups: Groups) -> list[Table]:
+        runs = [run for group in groups.values() for run in group]
+        phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
+        return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
+
+    def _iterations_of(self, phase: str, groups: Groups) -> list[Table]:
         wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
-        cells = {key: [self._values(group, EXECUTE, metric) for metric in wanted] for key, group in groups.items()}
+        cells = {key: [self._values(group, phase, metric) for metric in wanted] for key, group in groups.items()}
         everything = [value for row in cells.values() for values in row for value in values]
         if not everything:
             return []
@@ -255,7 +260,7 @@ class _Tables:
             for key, row in cells.items()
         )
         names = _label_names(groups)
-        return [Table(unit.caption("EXECUTE, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
+        return [Table(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
 
     def _spread(self, values: Sequence[float]) -> str:
         return grid.spread(STATISTICS[self.stat](values), values) if values else "-"
@@ -267,7 +272,7 @@ class _Tables:
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
             beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
-            notes.append(f"Cells: {self.stat} over repeats{beside}. EXECUTE's latency: the {self.stat} iteration.")
+            notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
         if any(mark.rss_peak_bytes is not None and not mark.rss_peak_exact for run in runs for mark in run.marks):
             notes.append(_INEXACT)
         notes += _absences(runs, shown)
@@ -297,6 +302,12 @@ def _usual_phase(metric: Metric) -> str:
 
 
 # -- labels
+
+
+def _iterated(runs: Sequence[Run]) -> str:
+    """The phases that have iterations, in words."""
+    found = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
+    return " and ".join(found) or EXECUTE
 
 
 def _title(runs: Sequence[Run], threads: bool = True) -> str:

@@ -22,7 +22,7 @@
  * memprof_value(name, number)  a figure of the program's own; the name says what it is: arena_bytes, wait_ns, loss
  * memprof_end()                the open phase ends
  *
- * They may be called from any thread. Files of one program that include this header share one state, across shared libraries where the linker
+ * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across shared libraries where the linker
  * exports it (-rdynamic). The lines that are written are those of runners/marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
  * line at most PIPE_BUF bytes with the writer's pid, and written only where fstat agrees that FD is still memprof's pipe.
  */
@@ -31,7 +31,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ struct memprof_status {
 
 struct memprof_state {
     int looked;           /* the environment was read */
-    int lock;             /* held by the thread that speaks */
+    int lock;             /* the process whose thread speaks just now, 0 for none */
     int open;             /* a phase is open */
     int reset;            /* the high-water mark was reset where it began */
     int descriptor;       /* -1 where nobody listens */
@@ -275,10 +275,13 @@ static MEMPROF_USED void memprof_write_startup(long long end_ns) {
 
 /* Read the environment once; whether somebody listens, and then this thread holds the lock. */
 static MEMPROF_USED int memprof_enter(void) {
-    int tries;
+    int mine = (int)getpid(), held = 0;
     if (memprof_state_.looked && memprof_state_.descriptor < 0) return 0;
-    for (tries = 0; __atomic_exchange_n(&memprof_state_.lock, 1, __ATOMIC_ACQUIRE) && tries < 1000000; ++tries) {
-        /* held by another thread; for ever only in a child forked while it was, which then goes on without it */
+    while (!__atomic_compare_exchange_n(&memprof_state_.lock, &held, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (held == mine) { /* by another thread */
+            sched_yield();
+            held = 0;
+        } /* else by a thread of the process that this one was forked from, which is not here to let it go: taken at the next turn */
     }
     if (!memprof_state_.looked) {
         const char *text = getenv("MEMPROF_MARKS");
