@@ -31,6 +31,7 @@ class Command(child.Measurement):
     def __init__(self, start, timeout_ns, intervals, live):
         super().__init__(start, timeout_ns, intervals, live)
         self._alone = bool(start["command"].get("alone"))
+        self._finished = False
         self._regexes = _compiled(start["command"].get("regexes", ()))
         self._tree = None
         self._own = None  # the timeline of the measured process and those below it, where it is not the one that was started
@@ -133,6 +134,10 @@ class Command(child.Measurement):
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
         super()._keep(record)
 
+    def _mark_done(self, mark):
+        self._finished = True
+        super()._mark_done(mark)
+
     def _mark_stray(self, mark):
         phase = child._word(mark["phase"] or "?")
         if mark["what"] == "begin":
@@ -229,7 +234,8 @@ class Command(child.Measurement):
         if self._others:
             who = ", ".join("%s (%d)" % (name or "a process", pid) for pid, name in list(self._others.items())[:5])
             words.append("marks came from more than one process; only those of the first count, not those of %s" % who)
-        if self._marks_closed_ns and self._end_ns - self._marks_closed_ns > _CLOSED_NS and self._opened:
+        # A debugger that has said that the program is done may take its time to go.
+        if self._marks_closed_ns and not self._finished and self._end_ns - self._marks_closed_ns > _CLOSED_NS and self._opened:
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
