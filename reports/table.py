@@ -22,7 +22,7 @@ from memprof.metrics import BYTES, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
-from . import commands, grid, load, swap
+from . import commands, grid, load, native, swap
 from .grid import Section, Table, Unit
 
 BASELINE = "baseline"
@@ -279,7 +279,7 @@ class _Tables:
         for key, group in groups.items():
             name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), _name(key, groups)])
             notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
-        return notes
+        return notes + native.notes(groups)
 
 
 # -- columns
