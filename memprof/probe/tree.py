@@ -87,7 +87,7 @@ class Tree:
 
     def measure(self, pid, alone):
         """Take this process for the one that is measured. alone: what is not below it, such as a debugger, is no part of the tree."""
-        self._centre = pid
+        self._centre, self.several_ns = pid, -1
         for node in self._nodes.values():
             node.inside = self._below(node)
         if alone:
