@@ -42,7 +42,7 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
     return Job(
         model=Model(name or called, program.path if program else called, (), 0, program.sha256 if program else ""),
         runtime=COMMAND,
-        variant=f"{called} ({pid})",
+        variant=called,
         repeat=1,
         warmup=0,
         runs=0,

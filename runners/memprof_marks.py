@@ -22,7 +22,7 @@ import time
 
 _TARGET = tuple(int(part) for part in os.environ.get("MEMPROF_MARKS", "").split(":") if part)  # descriptor, device, inode
 _STATUS = {"VmRSS": "rss", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem", "VmSwap": "swap", "VmSize": "vms", "VmHWM": "hwm"}
-_laps = []  # when the phase began, and each iteration after it
+_laps: list = []  # when the phase began, and each iteration after it
 _marks = [0]  # high-water marks seen so far
 
 

@@ -239,8 +239,10 @@ class Command(child.Measurement):
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
-            how = "pages they share counted once" if tree.rounds and not tree.refused else "pages they share counted in each"
-            if tree.rounds and tree.refused:
+            how = "pages they share counted once (PSS was read %d times)" % tree.rounds
+            if not tree.rounds:
+                how = "pages they share counted once as far as is known without PSS, for which there was no time"
+            elif tree.refused:
                 how = "pages they share counted once, but in full in %d whose PSS may not be read" % tree.refused
             words.append("up to %d processes at once; peaks and the timeline are of their sum, %s" % (tree.most, how))
         if tree.unseen:

@@ -118,22 +118,16 @@ def status(pid: int) -> "dict[str, int]":
 
 
 def pss(pid):
-    """(PSS, the file-backed and shared part of it) of a process in bytes (/proc/PID/smaps_rollup), or None where it may not be read.
+    """(PSS, its file-backed and shared part, its anonymous part that others have too) of a process in bytes, or None where it may not be read.
 
-    Takes milliseconds for a large process. Pss_File and Pss_Shmem are there from Linux 5.4 on.
+    /proc/PID/smaps_rollup; takes milliseconds for a large process. Pss_Anon and its like are there from Linux 5.4 on.
     """
     found = _fields("/proc/%d/smaps_rollup" % pid)
     if "Pss" not in found:
         return None
-    return found["Pss"], found.get("Pss_File", 0) + found.get("Pss_Shmem", 0)
-
-
-def uss(pid):
-    """(PSS, USS) of a process in bytes, or None where it may not be read."""
-    found = _fields("/proc/%d/smaps_rollup" % pid)
-    if "Pss" not in found:
-        return None
-    return found["Pss"], found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
+    private = found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
+    file = found.get("Pss_File", 0) + found.get("Pss_Shmem", 0)
+    return found["Pss"], file, max(0, found.get("Pss_Anon", 0) - private)
 
 
 def reset_high_water(pid):

@@ -2,8 +2,8 @@
 
 Children are found in /proc/PID/task/TID/children; two reads a process on open descriptors are all that every poll needs. What costs more has
 a share of the time that it may take: PSS, by which pages that processes have in common count once in the sum, the high-water marks, the
-children of other threads than the first. Between two readings of PSS the sum moves as the resident sets do, and a process that has
-just been forked counts for what it has beyond its parent.
+children of other threads than the first. Between two readings of PSS the sum moves as the resident sets do: a process that has just been
+forked counts for what it has beyond its parent, and where one ends, what it shared with others stays.
 
 A child that started and ended between two polls is seen by nobody. That there was one is told by its parent's faults (/proc/PID/stat, 11
 cminflt: those of children that were waited for): where they rise and no child that was known has gone, there was at least one. So the
@@ -18,7 +18,7 @@ from . import procfs
 
 _clock = time.monotonic_ns
 _LOOK_SHARE, _PSS_SHARE = 0.015, 0.025  # of one CPU
-_ALLOWANCE_NS = 20_000_000  # beyond the share: a short run is looked at too
+_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 50_000_000  # beyond the share: a short run is looked at too
 _SLICE_NS = 2_000_000  # the longest that one poll is held up by PSS; one process is always read whole
 _RESTARTS = 3  # of a reading of PSS, because processes were started meanwhile
 _REFRESH_NS = 500_000_000  # PSS is read again after this even where no process came or went
@@ -26,12 +26,15 @@ _KEPT = 1000  # processes that a record names
 
 
 class Node:
-    """One process. rss, file and vms in bytes as last seen; base: its part of the sum at base_rss, where PSS has told."""
+    """One process. rss, file and vms in bytes as last seen.
+
+    base_anon, base_file: its part of the sum when it had seen_anon and seen_file; base_anon is None where it counts in full. shared: how
+    much of base_anon was others' too.
+    """
 
     __slots__ = (
-        "base",
+        "base_anon",
         "base_file",
-        "base_rss",
         "begin_ns",
         "child_faults",
         "children",
@@ -51,6 +54,9 @@ class Node:
         "rss",
         "rss_peak",
         "samples",
+        "seen_anon",
+        "seen_file",
+        "shared",
         "statm",
         "vms",
     )
@@ -73,6 +79,7 @@ class Tree:
         self._restarts = 0
         self._changed = False
         self._round_ns = 0
+        self._returned = 0  # what processes that have ended since the last round shared with others
         self.unseen = 0
         self.most = 0
         self.rounds = 0
@@ -87,7 +94,7 @@ class Tree:
 
     def measure(self, pid, alone):
         """Take this process for the one that is measured. alone: what is not below it, such as a debugger, is no part of the tree."""
-        self._centre = pid
+        self._centre, self.several_ns = pid, -1
         for node in self._nodes.values():
             node.inside = self._below(node)
         if alone:
@@ -174,8 +181,8 @@ class Tree:
         node.name, node.command = procfs.name(pid), ""
         node.begin_ns = node.end_ns = now
         node.rss = node.file = node.vms = node.rss_peak = node.samples = node.hwm = 0
-        node.pss = node.pss_peak = node.base = None
-        node.base_file = node.base_rss = node.gone = 0
+        node.pss = node.pss_peak = node.base_anon = None
+        node.base_file = node.seen_anon = node.seen_file = node.shared = node.gone = 0
         node.child_faults = None
         node.inside = pid == self._centre or (parent is not None and parent.inside)
         try:
@@ -186,9 +193,10 @@ class Tree:
         if values is not None:
             node.rss, node.file, node.vms = values
         if parent is not None:
-            # Until PSS says better: all that its parent has too is its parent's.
-            node.base, node.base_rss = max(0, node.rss - parent.rss), node.rss
-            node.base_file = max(0, node.file - parent.file)
+            # Until PSS says better: all that its parent has too is its parent's, and of files what its parent has it may come to touch.
+            anon = max(0, node.rss - node.file)
+            node.base_anon, node.seen_anon = max(0, anon - max(0, parent.rss - parent.file)), anon
+            node.base_file, node.seen_file = max(0, node.file - parent.file), max(node.file, parent.file)
         self._nodes[pid] = node
         self._changed = True
 
@@ -231,6 +239,7 @@ class Tree:
     def _end(self, node):
         self._forget(node)
         self._changed = True
+        self._returned = self._returned + node.shared if self._nodes else 0
         if node.samples:
             self._ended.append(node)
             if len(self._ended) > 4 * _KEPT:
@@ -249,7 +258,7 @@ class Tree:
     def _look(self, now):
         """Look closer at as many processes as their share of the time allows, in turn."""
         nodes = list(self._nodes.values())
-        allowed = (now - self._begin_ns) * _LOOK_SHARE + _ALLOWANCE_NS
+        allowed = (now - self._begin_ns) * _LOOK_SHARE + _LOOK_ALLOWANCE_NS
         for _ in range(len(nodes)):
             if self._look_ns > allowed:
                 return
@@ -287,7 +296,7 @@ class Tree:
         if self._reading is None:
             if not self._changed and now - self._round_ns < _REFRESH_NS:
                 return
-            if self._pss_ns > (now - self._begin_ns) * _PSS_SHARE + _ALLOWANCE_NS:
+            if self._pss_ns > (now - self._begin_ns) * _PSS_SHARE + _PSS_ALLOWANCE_NS:
                 return
             self._reading, self._read, self._changed = list(self._nodes.values()), [], False
         elif self._changed and self._restarts < _RESTARTS:
@@ -308,16 +317,17 @@ class Tree:
     def _round_ends(self, now):
         self._reading, self._restarts, self._round_ns = None, 0, now
         self.rounds += 1
-        self.refused = 0
+        self.refused = self._returned = 0
         for node, found in self._read:
             if found is None:
                 self.refused += 1
-                node.base, node.base_file = node.rss, node.file
-            else:
-                node.pss, file = found
-                node.pss_peak = max(node.pss_peak or 0, node.pss)
-                node.base, node.base_file = min(node.pss, node.rss), min(file, node.file)
-            node.base_rss = node.rss
+                node.base_anon = None
+                continue
+            node.pss, file, node.shared = found
+            node.pss_peak = max(node.pss_peak or 0, node.pss)
+            anon = max(0, node.rss - node.file)
+            node.base_anon, node.seen_anon = min(node.pss - file, anon), anon
+            node.base_file, node.seen_file = min(file, node.file), node.file
         self._read = []
 
     def _sums(self, now):
@@ -327,7 +337,7 @@ class Tree:
         rss = file = vms = inside_rss = inside_file = inside_vms = count = 0
         one = len(self._nodes) == 1
         for node in self._nodes.values():
-            part, part_file = (node.rss, node.file) if one or node.base is None else _part(node)
+            part, part_file = (node.rss, node.file) if one or node.base_anon is None else _part(node)
             rss += part
             file += part_file
             vms += node.vms
@@ -336,8 +346,10 @@ class Tree:
                 inside_rss += part
                 inside_file += part_file
                 inside_vms += node.vms
+        rss += 0 if one else self._returned
         if count > 1:
             self.several_ns = now
+            inside_rss += self._returned
         elif count == 1 and not one:  # alone in its part of the tree, it counts in full
             inside_rss, inside_file, inside_vms = next((node.rss, node.file, node.vms) for node in self._nodes.values() if node.inside)
         self.inside = (inside_rss, inside_file, inside_vms) if count else None
@@ -345,12 +357,15 @@ class Tree:
 
 
 def _part(node):
-    """A process's part of the sum: what it was at the last reading of PSS, and what came since."""
-    if node.rss < node.base_rss:
-        share = node.rss / node.base_rss
-        node.base, node.base_file, node.base_rss = int(node.base * share), int(node.base_file * share), node.rss
-    part = node.base + node.rss - node.base_rss
-    return part, min(node.base_file, part)
+    """A process's part of the sum, and what of it is file-backed: what it was at the last reading of PSS, and what came since."""
+    anon = max(0, node.rss - node.file)
+    if anon < node.seen_anon:
+        share = anon / node.seen_anon
+        node.base_anon, node.shared, node.seen_anon = int(node.base_anon * share), int(node.shared * share), anon
+    if node.file < node.seen_file and node.base_file:
+        node.base_file, node.seen_file = int(node.base_file * node.file / node.seen_file), node.file
+    file = node.base_file + max(0, node.file - node.seen_file)
+    return node.base_anon + anon - node.seen_anon + file, file
 
 
 def _record(node):
