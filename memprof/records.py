@@ -177,6 +177,12 @@ class Machine:
     huge_pages: str
     peak_bound_bytes: int
 
+    @property
+    def words(self) -> str:
+        """What it is, for people, as far as that is known: of an imported log it may not be."""
+        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
+
 
 @dataclass(frozen=True)
 class About:
