@@ -287,6 +287,17 @@ def test_a_recursive_function_is_one_call(build) -> None:
     assert abs(above(mark) - 5) < 0.5
 
 
+def test_a_function_that_begins_with_an_inlined_one(build) -> None:
+    source = """
+        static inline __attribute__((always_inline)) int first(int n) { spike(30); return n + 1; }
+        extern "C" OUT int model_load(int n) { return first(n) * 3; }
+        int main(int n, char **) { return model_load(n) == 6 ? 0 : 1; }
+    """
+    for index, flags in enumerate((("-g", "-O2"), ("-O2", "-fomit-frame-pointer"))):
+        run = ended_well(measured([build(source, *flags, name=f"begins{index}")], "load=model_load"))
+        assert abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5 and phase(run, "MODEL_LOAD").times_ns == ()
+
+
 def test_a_phase_within_a_phase_keeps_its_own_peak(build) -> None:
     program = build("""
         extern "C" OUT void inner() { spike(30); asm volatile(""); }
@@ -489,7 +500,7 @@ def test_a_function_that_is_there_but_was_inlined_where_it_is_called(build) -> N
     source = 'extern "C" inline __attribute__((always_inline, used)) void model_load() { spike(9); } int main() { model_load(); return 0; }'
     run = measured([build(source)], "load=model_load")
     assert run.outcome.ok and run.mark("MODEL_LOAD") is None
-    assert "model_load is there, but it was never called" in notes(run)
+    assert "model_load is there, but it was never entered" in notes(run)
 
 
 @pytest.mark.parametrize("text", ["load", "=f", "load=", "lo ad=f", "load= "])

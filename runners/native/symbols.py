@@ -53,10 +53,6 @@ _STEPS = 6
 _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
 
 
-class Refused(Exception):
-    """What was asked for cannot be had, in words meant for the user."""
-
-
 class Call:
     """One call of a phase's function that has not returned. level: the stack pointer its caller has after the return."""
 
@@ -101,25 +97,18 @@ class Tracer:
         self.handling_ns = 0
         self.notes = []
         self.foreign = 0
-        self.refusal = None
 
     # -- what a stop means
 
     def entered(self, phase, now_ns):
-        """A phase's function was entered. Raises Refused where it is no function of its own there."""
-        frame = gdb.newest_frame()
-        if frame.type() == gdb.INLINE_FRAME:
-            raise Refused(
-                "%s is inlined into %s: there it has no entry and no return of its own (build it with -fno-inline, or "
-                "use marks, or --phase-regex)" % (phase.symbol, frame.older().name() or "its caller")
-            )
+        """A phase's function was entered."""
         thread = here()
         if self.measured is None:
             self._startup(thread[0])
         if thread[0] != self.measured:
             self.foreign += 1
             return
-        caller = frame.older()
+        caller = physical(gdb.newest_frame()).older()
         address, level = caller.pc(), int(caller.read_register("sp"))
         self._settle(thread, level, now_ns, address)
         inferior = gdb.selected_inferior().num
@@ -161,7 +150,7 @@ class Tracer:
     def caught(self, now_ns):
         """An exception was caught: calls beyond the frame that caught it are over."""
         thread = here()
-        caller = gdb.newest_frame().older()
+        caller = physical(gdb.newest_frame()).older()
         if any(call.thread == thread for phase in self.phases for call in phase.calls) and caller is not None:
             self._settle(thread, int(caller.read_register("sp")), now_ns)
 
@@ -324,9 +313,6 @@ class _Stop(gdb.Breakpoint):
         now_ns = time.monotonic_ns()
         try:
             self.reached(now_ns)
-        except Refused as error:
-            self.tracer.refusal = str(error)
-            return True
         except (gdb.error, gdb.MemoryError) as error:
             self.tracer._note("gdb: %s" % error)
         return False
@@ -388,6 +374,13 @@ def here():
     """(process id, thread id) of what was stopped."""
     pid, thread, _ = gdb.selected_thread().ptid
     return pid, thread
+
+
+def physical(frame):
+    """The frame of a function that was really called: what lies within it may be inlined from its first instruction on."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame
 
 
 def alive(thread):
@@ -474,12 +467,9 @@ def main(order):
             kind(tracer, "-qualified -function " + name)
     measure_handling(tracer)
     quiet("catch exec")
-    while tracer.refusal is None and resume():
+    while resume():
         libraries.look()
         tracer.forget()
-    if tracer.refusal is not None:
-        tracer.refuse(tracer.refusal, tracer.measured or root)
-        return 1
     return finish(tracer, root, codes.get(1), libraries)
 
 
@@ -557,7 +547,7 @@ def finish(tracer, root, code, libraries):
     for phase in tracer.phases:
         if not phase.count:
             tracer._note(
-                "%s: %s is there, but it was never called (calls from its own library may have been inlined)" % (phase.name, phase.symbol)
+                "%s: %s is there, but it was never entered (it may have been inlined where it is called)" % (phase.name, phase.symbol)
             )
     tracer.measured = tracer.measured or root
     tracer.say_about()
