@@ -146,7 +146,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("flags", [("-g",), (), ("-g", "-O0")])
+@pytest.mark.parametrize("flags", [("-g",), ()])
 def test_names_are_written_as_in_the_source(build, flags: tuple[str, ...]) -> None:
     run = ended_well(measured([build(SCOPES, *flags)], *(f"p{index}={name}" for index, name in enumerate(NAMES))))
     for index, (name, (mib, calls)) in enumerate(NAMES.items()):
