@@ -89,15 +89,16 @@ class Job:
 class Mark:
     """One finished phase, said by the child: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
 
-    times_ns: the duration of each iteration, for phases that have them. rss_peak_exact: the peak comes from a high-water mark that was reset
-    where the phase began (or that rose within it). hwm_bytes: the largest high-water mark since the process started, as a tool that never
-    resets it would report. samples: how often it was polled. interval_ns: at which period it was polled, 0 for not at all.
+    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only where an imported log does not say it.
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). hwm_bytes: the
+    largest high-water mark since the process started, as a tool that never resets it would report. samples: how often it was polled.
+    interval_ns: at which period it was polled, 0 for not at all.
     """
 
     phase: str
     begin_ns: int
     end_ns: int
-    rss_peak_bytes: int
+    rss_peak_bytes: int | None
     rss_peak_exact: bool
     times_ns: tuple[int, ...] = ()
     samples: int = 0
@@ -124,6 +125,11 @@ class Mark:
     def time_ns(self) -> int:
         """The phase's duration."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def height_bytes(self) -> int:
+        """The peak where it is known, else 0: for finding the highest phase, never to be shown."""
+        return self.rss_peak_bytes or 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,12 @@ class Machine:
     page_bytes: int
     huge_pages: str
     peak_bound_bytes: int
+
+    @property
+    def words(self) -> str:
+        """What it is, for people, as far as that is known: of an imported log it may not be."""
+        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     found = _extremes(columns.t_ns, values, begin_ns, end_ns)
     if found is None or kind != KINDS[0]:
         return found
-    peaks = [mark.rss_peak_bytes for mark in run.marks if mark.rss_peak_exact and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
+    peaks = [mark.height_bytes for mark in run.marks if mark.rss_peak_exact and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
     return found[0], found[1], max(found[2], *peaks, 0)
 
 

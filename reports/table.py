@@ -4,6 +4,7 @@
     models    one table a metric, a row a model, a column a variant, in one phase
     threads   for each model one table a metric, a row a variant, a column a thread count, in one phase
     swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
+    load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
 
 A cell is a statistic over the repeats, the median where nothing else is asked for; ± is the distance from it to the farthest repeat. Where a
 variant failed, the cell of the phase says how, and a note below says why.
@@ -17,15 +18,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from memprof import metrics, summary
 from memprof.errors import UsageError
-from memprof.metrics import NS, Metric
+from memprof.metrics import BYTES, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
-from . import commands, grid, swap
+from . import commands, grid, load, native, swap
 from .grid import Section, Table, Unit
 
 BASELINE = "baseline"
-STYLES = ("phases", "models", "threads", "swap")
+STYLES = ("phases", "models", "threads", "swap", "load")
 FORMATS = ("markdown", "csv", "json", "html")
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -103,6 +104,8 @@ def sections(
         return [made.by_threads(group, wanted, phase) for group in by_model]
     if style == "models":
         return [made.by_model(runs, wanted, phase)]
+    if style == "load":
+        return [made.load(group) for group in by_model]
     return [made.swap(runs, swap.window(window))]
 
 
@@ -175,6 +178,16 @@ class _Tables:
             }
             tables += self._table(metric, ("model",), labels, rows, where)
         return Section("", tuple(tables), tuple(self._notes(groups, shown)))
+
+    def load(self, runs: Sequence[Run]) -> Section:
+        groups = summary.groups(runs)
+        if self.unit is not None:
+            grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
+        made = load.table(groups, lambda key: _name(key, groups), self.above, self.unit)
+        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
+        return Section(
+            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
+        )
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -261,13 +274,13 @@ class _Tables:
         if spread and any(len(group) > 1 for group in groups.values()):
             beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
             notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
-        if any(not mark.rss_peak_exact for run in runs for mark in run.marks):
+        if any(mark.rss_peak_bytes is not None and not mark.rss_peak_exact for run in runs for mark in run.marks):
             notes.append(_INEXACT)
         notes += _absences(runs, shown)
         for key, group in groups.items():
             name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), _name(key, groups)])
             notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
-        return notes
+        return notes + native.notes(groups)
 
 
 # -- columns

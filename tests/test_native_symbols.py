@@ -14,7 +14,7 @@ from compiled import compiled
 from conftest import need_tool
 from failing import Silent
 
-from memprof import campaign, elf, symbols
+from memprof import campaign, elf, store, symbols
 from memprof.errors import InputError, UsageError
 from memprof.records import Job, Mark, Model, Run
 from memprof.runtimes import Runtime
@@ -416,6 +416,28 @@ def test_signals_are_the_programs_own(build) -> None:
         }
     """)
     assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+
+
+def test_a_program_that_closes_all_descriptors_is_followed_all_the_same(build) -> None:
+    program = build("""
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { for (int i = 0; i < 256; i++) close(i); model_run(); return 0; }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+
+
+def test_from_the_command_line(build, memprof) -> None:
+    program = build('extern "C" OUT void model_load() { spike(30); } int main() { model_load(); wait_ms(50); model_load(); return 0; }')
+    done = memprof("exec", "--phase", "load=model_load", "-o", "runs.jsonl", "--", program)
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([program.parent / "runs.jsonl"]).runs
+    ended_well(run)
+    assert all(mark.rss_peak_exact for mark in run.marks) and run.processes == ()
+    assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5
+    assert run.timeline.rss_max_bytes < 60 * MIB, "that would be gdb's memory"
+    missing = memprof("run", "--cmd", f"own={program}", "--phase", "load=model_laod", "-o", "none.jsonl")
+    assert missing.returncode == 5 and "did you mean model_load?" in missing.stderr
+    assert not (program.parent / "none.jsonl").exists()
 
 
 def test_a_time_limit_ends_program_and_gdb(build, nothing_left) -> None:

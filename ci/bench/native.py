@@ -109,7 +109,7 @@ def _compiled(folder: Path) -> Path:
 def _error(run: Run, phase: str) -> float:
     mark = run.mark(phase)
     assert mark is not None and mark.rss_begin_bytes is not None, run.outcome.sentence
-    return mark.rss_peak_bytes - (mark.rss_begin_bytes + _BYTES)
+    return mark.height_bytes - (mark.rss_begin_bytes + _BYTES)
 
 
 def _ladder_row(threads: int, hold_us: int, errors: list[float]) -> Row:

@@ -26,6 +26,7 @@ _COMMANDS = {
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),
+    "import": ("import_", "Turn logs of other tools into runs."),
     "trace": ("trace", "Write runs as a trace that Perfetto opens."),
     "page": ("page", "Write a self-contained interactive page."),
     "view": ("view", "Open the page in a browser."),

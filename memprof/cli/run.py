@@ -122,7 +122,7 @@ def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_ba
     from . import talk
     from .progress import chosen
 
-    writer = store.Writer(Path(output) if output else _unused_path(), append=append)
+    writer = store.Writer(Path(output) if output else unused_path(), append=append)
     runs = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     progress = chosen()
@@ -150,7 +150,8 @@ def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_ba
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _unused_path() -> Path:
+def unused_path() -> Path:
+    """A name for a runs file that nobody has named."""
     path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 

@@ -13,6 +13,7 @@ Examples:
   memprof table runs.jsonl --metric rss_peak_bytes --metric time_ns
   memprof table runs.jsonl --style threads --stat min
   memprof table runs.jsonl --style swap --window execute
+  memprof table runs.jsonl --style load
   memprof table runs.jsonl --format parquet -o runs.parquet
 """
 
@@ -21,7 +22,7 @@ Examples:
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @click.option(
     "--style",
-    type=click.Choice(["phases", "models", "threads", "swap"]),
+    type=click.Choice(["phases", "models", "threads", "swap", "load"]),
     default="phases",
     show_default=True,
     help="What is a column: phases; variants, with a row a model; thread counts; or MIN, AVR and MAX of the whole run as rows.",

@@ -99,7 +99,7 @@ class Tree:
             node.inside = self._below(node)
         if alone:
             self._root = pid
-            self._ended, self.most, self.unseen = [], 0, 0
+            self._ended, self.most, self.unseen, self.several_ns = [], 0, 0, -1
             for other in [node for node in self._nodes.values() if not node.inside]:
                 self._forget(other)
             self._seen.add(pid)

@@ -172,8 +172,8 @@ def peak_phase(runs: Sequence[Run]) -> str:
 
 def _peak_phase(run: Run) -> str:
     # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
-    most = max((mark.rss_peak_bytes for mark in run.marks), default=0)
-    return next((mark.phase for mark in run.marks if mark.rss_peak_bytes >= most - run.machine.peak_bound_bytes), "")
+    most = max((mark.height_bytes for mark in run.marks), default=0)
+    return next((mark.phase for mark in run.marks if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
 
 
 # -- a model's figures
@@ -289,7 +289,7 @@ def _trace(run: Run, rows: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} in {run.outcome.phase}",
-        peak_bytes=max((mark.rss_peak_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
+        peak_bytes=max((mark.height_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
         peak_phase=_peak_phase(run),
         phases=phases,
         tick_ns=tick_ns,
@@ -333,7 +333,7 @@ def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
         mark.begin_ns - begin_ns,
         mark.end_ns - begin_ns,
         at_ns - begin_ns,
-        mark.rss_peak_bytes,
+        mark.height_bytes,
         mark.rss_peak_exact,
         mark.interval_ns > 0,
     )

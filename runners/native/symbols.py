@@ -48,8 +48,7 @@ _JUMPS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__libc_siglongj
 _CATCHES = ("__cxa_begin_catch",)
 _ENDS = ("_exit",)
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
-_SHARES_NS = 1000000  # reading PSS takes milliseconds for a large process: not at each of many calls
-_SHARES_APART = 100  # times as long between two readings as one of them takes
+_SHARES_APART = 50  # times as long between two readings of PSS as one takes, which is milliseconds for a large process
 _STEPS = 6
 _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
 
@@ -280,7 +279,7 @@ class Tracer:
     def _shares(phase, process):
         # Only of a process that is where the phase ended, and not at each of many short calls.
         now_ns = time.monotonic_ns()
-        if phase.shares_ns > _SHARES_NS and now_ns - phase.shared_ns < _SHARES_APART * phase.shares_ns:
+        if now_ns - phase.shared_ns < _SHARES_APART * phase.shares_ns:
             return {}
         found = shares(process.pid)
         phase.shared_ns = time.monotonic_ns()
