@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from memprof.metrics import BYTES
 from memprof.records import Process, Run
@@ -21,6 +23,22 @@ Labels = Callable[[Key], tuple[str, ...]]
 def tables(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
     """Both tables, where there is anything to show. labels: what a row of a key begins with, under label_names."""
     return [*_values(groups, label_names, labels, unit), *_processes(groups, label_names, labels, unit)]
+
+
+def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
+    """Rows as frame.runs_frame has them, the first of each run with what the tables show besides: values (the last by name) and processes."""
+    first: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in rows:
+        first.setdefault(tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat")), row)
+    for run in runs:
+        row = first.get((run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat), {})
+        if run.values:
+            row["values"] = {value.name: value.value for value in run.values}
+        if run.processes:
+            row["processes"] = [
+                {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
+            ]
+    return rows
 
 
 def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:

@@ -79,7 +79,8 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if format == "csv":
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
-    return json.dumps([{key: value for key, value in row.items() if value is not None} for row in rows], indent=1)
+    kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
 
 
 def sections(

@@ -21,7 +21,7 @@ HEADER = runners_path() / "native" / "memprof.h"
 EXAMPLES = runners_path() / "native" / "examples"
 TRANSIENT = Path(__file__).resolve().parents[1] / "ci" / "bench" / "transient.c"
 
-_HEAD = """
+HEAD = """
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -46,9 +46,7 @@ static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
 def program(body: str) -> str:
     """The path of a C program with this main; compiled once a session."""
     return str(
-        _compiled(
-            _HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"
-        )
+        _compiled(HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }")
     )
 
 

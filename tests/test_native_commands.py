@@ -8,10 +8,12 @@ import shlex
 import sys
 
 import pytest
+from conftest import need_tool
 from failing import MIB, measured, runs_in, sentence
 from made import run as made_run
-from native_programs import order, phases, program, ran
+from native_programs import HEAD, built, order, phases, program, ran
 
+import memprof as memprof_package
 from memprof import commands, store, suite
 from memprof.errors import InputError, UsageError
 from memprof.reports import table
@@ -418,3 +420,40 @@ def test_beside_a_runtime_a_command_gets_the_same_model(memprof, scenario, tmp_p
 
 def test_a_runtimes_own_children_are_no_tree(scenario):
     assert measured(scenario(load=[{"fork": 1, "for_s": 0.2}])).processes == ()
+
+
+def test_json_has_values_and_processes_too(memprof):
+    body = (
+        'memprof_begin("A"); memprof_value("arena_bytes", 4096); if (fork() == 0) { usleep(300000); _exit(0); } wait(NULL); memprof_end();'
+    )
+    done = memprof("exec", "--json", "-o", "r.jsonl", "--", program(body))
+
+    first, *others = json.loads(done.stdout)
+    assert first["values"] == {"arena_bytes": 4096}
+    assert [process["name"] for process in first["processes"]] == ["program", "program"]
+    assert not any("values" in row for row in others)
+
+
+def test_commands_are_measured_from_python_too():
+    runs = memprof_package.measure(cmds=["a=true", "b=true"], repeats=2)
+    assert [(run.job.variant, run.job.repeat) for run in runs] == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+def test_functions_are_phases_of_the_program_alone(tmp_path):
+    need_tool("gdb")
+    source = "__attribute__((noinline)) void load(void) { drop(hold(32 * MIB), 32 * MIB); }"
+    path = tmp_path / "app.c"
+    path.write_text(HEAD + source + "int main(void) { load(); return 0; }")
+    run = ran(built(path, "-g"), phases={"MODEL_LOAD": "load"})
+
+    assert phases(run) == ["STARTUP", "MODEL_LOAD"]
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert run.timeline.rss_max_bytes < 40 * MIB  # nothing of gdb, which is larger
+    assert run.processes == ()
+    assert run.job.argv == (built(path, "-g"),)
+
+
+def test_words_that_are_no_text_are_refused(memprof):
+    done = memprof("exec", "--", "echo", b"\xff".decode("utf-8", "surrogateescape"))
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1].endswith("is not UTF-8")

@@ -22,7 +22,6 @@ _VALUES = 4000  # kept; beyond them each name's are thinned to the extremes of n
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
 _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
-_CLOSED_NS = 50_000_000  # before its end: a process that ends closes its descriptors too
 
 
 class Command(child.Measurement):
@@ -31,7 +30,6 @@ class Command(child.Measurement):
     def __init__(self, start, timeout_ns, intervals, live):
         super().__init__(start, timeout_ns, intervals, live)
         self._alone = bool(start["command"].get("alone"))
-        self._finished = False
         self._regexes = _compiled(start["command"].get("regexes", ()))
         self._tree = None
         self._own = None  # the timeline of the measured process and those below it, where it is not the one that was started
@@ -42,7 +40,8 @@ class Command(child.Measurement):
         self._unmatched = [name for name, _ in self._regexes]
         self._used = None
         self._opened = {}
-        self._marks_closed_ns = self._end_ns = 0
+        self._marks_closed = None
+        self._end_ns = 0
 
     # -- starting
 
@@ -86,8 +85,9 @@ class Command(child.Measurement):
 
     def _marked(self):
         super()._marked()
-        if self._marks_read not in self._watched and not self._marks_closed_ns:
-            self._marks_closed_ns = time.monotonic_ns()
+        if self._marks_read not in self._watched and self._marks_closed is None:
+            # A process that ends closes its descriptors too, but only when its memory has gone.
+            self._marks_closed = "rss" in procfs.status(self.measured)
 
     def _take_line(self, line):
         try:
@@ -133,10 +133,6 @@ class Command(child.Measurement):
         if self._tree.several_ns >= record["begin_ns"]:
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
         super()._keep(record)
-
-    def _mark_done(self, mark):
-        self._finished = True
-        super()._mark_done(mark)
 
     def _mark_stray(self, mark):
         phase = child._word(mark["phase"] or "?")
@@ -234,8 +230,7 @@ class Command(child.Measurement):
         if self._others:
             who = ", ".join("%s (%d)" % (name or "a process", pid) for pid, name in list(self._others.items())[:5])
             words.append("marks came from more than one process; only those of the first count, not those of %s" % who)
-        # A debugger that has said that the program is done may take its time to go.
-        if self._marks_closed_ns and not self._finished and self._end_ns - self._marks_closed_ns > _CLOSED_NS and self._opened:
+        if self._marks_closed and self._opened:
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
