@@ -50,10 +50,11 @@ class _Silent:
 
 
 def measure(
-    models: Sequence[str | Path],
+    models: Sequence[str | Path] = (),
     runtimes: Sequence[str] = (),
     variants: Sequence[Variant] = (),
     *,
+    cmds: Sequence[str] = (),
     set: Mapping[str, str] | None = None,
     threads: Sequence[int] = (),
     warmup: int = 5,
@@ -65,13 +66,14 @@ def measure(
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
-    output: a runs file to write each Run to as soon as it exists. Raises UsageError or InputError before anything is measured where
-    something is wrong with what was asked; a child that fails is a Run with that outcome, not an exception.
+    cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.commands). output: a runs file to write each Run to as soon as it exists.
+    Raises UsageError or InputError before anything is measured where something is wrong with what was asked; a child that fails is a
+    Run with that outcome, not an exception.
     """
     wanted = Suite(
         models=tuple(str(model) for model in models),
         runtimes=tuple(runtimes),
-        variants=tuple(variants),
+        variants=(*variants, *map(suite.parse_cmd, cmds)),
         set=dict(set or {}),
         threads=tuple(threads),
         warmup=warmup,

@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 import psutil
 
-from . import runtimes, store
+from . import native, runtimes, store
 from .bundle import cache_folder, probe_command
 from .errors import InputError, os_reason
 from .probe import procfs
@@ -67,7 +67,7 @@ def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes],
         seen: set[str] = set()
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
-            run, line = failed or _ask(order.job, probe_line(order, seen, token), token, progress.live)
+            run, line = failed or ask(order.job, probe_line(order, seen, token), token, progress.live)
             try:
                 keep(line)
             finally:
@@ -78,14 +78,24 @@ def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes],
 # -- the probe
 
 
-def _ask(job: Job, message: bytes, token: str, live: Callable[[str, int], None]) -> tuple[Run, bytes]:
-    """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so."""
+def ask(
+    job: Job,
+    message: bytes,
+    token: str,
+    live: Callable[[str, int], None],
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+) -> tuple[Run, bytes]:
+    """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
+
+    began: is given the probe as soon as it has its line.
+    """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     with _probe() as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(message)
             process.stdin.flush()
+        began(process)
         for line in process.stdout:
             word, _, rest = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
@@ -153,15 +163,18 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     files = _files(job)
     drop = any(path not in seen for path in files)
     seen.update(files)
+    start: dict[str, object] = {
+        "argv": order.argv or native.argv(order) or [order.python, str(runtimes.runners_path()), "run"],
+        "env": {**order.env, _TOKEN: token},
+        "cwd": order.cwd,
+        "stdin": "" if order.command is not None else json.dumps(child) + "\n",
+        "deterministic": job.deterministic,
+    }
+    if order.command is not None:
+        start["command"] = order.command
     message = {
         "job": job,
-        "start": {
-            "argv": [order.python, str(runtimes.runners_path()), "run"],
-            "env": {**order.env, _TOKEN: token},
-            "cwd": None,
-            "stdin": json.dumps(child) + "\n",
-            "deterministic": job.deterministic,
-        },
+        "start": start,
         "timeout_ns": job.timeout_ns,
         "intervals": intervals(job),
         "files": files,
@@ -230,7 +243,7 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
         work = folder.with_name(f"{key}.{token}")
         work.mkdir()
         try:
-            run, _ = _ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
+            run, _ = ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
             with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made

@@ -8,6 +8,7 @@ different, equal ones are equal.
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -189,6 +190,9 @@ def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run
         if place in head:
             jobs = [group[place][0].job for group in (base, head)]
             settings = [{**job.knobs, **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs]
+            for job, words in zip(jobs, settings, strict=True):
+                words.update({"the command": shlex.join(job.argv)} if job.argv else {})
+                words.update({"the program": f"sha256 {job.program.sha256[:8]}"} if job.program else {})
             differing = sorted(name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name))
             found += [
                 f"{place[0]}, {place[1]}: {name} differs: {' against '.join(str(side.get(name, 'default')) for side in settings)}"

@@ -233,7 +233,7 @@ def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
     polled = max(columns.rss[inside], default=mark.rss_begin_bytes or 0)
     return _Errors(
         took_ns=mark.time_ns,
-        peak=mark.rss_peak_bytes - truth,
+        peak=mark.height_bytes - truth,
         hwm=mark.hwm_bytes - truth if mark.hwm_bytes is not None else None,
         polled=polled - truth,
         polled_slowly=tuple(peak - truth for peak in polled_peaks(columns, mark.begin_ns, mark.end_ns, _SLOW_NS)),

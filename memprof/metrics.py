@@ -107,7 +107,7 @@ def metric(name: str) -> Metric:
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
     """A metric in a phase of a run, None where it could not be had. The phase PEAK is the largest of all; only RSS has one."""
     if phase == PEAK:
-        peaks = [mark.rss_peak_bytes for mark in run.marks]
+        peaks = [mark.rss_peak_bytes for mark in run.marks if mark.rss_peak_bytes is not None]
         return max(peaks) if peaks and run.outcome.ok and wanted.name == "rss_peak_bytes" else None
     mark = run.mark(phase)
     return wanted.of(mark) if mark is not None else None

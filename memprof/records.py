@@ -19,6 +19,8 @@ SCHEMA = 1
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
 PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
+RUN = "RUN"  # a program without phases, from its start to its end
+COMMAND = "command"  # the runtime of a program that was started as it is
 
 Cache = Literal["warm", "cold", "asis"]
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
@@ -54,6 +56,8 @@ class Job:
 
     knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
     a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none.
+    argv: the program and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the
+    function that is each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase.
     """
 
     model: Model
@@ -74,21 +78,27 @@ class Job:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     built: str | None = None
+    argv: tuple[str, ...] = ()
+    cwd: str | None = None
+    program: ModelFile | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Mark:
     """One finished phase, said by the child: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
 
-    times_ns: the duration of each iteration, for phases that have them. rss_peak_exact: the peak comes from a high-water mark that was reset
-    where the phase began (or that rose within it). hwm_bytes: the largest high-water mark since the process started, as a tool that never
-    resets it would report. samples: how often it was polled. interval_ns: at which period it was polled, 0 for not at all.
+    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only where an imported log does not say it.
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). hwm_bytes: the
+    largest high-water mark since the process started, as a tool that never resets it would report. samples: how often it was polled.
+    interval_ns: at which period it was polled, 0 for not at all.
     """
 
     phase: str
     begin_ns: int
     end_ns: int
-    rss_peak_bytes: int
+    rss_peak_bytes: int | None
     rss_peak_exact: bool
     times_ns: tuple[int, ...] = ()
     samples: int = 0
@@ -115,6 +125,11 @@ class Mark:
     def time_ns(self) -> int:
         """The phase's duration."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def height_bytes(self) -> int:
+        """The peak where it is known, else 0: for finding the highest phase, never to be shown."""
+        return self.rss_peak_bytes or 0
 
 
 @dataclass(frozen=True)
@@ -162,6 +177,12 @@ class Machine:
     huge_pages: str
     peak_bound_bytes: int
 
+    @property
+    def words(self) -> str:
+        """What it is, for people, as far as that is known: of an imported log it may not be."""
+        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
+
 
 @dataclass(frozen=True)
 class About:
@@ -170,6 +191,39 @@ class About:
     runtime_version: str
     python_version: str
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
+
+    phase: the phase that ran, None for none. t_ns: when, on CLOCK_MONOTONIC.
+    """
+
+    name: str
+    t_ns: int
+    value: float
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a command's tree, as far as polling saw it.
+
+    name: what it called itself last. command: its words, shortened. begin_ns and end_ns: when it was first and last seen. rss_peak_bytes: the
+    largest of its samples and of its high-water mark where that was looked at. pss_peak_bytes: its largest share of memory that processes
+    have in common, None where that was never read.
+    """
+
+    pid: int
+    name: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int
+    command: str = ""
+    parent: int | None = None
+    pss_peak_bytes: int | None = None
+    samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -228,6 +282,8 @@ class Run:
 
     output_bytes: what the child printed, output_tail its end. output_error: how far the model's outputs lie from those of other settings they
     were compared with: the largest difference over the largest magnitude; 0 for the same, None where nothing was compared.
+    Where a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
+    processes names each.
     """
 
     memprof: int
@@ -243,6 +299,8 @@ class Run:
     output_bytes: int = 0
     output_error: float | None = None
     output_tail: str | None = None
+    values: tuple[Value, ...] = ()
+    processes: tuple[Process, ...] = ()
 
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""

@@ -22,6 +22,7 @@ from .units import parse_bytes
 
 # The extras of pyproject.toml, and the last Python (3.x) that a runtime has a package for, where there is one.
 _EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
+_NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,10 @@ class Knob:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime as one interpreter has it; version is None where it is not installed."""
+    """A runtime as one interpreter has it; version is None where it is not installed.
+
+    native: the C program that is started in place of the interpreter, and library: what it opens; see memprof.native.
+    """
 
     name: str
     distribution: str | None = None
@@ -93,6 +97,8 @@ class Runtime:
     threads_env: str | None = None
     error: str | None = None
     python: str = ""
+    native: str | None = None
+    library: str | None = None
 
     @property
     def installed(self) -> bool:
@@ -111,11 +117,12 @@ class Runtime:
     @property
     def how_to_install(self) -> str:
         """The command that installs it, or why there is none."""
-        last = _EXTRAS.get(self.name)
+        name = self.name.removesuffix(_NATIVE)
+        last = _EXTRAS.get(name)
         if last is not None and self.python and int(self.python.split(".")[1]) > last:
             return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
-        if self.name in _EXTRAS:
-            return f"pip install 'memprof[{self.name}]'"
+        if name in _EXTRAS:
+            return f"pip install 'memprof[{name}]'"
         return f"pip install {self.distribution}" if self.distribution else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,6 +89,11 @@ def _way(run: Run) -> dict[str, str]:
         "cache": f"cache {job.cache}",
         "deterministic": "deterministic" if job.deterministic else None,
         "inputs": f"inputs {job.inputs}" if job.inputs else None,
+        "program": f"program {job.program.sha256[:8]}" if job.program else None,
+        "command": f"command {shlex.join(job.argv)}" if job.argv else None,
+        "folder": f"folder {job.cwd}" if job.cwd else None,
+        "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()) or None,
+        "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()) or None,
     }
     facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
     facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})

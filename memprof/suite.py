@@ -11,6 +11,10 @@ A variant is a named column of the comparison: a runtime with settings of its ow
     name = "mapped"
     runtime = "onert"
     set = { mmap = "on" }
+    [[variant]]                  # any program; {model}, {threads}, {runs} and {warmup} are filled in
+    name = "native"
+    cmd = "./onert_run --nnpackage {model} -r {runs}"
+    cwd = "build"
 
 Paths in a file are relative to the file.
 """
@@ -19,18 +23,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from . import runtimes
+from . import commands, native, runtimes
+from .commands import Command
 from .errors import InputError, UsageError, near, os_reason
 from .model import identify
-from .records import EXECUTE, Cache, Job, Model
-from .runtimes import Runtime
+from .records import COMMAND, EXECUTE, Cache, Job, Model
+from .runtimes import Knob, Runtime
 from .units import parse_duration_ns
 
 MS = 1_000_000
@@ -38,7 +45,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Variant:
-    """A named column: a runtime and what is set for it beyond what is set for all."""
+    """A named column: a runtime and what is set for it beyond what is set for all, or a command and no runtime."""
 
     runtime: str
     name: str = ""
@@ -46,11 +53,15 @@ class Variant:
     threads: tuple[int, ...] = ()
     python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    command: Command | None = None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Everything that flags or a file say; a field left at None has its default put in by `defaults`."""
+    """Everything that flags or a file say; a field left at None has its default put in by `defaults`.
+
+    cwd, phases (function by phase) and phase_regexes are for commands: where they run, and what their phases are where they do not mark them.
+    """
 
     models: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
@@ -69,11 +80,14 @@ class Suite:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     name: str | None = None
+    cwd: str | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, other: Suite) -> Suite:
         """This suite's words where it has any, the other's elsewhere; settings by key are merged."""
         changes: dict[str, object] = {}
-        for key in ("set", "env", "shapes"):
+        for key in ("set", "env", "shapes", "phases", "phase_regexes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}
         for key in self.__dataclass_fields__:
             if key not in changes and getattr(self, key) in (None, (), ""):
@@ -90,6 +104,8 @@ class Order:
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
+    argv: the command to start in place of the interpreter and memprof's own side. cwd: its working folder, memprof's own where None.
+    command: what the probe must know of it (see memprof.probe.command), None for memprof's own side.
     """
 
     job: Job
@@ -98,6 +114,9 @@ class Order:
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
     outputs: str | None = None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    command: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,9 @@ class Plan:
 
 
 class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
-    runtime: str
+    runtime: str = ""
+    cmd: str | list[str] = ""
+    cwd: str | None = None
     name: str = ""
     set: dict[str, str | int | bool] = {}
     threads: int | list[int] = []
@@ -137,6 +158,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     shape: dict[str, list[int]] = {}
     inputs: str | None = None
+    cwd: str | None = None
+    phase: dict[str, str] = {}
+    phase_regex: dict[str, str] = {}
 
 
 def read(path: Path) -> Suite:
@@ -151,17 +175,7 @@ def read(path: Path) -> Suite:
     return Suite(
         models=tuple(_relative(folder, model) for model in found.models),
         runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in found.runtimes),
-        variants=tuple(
-            Variant(
-                runtime=_relative(folder, one.runtime) if one.runtime.endswith(".py") else one.runtime,
-                name=one.name,
-                set=_texts(one.set),
-                threads=_counts(one.threads),
-                python=one.python,
-                env=one.env,
-            )
-            for one in found.variant
-        ),
+        variants=tuple(_variant(one, folder, path) for one in found.variant),
         set=_texts(found.set),
         threads=_counts(found.threads),
         warmup=found.warmup,
@@ -175,6 +189,31 @@ def read(path: Path) -> Suite:
         env=found.env,
         shapes={name: tuple(shape) for name, shape in found.shape.items()},
         inputs=_relative(folder, found.inputs) if found.inputs else None,
+        cwd=_relative(folder, found.cwd) if found.cwd else None,
+        phases=dict(_phase(f"{name}={function}") for name, function in found.phase.items()),
+        phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in found.phase_regex.items()),
+    )
+
+
+def _variant(one: _FileVariant, folder: Path, path: Path) -> Variant:
+    if bool(one.runtime) == bool(one.cmd):
+        raise InputError(f"suite {path}: variant {one.name or '(without a name)'} needs either a runtime or a cmd")
+    if one.cmd and (one.set or one.python):
+        raise InputError(f"suite {path}: variant {one.name or one.cmd}: set and python are for runtimes")
+    command = None
+    if one.cmd:
+        command = commands.of_words(commands.split(one.cmd) if isinstance(one.cmd, str) else one.cmd)
+        # The file's own words win over those in front of the program; a suite may be started from anywhere.
+        where = _relative(folder, one.cwd) if one.cwd else str(folder)
+        command = replace(command, name=one.name or command.name, cwd=where)
+    return Variant(
+        runtime=_relative(folder, one.runtime) if one.runtime.endswith(".py") else one.runtime or COMMAND,
+        name=one.name or (command.name if command else ""),
+        set=_texts(one.set),
+        threads=_counts(one.threads),
+        python=one.python,
+        env=one.env,
+        command=command,
     )
 
 
@@ -225,6 +264,23 @@ def parse_variant(text: str) -> Variant:
     return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env)
 
 
+def parse_cmd(text: str) -> Variant:
+    """`NAME=./app --model m.tflite` as a variant: see memprof.commands. Raises UsageError."""
+    command = commands.parse(text)
+    return Variant(runtime=COMMAND, name=command.name, command=command)
+
+
+def _phase(text: str) -> tuple[str, str]:
+    from . import symbols  # it reads programs: only where that is asked for
+
+    return symbols.parse_phase(text)
+
+
+def parse_phases(texts: Sequence[str]) -> dict[str, str]:
+    """`load=nnfw_load_model_from_file` each, as function by phase. Raises UsageError."""
+    return dict(_phase(text) for text in texts)
+
+
 def parse_threads(text: str) -> tuple[int, ...]:
     """Thread counts in `1,2,4`. Raises UsageError."""
     try:
@@ -256,24 +312,29 @@ def plan(suite: Suite) -> Plan:
 
     Raises UsageError or InputError for whatever is wrong with it, before anything is measured.
     """
-    suite = suite.over(DEFAULTS)
-    if not suite.models:
+    asked, suite = suite, suite.over(DEFAULTS)
+    programs = [one for one in suite.variants if one.command is not None]
+    if not suite.models and not programs:
         raise UsageError("name a model to measure")
     variants = _variants(suite)
     models = _models(suite)
     orders: list[Order] = []
     remarks: list[str] = []
+    if not models:
+        orders += _commands(suite, programs, None)
     for model in models:
         taking = [(variant, runtime) for variant, runtime in variants if runtime.takes(model.path)]
         for variant, runtime in variants:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
-        if not taking:
+        if not taking and not programs:
             wanted = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
         orders += [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
+        orders += _commands(suite, programs, model)
+    remarks += _without_effect(asked, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
-    if repeats < 5:
+    if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
     each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
     return Plan(tuple(each), tuple(remarks))
@@ -296,8 +357,11 @@ def _models(suite: Suite) -> list[Model]:
 
 
 def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
-    wanted = [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
-    if not wanted:
+    wanted = [Variant(runtime=name) for name in suite.runtimes] + [one for one in suite.variants if one.command is None]
+    programs = [one.name for one in suite.variants if one.command is not None]
+    if programs and not suite.models and wanted:
+        raise UsageError("name a model to measure: a runtime among the commands needs one")
+    if not wanted and not programs:
         raise UsageError("name a runtime to measure with: -r RUNTIME or --variant NAME=RUNTIME,...")
     found = []
     for variant in wanted:
@@ -305,17 +369,18 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         runtime = runtimes.find(variant.runtime, python)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         found.append((replace(variant, name=name, python=python), runtime))
-    names = [variant.name for variant, _ in found]
+    names = [variant.name for variant, _ in found] + programs
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two variants are called {name}; give each a name: --variant NAME=RUNTIME,...")
     for key in suite.set:
-        if not any(runtime.knob(key) for _, runtime in found):
-            raise runtimes.unknown_knob(key, [runtime for _, runtime in found])
+        if not any(runtime.knob(key) for _, runtime in found) and not (programs and _common(key)):
+            raise runtimes.unknown_knob(key, [runtime for _, runtime in found] or [commands.RUNTIME])
     return found
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    native.check(runtime, suite.inputs)
     deterministic = bool(suite.deterministic)
     sweep: tuple[int | None, ...] = variant.threads or suite.threads or ((1,) if deterministic else (None,))
     return [_order(suite, model, variant, runtime, threads) for threads in sweep]
@@ -355,6 +420,112 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         inputs=_inputs(suite.inputs),
     )
     return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None)
+
+
+def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:
+    """The orders of all commands about a model, or about what each of them names where memprof was given none."""
+    ready = [replace(one.command, cwd=one.command.cwd or suite.cwd) for one in programs if one.command is not None]
+    sweeps = [_sweep(suite, variant, command) for variant, command in zip(programs, ready, strict=True)]
+    filled = [
+        [_filled(suite, variant, command, model, count) for count in sweep]
+        for variant, command, sweep in zip(programs, ready, sweeps, strict=True)
+    ]
+    if model is not None:
+        if len(suite.models) > 1:
+            for command in ready:
+                if not command.has("model"):
+                    raise UsageError(f"{command.name}: write {{model}} where the model goes: there are {len(suite.models)} of them")
+        about = [model] * len(ready)
+    else:
+        for command in ready:
+            if command.has("model"):
+                raise UsageError(f"{command.name}: {{model}} stands for a model, and none is given")
+        about = commands.models([each[0] for each in filled], suite.name) if filled else []
+    return [
+        _command_order(suite, variant, command, of, count)
+        for variant, each, sweep, of in zip(programs, filled, sweeps, about, strict=True)
+        for command, count in zip(each, sweep, strict=True)
+    ]
+
+
+def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
+    wanted = variant.threads or suite.threads
+    if wanted and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
+        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or leave --threads out")
+    if wanted:
+        return wanted
+    return ((1,) if suite.deterministic else (None,)) if command.has("threads") else (None,)
+
+
+def _filled(suite: Suite, variant: Variant, command: Command, model: Model | None, threads: int | None) -> Command:
+    command = replace(command, env={**suite.env, **command.env, **variant.env})
+    if command.has("threads") and threads is None:
+        raise UsageError(f"{command.name}: {{threads}} stands for --threads, and none are given")
+    words: dict[str, object] = {"threads": threads, "runs": suite.runs, "warmup": suite.warmup}
+    if model is not None:
+        words["model"] = model.path
+    return command.filled(words)
+
+
+def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
+    path = commands.program(command)
+    knobs = {key: _common(key).check(value) for key, value in suite.set.items() if _common(key)}  # type: ignore[union-attr]
+    env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
+    for key, value in knobs.items():
+        env.update(_common(key).variables(value))  # type: ignore[union-attr]
+    env.update(command.env)
+    assert variant.command is not None
+    argv = started = commands.argv(command, path)
+    if suite.phases:
+        from . import symbols
+
+        started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+    job = Job(
+        model=model,
+        runtime=COMMAND,
+        variant=command.name,
+        repeat=0,
+        # A command's own affair, unless it takes the number from here.
+        warmup=_at_least(suite.warmup, 0, "warmup") if variant.command.has("warmup") else 0,
+        runs=_at_least(suite.runs, 0, "runs") if variant.command.has("runs") else 0,
+        knobs=knobs,
+        threads=threads,
+        env=command.env,
+        cache=suite.cache or "warm",
+        deterministic=bool(suite.deterministic),
+        timeout_ns=suite.timeout_ns or 0,
+        interval_ns=suite.interval_ns or MS,
+        iterations_interval_ns=suite.interval_ns or MS,
+        argv=argv,
+        cwd=os.path.abspath(command.cwd) if command.cwd else None,
+        program=commands.program_file(path),
+        phases=suite.phases,
+        phase_regexes=suite.phase_regexes,
+    )
+    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
+    return Order(job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about)
+
+
+@cache
+def _common(key: str) -> Knob | None:
+    """The knob of that name, where every runtime has it and it is a matter of the environment: a command has it too."""
+    found = [runtime.knob(key) for runtime in runtimes.describe(sys.executable) if not runtime.error]
+    knob = found[0] if found and None not in found else None
+    return knob if knob is not None and knob.acts == "env" else None
+
+
+def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], others: Sequence[object]) -> list[str]:
+    """What was asked for and no command heeds, where there are only commands."""
+    if not programs or others:
+        return []
+    remarks = []
+    for word in ("runs", "warmup"):
+        deaf = [one.name for one in programs if one.command is not None and not one.command.has(word)]
+        if getattr(asked, word) is not None and deaf:
+            remarks.append(f"{', '.join(deaf)}: --{word} has no effect, write {{{word}}} into the command where the number goes")
+    if suite.shapes or suite.inputs:
+        remarks.append("--shape and --inputs have no effect on commands")
+    return remarks
 
 
 def _checked(suite: Suite, variant: Variant, runtime: Runtime) -> dict[str, str]:

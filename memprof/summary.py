@@ -73,8 +73,8 @@ def peak_phase(runs: Iterable[Run]) -> str:
 def highest_phase(run: Run) -> str:
     """The first phase in which a run reached its peak, as far as it came; empty where it finished none."""
     # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
-    most = max((mark.rss_peak_bytes for mark in run.marks), default=0)
-    return next((mark.phase for mark in run.marks if mark.rss_peak_bytes >= most - run.machine.peak_bound_bytes), "")
+    most = max((mark.height_bytes for mark in run.marks), default=0)
+    return next((mark.phase for mark in run.marks if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:

@@ -109,7 +109,7 @@ def split(mark: Mark, rows: Columns) -> Split | None:
         top = int(inside.rss.argmax())
         seen.append(Split(int(inside.anon[top]), int(inside.rss[top] - inside.anon[top])))
     # A sample may lie a little above the peak where per-CPU counters were summed late; the peak is what is shown.
-    return max((_within(one, mark.rss_peak_bytes) for one in seen), key=lambda one: one.total, default=None)
+    return max((_within(one, mark.height_bytes) for one in seen), key=lambda one: one.total, default=None)
 
 
 def _within(one: Split, peak: int) -> Split:
@@ -132,7 +132,7 @@ def typical(group: Sequence[Run]) -> Run:
     """The repeat that stands for all: of those that succeeded the one with the median PEAK (the lower of two), else the longest one."""
     good = [run for run in group if run.outcome.ok and run.marks]
     if good:
-        peaks = sorted(good, key=lambda run: max(mark.rss_peak_bytes for mark in run.marks))
+        peaks = sorted(good, key=lambda run: max(mark.height_bytes for mark in run.marks))
         return peaks[(len(peaks) - 1) // 2]
     return max(group, key=lambda run: (len(run.marks), run.timeline.samples))
 
@@ -177,11 +177,11 @@ def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
     """Where the peak of a phase lies. bound: how far a high-water mark can lie from the truth."""
     inside = rows.between(mark.begin_ns, mark.end_ns)
     seen = int(inside.rss.max()) if len(inside) else None
-    near = seen is not None and mark.rss_peak_bytes - seen <= max(bound, mark.rss_peak_bytes // 200)
+    near = seen is not None and mark.height_bytes - seen <= max(bound, mark.height_bytes // 200)
     if near:
         t_ns = int(inside.t_ns[int(inside.rss.argmax())])
-    elif mark.rss_end_bytes is not None and mark.rss_peak_bytes - mark.rss_end_bytes <= bound:
+    elif mark.rss_end_bytes is not None and mark.height_bytes - mark.rss_end_bytes <= bound:
         t_ns, near = mark.end_ns, True
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
-    return Peak(mark.rss_peak_bytes, mark.phase, t_ns, seen, near, mark.rss_peak_exact)
+    return Peak(mark.height_bytes, mark.phase, t_ns, seen, near, mark.rss_peak_exact)

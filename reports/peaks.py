@@ -110,10 +110,11 @@ def phases(block: Mapping[Key, list[Run]]) -> list[str]:
 
 def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
     """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
-    having = sorted(((mark, run) for run in group if (mark := run.mark(phase)) is not None), key=lambda one: one[0].rss_peak_bytes)
+    marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and mark.rss_peak_bytes is not None]
+    having = sorted(marks, key=lambda one: one[0].height_bytes)
     if not having:
         return None
-    peaks = [mark.rss_peak_bytes for mark, _ in having]
+    peaks = [mark.height_bytes for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
     parts = split(typical, cache(run))

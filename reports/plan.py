@@ -18,7 +18,7 @@ from memprof.plan.residency import Residency
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
 from memprof.units import BYTE_UNITS, format_bytes, format_duration
 
-from . import grid, table
+from . import grid, swap, table
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -316,7 +316,7 @@ def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth
 def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
     """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
     groups = summary.groups(runs)
-    each = {table._name(key, groups): table._extremes(group, "RSS") for key, group in groups.items()}
+    each = {table.row_name(key, groups): swap.extremes(group, "RSS", swap.Window()) for key, group in groups.items()}
     return {name: found for name, found in each.items() if found}
 
 
@@ -413,7 +413,7 @@ def _above(run: Run) -> tuple[float | None, ...]:
     start = run.mark(STARTUP)
     ground = start.rss_end_bytes if start else None
     load, prepare = run.mark(MODEL_LOAD), run.mark(PREPARE)
-    peaks = [mark.rss_peak_bytes for phase in (WARMUP, EXECUTE) if (mark := run.mark(phase)) is not None]
+    peaks = [mark.height_bytes for phase in (WARMUP, EXECUTE) if (mark := run.mark(phase)) is not None]
     ends = [mark.rss_end_bytes if mark else None for mark in (load, prepare)]
     values = [*ends, max(peaks) if peaks else None]
     return tuple(None if value is None or ground is None else value - ground for value in values)

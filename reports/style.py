@@ -15,7 +15,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -319,7 +319,10 @@ def conditions(runs: Sequence[Run]) -> str:
     if all(job.threads for job in jobs):
         threads = sorted({job.threads or 0 for job in jobs})
         said.append(f"{_list(threads)} thread{'s' if threads != [1] else ''}")
-    said.append(f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations")
+    if any(job.warmup or job.runs or not job.argv for job in jobs):
+        said.append(
+            f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
+        )
     counts: dict[object, int] = {}
     for job in jobs:
         one = (job.model.name, job.variant, job.threads)
@@ -329,7 +332,8 @@ def conditions(runs: Sequence[Run]) -> str:
     machines = {run.machine.name: run.machine for run in runs}
     if len(machines) == 1:
         machine = runs[0].machine
-        said.append(f"{machine.name} ({machine.cpus} CPU{'s' if machine.cpus != 1 else ''}, {machine.arch}, Linux {machine.kernel})")
+        words = replace(machine, cpu="").words
+        said.append(f"{machine.name} ({words})" if words else machine.name)
     else:
         said.append(f"{len(machines)} machines")
     return " · ".join(said)
@@ -345,7 +349,7 @@ def remarks(grouped: Mapping[Key, list[Run]]) -> list[str]:
     machines = {run.machine.name: run.machine for run in runs}
     found = []
     if len(machines) > 1:
-        each = ", ".join(f"{one.name} ({one.cpu}, {one.cpus} CPUs, Linux {one.kernel})" for one in machines.values())
+        each = ", ".join(f"{one.name} ({one.words or 'not known'})" for one in machines.values())
         found.append(f"Measured on {len(machines)} machines, which are never averaged: {each}")
     called = names(list(grouped))
     several_models = len({key.model for key in grouped}) > 1

@@ -3,7 +3,8 @@
     phases    for each model one table a metric, a row a variant, a column a phase
     models    one table a metric, a row a model, a column a variant, in one phase
     threads   for each model one table a metric, a row a variant, a column a thread count, in one phase
-    swap      for each kind of memory MIN, AVR and MAX over the whole run, a column a model and variant
+    swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
+    load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
 
 A cell is a statistic over the repeats, the median where nothing else is asked for; ± is the distance from it to the farthest repeat. Where a
 variant failed, the cell of the phase says how, and a note below says why.
@@ -13,21 +14,19 @@ from __future__ import annotations
 
 import json
 import statistics
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 
-from memprof import metrics, store, summary
+from memprof import metrics, summary
 from memprof.errors import UsageError
 from memprof.metrics import BYTES, NS, Metric
 from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.summary import Key
 
-from . import grid
+from . import commands, grid, load, native, swap
 from .grid import Section, Table, Unit
 
 BASELINE = "baseline"
-STYLES = ("phases", "models", "threads", "swap")
+STYLES = ("phases", "models", "threads", "swap", "load")
 FORMATS = ("markdown", "csv", "json", "html")
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -38,6 +37,10 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
 Groups = dict[Key, list[Run]]
+_INEXACT = (
+    "~ not exact: the high-water mark could not be reset where the phase began, or was gone where it ended; the peak is only what polling saw, "
+    "and may have been higher."
+)
 
 
 def render(
@@ -50,16 +53,20 @@ def render(
     unit: str | None = None,
     phase: str | None = None,
     above_baseline: bool = False,
+    window: str | None = None,
 ) -> str:
     """The tables of these runs as text.
 
     names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
-    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. CSV and JSON have one row a run and
-    phase, as frame.runs_frame has it, and heed only the names. Raises UsageError.
+    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
+    have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
+    UsageError.
     """
+    if format == "json" and style == "swap":
+        return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline)
+    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window)
     return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
 
 
@@ -72,7 +79,8 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if format == "csv":
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
-    return json.dumps([{key: value for key, value in row.items() if value is not None} for row in rows], indent=1)
+    kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
 
 
 def sections(
@@ -84,6 +92,7 @@ def sections(
     unit: str | None = None,
     phase: str | None = None,
     above_baseline: bool = False,
+    window: str | None = None,
 ) -> list[Section]:
     """The same as texts in sections, before they are Markdown or HTML."""
     made = _Tables(stat, unit, above_baseline)
@@ -95,7 +104,9 @@ def sections(
         return [made.by_threads(group, wanted, phase) for group in by_model]
     if style == "models":
         return [made.by_model(runs, wanted, phase)]
-    return [made.swap(runs)]
+    if style == "load":
+        return [made.load(group) for group in by_model]
+    return [made.swap(runs, swap.window(window))]
 
 
 class _Tables:
@@ -118,6 +129,7 @@ class _Tables:
             tables += self._table(metric, _label_names(groups), columns, rows)
         if not wanted:
             tables += self._iterations(groups)
+            tables += commands.tables(groups, _label_names(groups), lambda key: _labels(key, groups), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
 
     def by_threads(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
@@ -151,7 +163,7 @@ class _Tables:
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
-        labels = list(dict.fromkeys(_name(key, groups) for key in groups))
+        labels = list(dict.fromkeys(row_name(key, groups) for key in groups))
         tables = []
         shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
         for metric in shown:
@@ -159,7 +171,7 @@ class _Tables:
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
                 (model,): [
                     (
-                        [run for key, group in groups.items() if key.model == model and _name(key, groups) == label for run in group],
+                        [run for key, group in groups.items() if key.model == model and row_name(key, groups) == label for run in group],
                         where,
                     )
                     for label in labels
@@ -169,14 +181,21 @@ class _Tables:
             tables += self._table(metric, ("model",), labels, rows, where)
         return Section("", tuple(tables), tuple(self._notes(groups, shown)))
 
-    def swap(self, runs: Sequence[Run]) -> Section:
+    def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
-        tables = [table for kind in ("RSS", "anonymous", "file-backed") if (table := self._swap_table(groups, kind)) is not None]
-        notes = [
-            "MIN, AVR and MAX over the whole run as polled, from the baseline on, AVR weighted by time; the median over repeats.",
-            *self._notes(groups, (), spread=False),
-        ]
-        return Section("", tuple(tables), tuple(notes))
+        if self.unit is not None:
+            grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
+        made = load.table(groups, lambda key: row_name(key, groups), self.above, self.unit)
+        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
+        return Section(
+            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
+        )
+
+    def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
+        groups = summary.groups(runs)
+        names = {key: f"{key.model}, {row_name(key, groups)}" for key in groups}
+        notes = [swap.note(over), *self._notes(groups, (), spread=False)]
+        return Section("", tuple(swap.tables(groups, names, over, self.unit)), tuple(notes))
 
     # -- one table
 
@@ -228,8 +247,13 @@ class _Tables:
         return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
 
     def _iterations(self, groups: Groups) -> list[Table]:
+        runs = [run for group in groups.values() for run in group]
+        phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
+        return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
+
+    def _iterations_of(self, phase: str, groups: Groups) -> list[Table]:
         wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
-        cells = {key: [self._values(group, EXECUTE, metric) for metric in wanted] for key, group in groups.items()}
+        cells = {key: [self._values(group, phase, metric) for metric in wanted] for key, group in groups.items()}
         everything = [value for row in cells.values() for values in row for value in values]
         if not everything:
             return []
@@ -239,24 +263,10 @@ class _Tables:
             for key, row in cells.items()
         )
         names = _label_names(groups)
-        return [Table(unit.caption("EXECUTE, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
+        return [Table(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
 
     def _spread(self, values: Sequence[float]) -> str:
         return grid.spread(STATISTICS[self.stat](values), values) if values else "-"
-
-    def _swap_table(self, groups: Groups, kind: str) -> Table | None:
-        columns = {key: _extremes(group, kind) for key, group in groups.items()}
-        everything = [value for found in columns.values() if found for value in found]
-        if not everything:
-            return None
-        unit = grid.choose_unit(BYTES, everything, self.unit)
-        header = ["", *(f"{key.model}, {_name(key, groups)}" for key in groups)]
-        rows = [
-            (name, *(grid.number(found[place] / unit.size) if found else "-" for found in columns.values()))
-            for place, name in enumerate(("MIN", "AVR", "MAX"))
-        ]
-        rows += _differences(columns)
-        return Table(unit.caption(f"{kind} over the run"), tuple(header), tuple(rows))
 
     # -- notes
 
@@ -265,14 +275,14 @@ class _Tables:
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
             beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
-            notes.append(f"Cells: {self.stat} over repeats{beside}. EXECUTE's latency: the {self.stat} iteration.")
-        if any(not mark.rss_peak_exact for run in runs for mark in run.marks):
-            notes.append("~ the high-water mark could not be reset here: the peak is only what polling saw, and may have been higher.")
+            notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
+        if any(mark.rss_peak_bytes is not None and not mark.rss_peak_exact for run in runs for mark in run.marks):
+            notes.append(_INEXACT)
         notes += _absences(runs, shown)
         for key, group in groups.items():
-            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), _name(key, groups)])
+            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), row_name(key, groups)])
             notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
-        return notes
+        return notes + native.notes(groups)
 
 
 # -- columns
@@ -294,50 +304,13 @@ def _usual_phase(metric: Metric) -> str:
     return PEAK if metric.name == "rss_peak_bytes" else EXECUTE
 
 
-def _extremes(group: Sequence[Run], kind: str) -> tuple[float, float, float] | None:
-    """Medians over repeats of the smallest, mean and largest memory of the whole run, in bytes."""
-    found = [extremes for run in group if run.outcome.ok and (extremes := _run_extremes(run, kind)) is not None]
-    if not found:
-        return None
-    smallest, mean, largest = (statistics.median(values) for values in zip(*found, strict=True))
-    return smallest, mean, largest
-
-
-def _run_extremes(run: Run, kind: str) -> tuple[float, float, float] | None:
-    """Smallest, mean (weighted by time) and largest of the run, from its baseline on: what a process is while it starts is no one's question."""
-    if not run.timeline.samples:
-        return None
-    columns = store.unpack(run.timeline)
-    startup = run.mark(STARTUP)
-    first = max(0, bisect_right(columns.t_ns, startup.end_ns) - 1) if startup else 0
-    rows = list(zip(columns.t_ns, columns.rss, columns.file, strict=True))[first:]
-    values = [file if kind == "file-backed" else rss - file if kind == "anonymous" else rss for _, rss, file in rows]
-    times = [max(t_ns, startup.end_ns) if startup else t_ns for t_ns, _, _ in rows]
-    spans = [after - now for now, after in pairwise(times)]
-    area = sum(value * span for value, span in zip(values, spans, strict=False))
-    return min(values), area / sum(spans) if sum(spans) else values[0], max(values)
-
-
-def _differences(columns: dict[Key, tuple[float, float, float] | None]) -> list[tuple[str, ...]]:
-    """Rows with the change in percent from a model's first variant to its second, where it has just two."""
-    partners: dict[Key, Key] = {}
-    for model in dict.fromkeys(key.model for key in columns):
-        keys = [key for key in columns if key.model == model]
-        if len(keys) == 2:
-            partners[keys[1]] = keys[0]
-    if not partners:
-        return []
-    rows = []
-    for place, name in enumerate(("MIN", "AVR", "MAX")):
-        cells = []
-        for key, found in columns.items():
-            base = columns[partners[key]] if key in partners else None
-            cells.append(grid.percent(found[place] / base[place]) if found and base and base[place] else "")
-        rows.append((f"{name} difference", *cells))
-    return rows
-
-
 # -- labels
+
+
+def _iterated(runs: Sequence[Run]) -> str:
+    """The phases that have iterations, in words."""
+    found = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
+    return " and ".join(found) or EXECUTE
 
 
 def _title(runs: Sequence[Run], threads: bool = True) -> str:
@@ -346,7 +319,8 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     said = [job.model.name]
     if counts and threads:
         said.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
-    said.append(f"warming up {job.warmup} & running {job.runs}")
+    if job.warmup or job.runs or not job.argv:  # a command's iterations are its own, unless it took their number from here
+        said.append(f"warming up {job.warmup} & running {job.runs}")
     repeats = max(len(group) for group in summary.groups(runs).values())
     said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
     return ", ".join(said)
@@ -363,7 +337,7 @@ def _labels(key: Key, groups: Iterable[Key], threads: bool = True) -> tuple[str,
     return (key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else []))
 
 
-def _name(key: Key, groups: Iterable[Key]) -> str:
+def row_name(key: Key, groups: Iterable[Key]) -> str:
     """A row's labels as one: `tflite, 2 threads`."""
     count = f"{key.threads} thread{'s' if key.threads > 1 else ''}" if key.threads else "default threads"
     names = _label_names(groups)
@@ -375,7 +349,8 @@ def _name(key: Key, groups: Iterable[Key]) -> str:
 
 def _absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
     """Why figures are missing that finished phases should have."""
-    marks = [mark for run in runs for mark in run.marks]
+    # A command's marks may come from where such a figure is not looked for.
+    marks = [mark for run in runs if not run.job.argv for mark in run.marks]
     reasons = {
         "pss_end_bytes": "PSS: -, /proc/PID/smaps_rollup could not be read",
         "uss_end_bytes": "USS: -, /proc/PID/smaps_rollup could not be read",

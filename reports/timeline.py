@@ -59,7 +59,7 @@ class Drawn:
     @property
     def highest(self) -> int:
         """The most memory drawn, in bytes."""
-        return max([*self.rows.rss.tolist(), *(span.mark.rss_peak_bytes for span in self.spans if span.mark)], default=0)
+        return max([*self.rows.rss.tolist(), *(span.mark.height_bytes for span in self.spans if span.mark)], default=0)
 
     @property
     def failed(self) -> bool:
@@ -140,8 +140,8 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
 
 
 def _peak(run: Run, rows: Columns, found: Sequence[Span]) -> Peak | None:
-    marks = [span.mark for span in found if span.mark is not None]
-    top = max(marks, key=lambda mark: mark.rss_peak_bytes, default=None)
+    marks = [span.mark for span in found if span.mark is not None and span.mark.rss_peak_bytes is not None]
+    top = max(marks, key=lambda mark: mark.height_bytes, default=None)
     highest = peak(top, rows, run.machine.peak_bound_bytes) if top is not None else None
     if found and found[-1].mark is None and len(rows) and rows.rss.max() > (highest.bytes if highest else 0):
         row = int(rows.rss.argmax())
@@ -253,7 +253,7 @@ def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
     axes.plot(times, rss, color=style.INK, linewidth=0.7)
     for span in one.spans:
         begin, end = scale.at(one, span.begin_ns), scale.at(one, span.end_ns)
-        if span.mark is not None:
+        if span.mark is not None and span.mark.rss_peak_bytes is not None:
             axes.hlines(span.mark.rss_peak_bytes / scale.memory.size, begin, end, color=style.INK, linewidth=1.6)
         if _unpolled(span):
             axes.axvspan(begin, end, facecolor="white", alpha=0.6, edgecolor="none", zorder=1.5)

@@ -48,7 +48,7 @@ def render(runs: Sequence[Run], *, all_repeats: bool = False) -> str:
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
     machines = {run.machine.name: run.machine for run in runs}
-    said = [f"{one.name}: {one.cpu}, {one.cpus} CPUs, {one.arch}, Linux {one.kernel}" for one in machines.values()]
+    said = [f"{one.name}: {one.words}" for one in machines.values()]
     return {"tool": "memprof", "machines": _text("; ".join(said))}
 
 

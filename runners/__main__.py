@@ -169,6 +169,8 @@ def _described(name):
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
+        "native": getattr(runtime_class, "native", None),
+        "library": _installed_file(distribution, getattr(runtime_class, "library", None)),
     }
 
 
@@ -181,13 +183,27 @@ def _installed_version(distribution):
         return None
 
 
+def _installed_file(distribution, pattern):
+    """The path of the package's file that the pattern matches, None where there is none."""
+    if pattern is None:
+        return None
+    from fnmatch import fnmatch
+    from importlib import metadata
+
+    try:
+        files = metadata.files(distribution) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    return next((str(file.locate()) for file in files if fnmatch(str(file), pattern)), None)
+
+
 def find(name):
     """The class `Runtime` of one of memprof's runtimes, or of the user's file at that path.
 
     Raises Refused where there is none.
     """
     if name in NAMES:
-        return importlib.import_module("runtimes." + name).Runtime
+        return importlib.import_module("runtimes." + name.replace("-", "_")).Runtime
     if not os.path.isfile(name):
         raise Refused("there is no runtime %r" % name)
     from importlib import util

@@ -10,6 +10,11 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "about", "pid", "runtime_version", "python_version", "notes"}   what is measured
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
+    {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number
+    {"mark": "stray", "pid", "what", "phase"}           asked for in the wrong order: a "begin" while that phase was open (which ends there), an
+                                                        "end" with none open (the last one's name, "" for none)
+
+native/memprof.h and memprof_marks.py write the same lines for programs and scripts that are not memprof's own.
 
 Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes of a machine. Memory is in bytes. Figures that cannot be had are left
 out. The high-water mark is reset where a phase begins (`5` to /proc/self/clear_refs) and read where it ends; all other looks at the
@@ -54,12 +59,12 @@ class Marks:
         self._phase = phase
         before = read_status()
         self._highest = max(self._highest, before.get("hwm", 0))
-        self._reset = started_ns is not None or _reset_high_water()
+        self._reset = started_ns is not None or reset_high_water()
         self._hwm_begin = 0 if started_ns is not None else before.get("hwm", 0)
         self._rss_begin = 0 if started_ns is not None else before.get("rss", 0)
         self._counters = (0, 0, 0, 0) if started_ns is not None else _counters()
         self._begin_ns = started_ns or time.monotonic_ns()
-        self._write({"mark": "begin", "phase": phase, "t_ns": self._begin_ns})
+        self.write({"mark": "begin", "phase": phase, "t_ns": self._begin_ns})
         if started_ns is None:
             self._begin_ns = time.monotonic_ns()
 
@@ -72,7 +77,7 @@ class Marks:
         counters = _counters()
         self._highest = max(self._highest, after.get("hwm", 0))
         for start in range(0, len(times_ns), _TIMES_A_LINE):
-            self._write({"mark": "times", "phase": self._phase, "times_ns": list(times_ns[start : start + _TIMES_A_LINE])})
+            self.write({"mark": "times", "phase": self._phase, "times_ns": list(times_ns[start : start + _TIMES_A_LINE])})
         minor, major, read_bytes, cpu_ns = (now - then for now, then in zip(counters, self._counters))
         figures = {
             "begin_ns": self._begin_ns,
@@ -90,12 +95,12 @@ class Marks:
         }
         for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
             figures[name + "_end_bytes"] = after.get(name)
-        figures.update(_shares())
+        figures.update(shares())
         figures.update(_heap())
         line = {"mark": "end", "phase": self._phase}
         line.update((name, value) for name, value in figures.items() if value is not None)
         self._phase = None
-        self._write(line)
+        self.write(line)
 
     def about(self, runtime_version, notes):
         """Say which runtime in which interpreter is measured, and what a reader of the figures must know."""
@@ -103,25 +108,25 @@ class Marks:
         notes = [notes] if isinstance(notes, str) else [str(note) for note in notes]
         for most in _TEXT_LENGTHS:
             short = [note[:most] for note in notes]
-            if self._write({"mark": "about", "runtime_version": runtime_version[:200], "python_version": python, "notes": short}):
+            if self.write({"mark": "about", "runtime_version": runtime_version[:200], "python_version": python, "notes": short}):
                 return
 
     def error(self, phase, kind, message):
         """Say why the job ends here."""
         for most in _TEXT_LENGTHS:
-            if self._write({"mark": "error", "phase": phase, "kind": kind, "message": message[:most]}):
+            if self.write({"mark": "error", "phase": phase, "kind": kind, "message": message[:most]}):
                 return
 
     def done(self):
         """Say that the job is complete."""
-        self._write({"mark": "done"})
+        self.write({"mark": "done"})
 
-    def _write(self, line):
-        """Write a line where somebody listens; False where it is too long for that."""
+    def write(self, line):
+        """Write a line where somebody listens, with this process's id where it has none; False where it is too long for that."""
         if self._target is None:
             return True
         number, device, inode = self._target
-        data = json.dumps(dict(line, pid=os.getpid()), separators=(",", ":")).encode() + b"\n"
+        data = json.dumps(dict({"pid": os.getpid()}, **line), separators=(",", ":")).encode() + b"\n"
         if len(data) > select.PIPE_BUF:
             return False
         try:
@@ -133,11 +138,11 @@ class Marks:
         return True
 
 
-def read_status():
-    """Bytes of this process by the names of _STATUS; a field the kernel lacks is missing."""
+def read_status(process="self"):
+    """Bytes of this process, or of that id, by the names of _STATUS; a field the kernel lacks is missing."""
     found: dict = {}
     try:
-        with open("/proc/self/status", "rb", buffering=0) as file:
+        with open("/proc/%s/status" % process, "rb", buffering=0) as file:
             data = file.read(8192)
     except OSError:
         return found
@@ -156,9 +161,10 @@ def _target(text):
     return number, device, inode
 
 
-def _reset_high_water():
+def reset_high_water(process="self"):
+    """Make the high-water mark what is resident now; False where the kernel refuses."""
     try:
-        with open("/proc/self/clear_refs", "wb", buffering=0) as file:
+        with open("/proc/%s/clear_refs" % process, "wb", buffering=0) as file:
             file.write(b"5")
     except OSError:
         return False
@@ -168,12 +174,13 @@ def _reset_high_water():
 def _counters():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_ns = round((usage.ru_utime + usage.ru_stime) * 1e9)
-    return usage.ru_minflt, usage.ru_majflt, _read_bytes(), cpu_ns
+    return usage.ru_minflt, usage.ru_majflt, bytes_read(), cpu_ns
 
 
-def _read_bytes():
+def bytes_read(process="self"):
+    """Bytes read from disk so far, -1 where the kernel does not say."""
     try:
-        with open("/proc/self/io", "rb", buffering=0) as file:
+        with open("/proc/%s/io" % process, "rb", buffering=0) as file:
             for row in file.read(1024).split(b"\n"):
                 if row.startswith(b"read_bytes:"):
                     return int(row.split()[1])
@@ -182,11 +189,11 @@ def _read_bytes():
     return -1
 
 
-def _shares():
+def shares(process="self"):
     """pss_end_bytes and uss_end_bytes; takes milliseconds for a large process, so never inside a timed part."""
     found: dict = {}
     try:
-        with open("/proc/self/smaps_rollup", "rb", buffering=0) as file:
+        with open("/proc/%s/smaps_rollup" % process, "rb", buffering=0) as file:
             data = file.read(8192)
     except OSError:
         return found

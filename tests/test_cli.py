@@ -89,7 +89,8 @@ def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
     found = {one["name"]: one for one in json.loads(memprof("runtimes", "--json").stdout)}
 
-    assert set(found) == {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic"}
+    names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
+    assert set(found) == names
     assert "pip install" in text or all(one["version"] for one in found.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
     wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload"}

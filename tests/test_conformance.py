@@ -14,6 +14,7 @@ from memprof import runtimes
 from memprof.errors import InputError
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
+CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite"})
 
 
 @pytest.fixture(scope="module")

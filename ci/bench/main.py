@@ -24,7 +24,7 @@ import psutil
 from memprof.probe import procfs
 from memprof.units import format_bytes
 
-from . import ladder, poller, scale, slowdown, startup, tools
+from . import ladder, native, poller, scale, slowdown, startup, symbols, tools
 from .table import Section, Setting, markdown
 
 MODEL = Path(__file__).resolve().parents[2] / "bench" / "inception_v3.onnx"
@@ -35,6 +35,10 @@ SECTIONS: Mapping[str, Callable[[Setting], Section]] = {
     "help": startup.measure_help,
     "job": startup.measure_job,
     "scale": scale.measure,
+    "native-ladder": native.measure_ladder,
+    "tree": native.measure_tree,
+    "symbols-ladder": symbols.measure_ladder,
+    "symbols-calls": symbols.measure_calls,
 }
 _BUSY_PERCENT = 10
 

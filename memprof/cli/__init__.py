@@ -21,15 +21,19 @@ from ..errors import EXIT_INTERRUPTED, MemprofError
 # name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+    "exec": ("exec", "Measure a program and all that it starts."),
+    "attach": ("attach", "Poll a process that already runs."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),
+    "import": ("import_", "Turn logs of other tools into runs."),
     "trace": ("trace", "Write runs as a trace that Perfetto opens."),
     "page": ("page", "Write a self-contained interactive page."),
     "view": ("view", "Open the page in a browser."),
     "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
     "plan": ("plan", "Plan a model's memory before it runs: the best order, the arena, what must be resident."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
+    "marks": ("marks", "Say where the header and the Python file for marks are."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
 }

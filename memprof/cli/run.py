@@ -20,7 +20,27 @@ Examples:
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
+  memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
+  memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
+
+
+def phase_options(function: Any) -> Any:
+    """The options that say what the phases of a command are."""
+    function = click.option(
+        "--phase-regex",
+        "phase_regexes",
+        multiple=True,
+        metavar="NAME=REGEX",
+        help="The line of a command's output that ends a phase; times and peaks are then approximate (repeatable).",
+    )(function)
+    return click.option(
+        "--phase",
+        "phases",
+        multiple=True,
+        metavar="NAME=FUNCTION",
+        help="The function of a command that is a phase (load, prepare, warmup, execute or any name), followed by gdb (repeatable).",
+    )(function)
 
 
 @click.command(epilog=_EPILOG)
@@ -33,6 +53,15 @@ Examples:
     metavar="NAME=RUNTIME,KEY=VALUE,...",
     help="A named column of the comparison; besides knobs, the keys python, threads and env.NAME (repeatable).",
 )
+@click.option(
+    "--cmd",
+    "cmds",
+    multiple=True,
+    metavar="NAME='PROGRAM WORD...'",
+    help="Any program as a variant; VARIABLE=VALUE may precede it, {model}, {threads}, {runs} and {warmup} are filled in (repeatable).",
+)
+@click.option("--cwd", metavar="FOLDER", help="Where commands run.  [default: here]")
+@phase_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
 @click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over.  [default: the runtime's own]")
 @click.option("--warmup", type=int, metavar="N", help="Iterations that are not timed.  [default: 5]")
@@ -68,23 +97,39 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
 
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
-    from .. import campaign, store
+    return measured(_suite(**words), output, append, above_baseline, as_json)
+
+
+def measured(suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool) -> int:
+    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+    from .. import campaign
     from ..suite import plan
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    planned = plan(suite)
+
+    def measure(progress: Any, keep: Any) -> Any:
+        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
+            progress.say(remark)
+        return campaign.measure(planned.orders, progress, keep)
+
+    return kept(measure, output, append, as_json, above_baseline)
+
+
+def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False) -> int:
+    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code."""
+    from .. import store
     from . import talk
     from .progress import chosen
 
-    planned = plan(_suite(**words))
-    writer = store.Writer(Path(output) if output else _unused_path(), append=append)
+    writer = store.Writer(Path(output) if output else unused_path(), append=append)
     runs = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     progress = chosen()
     try:
         if writer.mended:
             progress.say(f"{writer.path}: its last line was torn and has been cut off")
-        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
-            progress.say(remark)
-        for run in campaign.measure(planned.orders, progress, writer.write):
+        for run in measure(progress, writer.write):
             runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
     except (KeyboardInterrupt, OSError, MemprofError) as error:
         stopped = error
@@ -105,7 +150,8 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _unused_path() -> Path:
+def unused_path() -> Path:
+    """A name for a runs file that nobody has named."""
     path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
@@ -126,6 +172,9 @@ def _suite(
     models: tuple[str, ...],
     runtimes: tuple[str, ...],
     variants: tuple[str, ...],
+    cmds: tuple[str, ...],
+    phases: tuple[str, ...],
+    phase_regexes: tuple[str, ...],
     settings: tuple[str, ...],
     environment: tuple[str, ...],
     shapes: tuple[str, ...],
@@ -135,13 +184,16 @@ def _suite(
     suite_file: str | None,
     **rest: Any,
 ) -> Any:
+    from ..commands import parse_regexes
     from ..runtimes import split_setting
-    from ..suite import Suite, parse_shape, parse_threads, parse_variant, read
+    from ..suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
 
     flags = Suite(
         models=models,
         runtimes=runtimes,
-        variants=tuple(parse_variant(text) for text in variants),
+        variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
+        phases=parse_phases(phases),
+        phase_regexes=parse_regexes(phase_regexes),
         set=dict(split_setting(text) for text in settings),
         env=dict(split_setting(text) for text in environment),
         shapes=dict(parse_shape(text) for text in shapes),

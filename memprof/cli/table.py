@@ -12,6 +12,8 @@ _EPILOG = """\b
 Examples:
   memprof table runs.jsonl --metric rss_peak_bytes --metric time_ns
   memprof table runs.jsonl --style threads --stat min
+  memprof table runs.jsonl --style swap --window execute
+  memprof table runs.jsonl --style load
   memprof table runs.jsonl --format parquet -o runs.parquet
 """
 
@@ -20,12 +22,17 @@ Examples:
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @click.option(
     "--style",
-    type=click.Choice(["phases", "models", "threads", "swap"]),
+    type=click.Choice(["phases", "models", "threads", "swap", "load"]),
     default="phases",
     show_default=True,
     help="What is a column: phases; variants, with a row a model; thread counts; or MIN, AVR and MAX of the whole run as rows.",
 )
 @click.option("--metric", "names", multiple=True, metavar="NAME", help=f"Only this metric (repeatable). One of {', '.join(METRICS)}.")
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    help="For the style swap: a phase (execute), a span of time (2s..10s), or from a phase or value on (prepare..).  [default: all but STARTUP]",
+)
 @click.option("--phase", metavar="NAME", help="For the styles models and threads.  [default: PEAK for RSS peaks, else EXECUTE]")
 @click.option(
     "--stat",

@@ -5,6 +5,8 @@ In, on standard input, one line:
     {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "deterministic"}, "timeout_ns", "intervals": {"": NS, PHASE: NS},
      "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL}
 
+"start" holds "command" too where the child is a program of its own (see command.py), and only "attach": PID where it already runs (attach.py).
+
 JOB is memprof.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
 
@@ -34,9 +36,8 @@ def main():
     try:
         order = wire.loads(text)
         start, intervals = order["start"], order["intervals"]
-        measurement = child.Measurement(
-            start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss))
-        )
+        kind = _kind(start)
+        measurement = kind(start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss)))
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write("not understood: %r\n" % error)
         return 2
@@ -49,6 +50,20 @@ def main():
         return 3
     child.finish("run " + wire.dumps(_run(order["job"], started, measurement, procfs.machine())) + "\n")
     return 0
+
+
+def _kind(start):
+    from . import child
+
+    if start.get("attach"):
+        from .attach import Attached
+
+        return Attached
+    if start.get("command") is not None:
+        from .command import Command
+
+        return Command
+    return child.Measurement
 
 
 def _run(job, started, measurement, machine):
@@ -72,6 +87,10 @@ def _run(job, started, measurement, machine):
         "polling": _polling(measurement),
         "output_bytes": measurement.output_bytes,
     }
+    if measurement.values:
+        record["values"] = measurement.values
+    if measurement.processes:
+        record["processes"] = measurement.processes
     if measurement.outcome["status"] != "ok":
         record["output_tail"] = measurement.output.decode("utf-8", "replace")
     return record

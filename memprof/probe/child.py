@@ -20,6 +20,7 @@ _TAIL = 4096
 _LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
 _NEVER = 1 << 62
+_KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
 _LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
 _ERROR_KINDS = ("import", "refused", "error")
 
@@ -49,6 +50,8 @@ class Measurement:
         self._live = live
         self.timeline = Timeline()
         self.marks = []
+        self.values = []
+        self.processes = []
         self.about = None
         self.outcome = {"status": "ok"}
         self.warnings = []
@@ -58,6 +61,7 @@ class Measurement:
         self.polls = self.timed_polls = 0
         self._polls_begin = 0
         self._phase = ""
+        self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
         self._error = None
         self._done = False
@@ -91,7 +95,7 @@ class Measurement:
 
     def _launch(self):
         marks_read, marks_write = os.pipe2(os.O_CLOEXEC)
-        output_read, output_write = os.pipe2(os.O_CLOEXEC)
+        output_read, output_write = self._output_pipe()
         input_read, input_write = os.pipe2(os.O_CLOEXEC)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         environment = dict(os.environ)
@@ -131,6 +135,9 @@ class Measurement:
         self._input_write, self._unsent = input_write, self._start["stdin"].encode()
         self._send()
         return True
+
+    def _output_pipe(self):
+        return os.pipe2(os.O_CLOEXEC)
 
     def _send(self):
         """Write what the child is to read, as far as it reads; its input ends there."""
@@ -210,8 +217,12 @@ class Measurement:
             self._printed()
         return self._status
 
+    def _sample(self, now):
+        """(rss, file-backed, vms) in bytes, or None where there is nothing to see."""
+        return self._statm.read()
+
     def _poll(self, now, interval):
-        values = self._statm.read()
+        values = self._sample(now)
         if values is None:
             return
         self.timeline.add(now, *values)
@@ -224,7 +235,7 @@ class Measurement:
 
     def _look(self):
         # A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample.
-        values = self._statm.read()
+        values = self._sample(time.monotonic_ns())
         if values is not None:
             self._rss = values[0]
 
@@ -242,13 +253,16 @@ class Measurement:
     def _reap(self):
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            if pid == self.pid:
-                self._status = status
+            self._reaped(pid, status, used)
+
+    def _reaped(self, pid, status, used):
+        if pid == self.pid:
+            self._status = status
 
     def _printed(self):
         data = _take(self._output_read)
@@ -257,6 +271,10 @@ class Measurement:
         elif data:
             self.output_bytes += len(data)
             self.output = (self.output + data)[-_TAIL:]
+            self._heard(data)
+
+    def _heard(self, data):
+        """What was printed, as it arrives."""
 
     def _marked(self):
         data = _take(self._marks_read)  # once only: one who writes without end must not keep the loop from its other work
@@ -281,7 +299,7 @@ class Measurement:
             mark = wire.loads(line.decode("utf-8"))
             kind, pid = mark["mark"], mark["pid"]
             if pid != self.measured:
-                if self._phase or self.marks or kind != "begin":
+                if self._phase or self.marks or kind not in ("begin", "program"):
                     raise ValueError("a mark of another process")
                 self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
             getattr(self, "_mark_" + kind)(mark)
@@ -295,9 +313,14 @@ class Measurement:
         statm = procfs.Statm(pid)
         self._statm.close()
         self._statm, self.measured = statm, pid
+        self.timeline = Timeline()  # what was polled so far was the wrapper
+
+    def _mark_program(self, _):
+        pass  # a debugger says which process its program is, before that has anything to say
 
     def _mark_begin(self, mark):
         self._phase = _word(mark["phase"])
+        self._open.append(self._phase)
         self._times = []
         self._polls_begin = self.polls
 
@@ -325,7 +348,7 @@ class Measurement:
             raise ValueError("a phase that ends before it begins")
         if self.measured == self.pid and _word(mark["phase"]) == "STARTUP":
             begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
-        seen = self.timeline.highest(begin_ns, end_ns)
+        seen = self._highest(begin_ns, end_ns)
         figures = {name: _count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
         hwm = figures.pop("hwm_phase_bytes", 0)
         exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
@@ -336,9 +359,34 @@ class Measurement:
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
         record.update(figures)
-        self.marks.append(record)
-        self._phase, self._times = "", []
+        self._keep(record)
+        if phase in self._open:
+            self._open.remove(phase)
+        self._phase, self._times = self._open[-1] if self._open else "", []
         self._polls_begin = self.polls
+
+    def _highest(self, begin_ns, end_ns):
+        return self.timeline.highest(begin_ns, end_ns)
+
+    def _keep(self, record):
+        """Keep a phase. One that was there before has come once more: each time is an iteration of it, and its figures at the end are the last."""
+        before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
+        if before is None:
+            self.marks.append(record)
+            return
+        times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
+        times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
+        record["times_ns"] = times_ns
+        record["begin_ns"] = before["begin_ns"]
+        record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
+        record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
+        for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
+            if name in before and name in record:
+                record[name] += before[name]
+        if "rss_begin_bytes" in before:
+            record["rss_begin_bytes"] = before["rss_begin_bytes"]
+        before.clear()
+        before.update(record)
 
     # -- ending
 
@@ -346,9 +394,12 @@ class Measurement:
         self.outcome = {"status": "timeout"}
         _kill_group(self.pid)
         self._kill_all()
+        end_ns = time.monotonic_ns() + _KILL_NS
         while self._status is None:
             self._woken()
             time.sleep(0.001)
+            if time.monotonic_ns() > end_ns and not _kill(self.pid):
+                self._status = 0  # a program that has become another user's: `_sweep` says so
 
     def _judge(self, status, kills_before):
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -398,13 +449,18 @@ class Measurement:
             _kill_group(self.pid)
         while True:
             pids = procfs.children(os.getpid())
-            for pid in pids:
-                _kill(pid)
+            refused = [pid for pid in pids if not _kill(pid)]
             try:
-                pid, _ = os.waitpid(-1, 0)
-                left += pid != getattr(self, "pid", 0)
+                pid, _ = os.waitpid(-1, os.WNOHANG if refused else 0)
             except ChildProcessError:
                 break
+            if pid == 0 and len(refused) == len(pids):
+                who = ", ".join(procfs.name(pid) or str(pid) for pid in refused)
+                self.warnings.append("%d process(es) of another user could not be ended and may still run: %s" % (len(refused), who))
+                break
+            left += pid not in (0, getattr(self, "pid", 0))
+            if pid == 0:
+                time.sleep(0.001)
         if left and self.outcome["status"] != "timeout":
             self.warnings.append("%d process(es) outlived the measured one and were ended" % left)
 
@@ -460,10 +516,14 @@ def _signal_name(number):
 
 
 def _kill(pid):
+    """Kill a process; False where it may not be, because it has become another user's."""
     try:
         os.kill(pid, signal.SIGKILL)
+    except PermissionError:
+        return False
     except OSError:
         pass
+    return True
 
 
 def _kill_group(pid):
@@ -479,6 +539,8 @@ def _take(descriptor):
         return os.read(descriptor, 65536)
     except BlockingIOError:
         return None
+    except OSError:  # EIO: how a terminal says that nobody has its other side open
+        return b""
 
 
 def _read_all(descriptor):

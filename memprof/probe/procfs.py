@@ -53,6 +53,11 @@ def parent(pid):
     return _stat(pid, 4)
 
 
+def name(pid: int) -> "object":
+    """What a process calls itself (/proc/PID/comm, at most 15 characters), or an empty string where there is no such process."""
+    return _text("/proc/%d/comm" % pid).strip()
+
+
 def started(pid: int) -> "object":
     """When a process was started, in clock ticks since the machine's start, or None where there is no such process any more."""
     return _stat(pid, 22)
@@ -62,6 +67,83 @@ def _stat(pid, field):
     # /proc/PID/stat (proc_pid_stat(5)): 1 pid, 2 (comm), which may hold anything, 3 state (Z: it has ended), 4 ppid, ..., 22 starttime
     fields = _text("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return int(fields[field - 3]) if fields and fields[0] != "Z" else None
+
+
+def stat_fields(pid):
+    """(name, minor faults of children that were waited for, threads) of a process, or None where there is none any more."""
+    # /proc/PID/stat: 2 (comm), 3 state, 11 cminflt, 20 num_threads
+    head, _, rest = _text("/proc/%d/stat" % pid).rpartition(")")
+    fields = rest.split()
+    if not fields or fields[0] == "Z":
+        return None
+    return head.partition("(")[2], int(fields[8]), int(fields[17])
+
+
+def counters(pid):
+    """(minor faults, major faults, CPU time in ns) of a process since it started, or None where there is none any more."""
+    # /proc/PID/stat: 10 minflt, 12 majflt, 14 utime, 15 stime, the last two in clock ticks
+    fields = _text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    if not fields or fields[0] == "Z":
+        return None
+    return int(fields[7]), int(fields[9]), (int(fields[11]) + int(fields[12])) * (10**9 // os.sysconf("SC_CLK_TCK"))
+
+
+def read_bytes(pid):
+    """Bytes that a process has had read from disk (/proc/PID/io), or None where that may not be seen."""
+    return _fields("/proc/%d/io" % pid).get("read_bytes")
+
+
+def high_water(pid):
+    """The high-water mark of a process's resident set (VmHWM), in bytes; 0 where there is none to be had."""
+    return _fields("/proc/%d/status" % pid).get("VmHWM", 0)
+
+
+# /proc/PID/status, as the figures of a mark call them.
+_STATUS = {
+    "VmRSS": "rss",
+    "RssAnon": "anon",
+    "RssFile": "file",
+    "RssShmem": "shmem",
+    "VmSwap": "swap",
+    "VmSize": "vms",
+    "VmHWM": "hwm",
+    "VmPeak": "vms_peak",
+}
+
+
+def status(pid: int) -> "dict[str, int]":
+    """Memory of a process in bytes, by the names of _STATUS; empty where there is no such process any more."""
+    found = _fields("/proc/%d/status" % pid)
+    return {ours: found[theirs] for theirs, ours in _STATUS.items() if theirs in found}
+
+
+def pss(pid):
+    """(PSS, its file-backed and shared part, its anonymous part that others have too) of a process in bytes, or None where it may not be read.
+
+    /proc/PID/smaps_rollup; takes milliseconds for a large process. Pss_Anon and its like are there from Linux 5.4 on.
+    """
+    found = _fields("/proc/%d/smaps_rollup" % pid)
+    if "Pss" not in found:
+        return None
+    private = found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
+    file = found.get("Pss_File", 0) + found.get("Pss_Shmem", 0)
+    return found["Pss"], file, max(0, found.get("Pss_Anon", 0) - private)
+
+
+def reset_high_water(pid):
+    """Set the high-water mark of a process to what is resident now; False where that is not permitted."""
+    try:
+        with open("/proc/%d/clear_refs" % pid, "wb", buffering=0) as file:
+            file.write(b"5")
+    except OSError:
+        return False
+    return True
+
+
+def command(pid, most=200):
+    """The words of a process as one line, shortened, or an empty string."""
+    words = _text("/proc/%d/cmdline" % pid).replace("\0", " ").split()
+    return " ".join(words)[:most].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def oom_kills():
@@ -108,7 +190,7 @@ def _fields(path):
     for line in _text(path).splitlines():
         name, _, rest = line.partition(":")
         parts = rest.split()
-        if parts:
+        if parts and parts[0].isdigit():
             found[name] = int(parts[0]) * (1024 if parts[-1] == "kB" else 1)
     return found
 

@@ -277,7 +277,7 @@ def _trace(run: Run, rows: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} in {run.outcome.phase}",
-        peak_bytes=max((mark.rss_peak_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
+        peak_bytes=max((mark.height_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
         peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,
@@ -321,7 +321,7 @@ def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
         mark.begin_ns - begin_ns,
         mark.end_ns - begin_ns,
         at_ns - begin_ns,
-        mark.rss_peak_bytes,
+        mark.height_bytes,
         mark.rss_peak_exact,
         mark.interval_ns > 0,
     )

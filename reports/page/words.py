@@ -367,7 +367,7 @@ def _conditions(runs: Sequence[Run]) -> tuple[str, ...]:
         each(lambda run: str(run.job.threads or "the runtime's default")),
         each(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
         each(lambda run: run.job.cache),
-        each(lambda run: f"{run.job.warmup} to warm up, {run.job.runs} timed"),
+        each(lambda run: f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "the command's own"),
         str(len(runs)),
         _when(runs),
     )

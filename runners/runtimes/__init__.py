@@ -10,6 +10,9 @@
         def prepare(self): ...              # PREPARE
         def execute(self): ...              # one iteration of WARMUP or EXECUTE
 
+A runtime that is measured through its C interface has `native` instead of the methods: the name of a C program in native/, which is
+compiled and started in place of this interpreter, and `library`, the shared library that it opens, as a pattern among its package's files.
+
 Only `load`, `prepare` and `execute` are needed. Others are used where they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
 PREPARE and WARMUP, outside any phase. `outputs()` returns what the last `execute` computed, as arrays that numpy can read: it is called
@@ -23,7 +26,7 @@ The runtime itself must be imported inside the methods, never at the top of a fi
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
 
-NAMES = ("onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic")
+NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "synthetic")
 
 ON_OFF = ("on", "off")
 

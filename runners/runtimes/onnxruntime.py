@@ -131,7 +131,7 @@ class Runtime:
         settings.enable_mem_pattern = knobs["mem_pattern"]
         settings.enable_cpu_mem_arena = knobs["arena"]
         settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL if knobs["mode"] == "parallel" else ort.ExecutionMode.ORT_SEQUENTIAL
-        if knobs["order"] != "default":
+        if knobs.get("order", "default") != "default":  # a knob that onnxruntime-native, which builds models here too, has not
             order = {"priority": "PRIORITY_BASED", "memory_efficient": "MEMORY_EFFICIENT"}[knobs["order"]]
             settings.execution_order = getattr(ort.ExecutionOrder, order)
         if options.threads:

@@ -1,0 +1,105 @@
+"""Phases by the names of functions: how far the peak of an unmodified C++ program lies from the truth, and what gdb adds to a call.
+
+The ladder is that of ladder.py, by transient.cpp, which holds no word of memprof. What a call costs is what the program itself measures around many
+calls of a function that does nothing, under gdb less alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+from memprof.records import Run
+
+from . import native, tools
+from .table import Row, Section, Setting
+
+_BYTES = 100 << 20
+_MIB = 1 << 20
+_LADDER_LIMIT = 0.5 * _MIB
+_CALL_LIMIT_MS = 2.0
+_FUNCTIONS = {"MODEL_LOAD": "known::Model::load(const char *)", "PREPARE": "known::Model::prepare<int>", "EXECUTE": "known::Model::execute"}
+_WORDS = {"MODEL_LOAD": "load", "PREPARE": "prepare", "EXECUTE": "execute"}
+_HOLDS_US = (0, 100, 1_000, 10_000, 100_000)
+_THREADS = (1, 8)
+_SETTLE_US = 10_000
+
+
+def measure_ladder(setting: Setting) -> Section:
+    """The worst error of an unmodified C++ program, by length of the transient and number of threads."""
+    program = _compiled(setting.folder)
+    errors: dict[tuple[int, int], list[tuple[str, float]]] = defaultdict(list)
+    for threads in _THREADS:
+        for hold_us in _HOLDS_US:
+            for phase, word in _WORDS.items():
+                order = native.order_of(program, word, _BYTES, threads, hold_us, _SETTLE_US, phases=_FUNCTIONS)
+                for _ in range(setting.count(3, 1)):
+                    errors[threads, hold_us].append((phase, _error(tools.probed(order).run, phase)))
+            setting.say(f"ladder of an unmodified C++ program, {threads} thread(s), {hold_us / 1000:g} ms")
+    rows = tuple(_ladder_row(threads, hold_us, [error for _, error in found]) for (threads, hold_us), found in errors.items())
+    raw = {f"{threads} threads, {hold_us} us": found for (threads, hold_us), found in errors.items()}
+    return Section(rows, ("Unmodified C++ program: transient.cpp with phases by --phase, the worst of all three, in MiB.",), raw)
+
+
+def measure_calls(setting: Setting) -> Section:
+    """What gdb adds to a call, in a program of one thread and beside eight that sleep, and how much too long its time still is."""
+    program = _compiled(setting.folder)
+    count = setting.count(2000, 200)
+    rows, raw = [], {}
+    for beside in (0, 8):
+        alone_ns = _own_ns([str(program), "calls", str(count), str(beside)])
+        target = setting.folder / f"calls-{beside}"
+        words = ("sh", "-c", f'exec "$0" calls {count} {beside} >"$1"', program, target)
+        run = tools.probed(native.order_of(*words, phases={"EXECUTE": "nothing"})).run
+        mark = run.mark("EXECUTE")
+        assert mark is not None and len(mark.times_ns) == count + 1, run.outcome.sentence
+        added_ms = (float(target.read_text()) - alone_ns) / 1e6
+        left_ms = sorted(mark.times_ns)[count // 2] / 1e6
+        setting.say(f"calls of a function under gdb, beside {beside} threads")
+        raw[f"beside {beside} threads"] = {"alone_ns": alone_ns, "added_ms": added_ms, "left_ms": left_ms}
+        where = f"beside {beside} other threads" if beside else "one thread"
+        rows += [
+            Row(
+                f"added to a call by a symbol phase, {where}",
+                f"<= {_CALL_LIMIT_MS:g} ms",
+                f"{added_ms:.2f} ms",
+                met=added_ms <= _CALL_LIMIT_MS,
+            ),
+            Row(f"of which in the call's own time, {where}", "", f"{left_ms:.2f} ms"),
+        ]
+    note = f"Calls: {count} of a function that does nothing, by the program's own clock; in the call's own time is the median it is given."
+    return Section(tuple(rows), (note,), raw)
+
+
+def _own_ns(words: list[str]) -> float:
+    return float(subprocess.run(words, check=True, capture_output=True, text=True, env=dict(os.environ)).stdout)
+
+
+def _compiled(folder: Path) -> Path:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None or shutil.which("gdb") is None:
+        raise SystemExit("bench: phases by symbols need a C++ compiler and gdb")
+    program = folder / "transient-cpp"
+    if not program.exists():
+        source = Path(__file__).with_name("transient.cpp")
+        subprocess.run([compiler, "-std=c++17", "-O1", "-pthread", "-o", str(program), str(source)], check=True)
+    return program
+
+
+def _error(run: Run, phase: str) -> float:
+    mark = run.mark(phase)
+    assert mark is not None and mark.rss_begin_bytes is not None, run.outcome.sentence
+    return mark.height_bytes - (mark.rss_begin_bytes + _BYTES)
+
+
+def _ladder_row(threads: int, hold_us: int, errors: list[float]) -> Row:
+    worst = max(map(abs, errors))
+    return Row(
+        what=f"unmodified C++ program, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
+        target=f"<= {_LADDER_LIMIT / _MIB:g} MiB",
+        memprof=f"{worst / _MIB:.2f}",
+        met=worst <= _LADDER_LIMIT,
+    )

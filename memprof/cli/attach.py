@@ -1,0 +1,30 @@
+"""`memprof attach`: a process that already runs, polled for a while; a runs file and tables out."""
+
+from __future__ import annotations
+
+import click
+
+from ..units import parse_duration_ns
+from .run import kept
+
+_EPILOG = """\b
+Examples:
+  memprof attach 4711 --for 30s
+  memprof attach "$(pidof onert_run)" --for 1min --interval 10ms -o runs.jsonl
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("pid", type=int)
+@click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long it is polled; Ctrl-C ends it too.")
+@click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="Polling period.")
+@click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the program's name]")
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
+@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON row instead of tables.")
+def command(pid: int, duration: str, interval: str, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
+    """Poll a running process and all that it starts, without touching it: one phase, RUN, as long as it was looked at."""
+    from .. import attach
+
+    job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name)
+    return kept(lambda progress, keep: attach.measure(job, pid, progress, keep), output, append, as_json)

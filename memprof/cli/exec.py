@@ -1,0 +1,79 @@
+"""`memprof exec`: one program, started as it is; a runs file and tables out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from ..units import parse_duration_ns
+from .run import measured, phase_options
+
+_EPILOG = """\b
+Examples:
+  memprof exec -- ./app --model m.tflite
+  memprof exec --phase load=nnfw_load_model_from_file --phase execute=nnfw_run -- ./onert_run m.tflite
+  memprof exec --phase-regex load='MODEL_LOAD takes' --repeats 5 -- ./app m.tflite
+  memprof exec --name vgg16 -o runs.jsonl -- python train.py --epochs 3
+
+Phases come from marks in the program (memprof marks), from --phase, or from --phase-regex, in this order of exactness; without any
+there is one, RUN.
+"""
+
+
+@click.command(epilog=_EPILOG, context_settings={"allow_interspersed_args": False})
+@click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
+@click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the model file among the words, or the program]")
+@click.option("--variant", metavar="NAME", help="Call the program this in tables.  [default: its own name]")
+@click.option("--cwd", metavar="FOLDER", help="Where it runs.  [default: here]")
+@phase_options
+@click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over, for {threads} among the words.")
+@click.option("--warmup", type=int, metavar="N", help="For {warmup} among the words.  [default: 5]")
+@click.option("--runs", type=int, metavar="N", help="For {runs} among the words.  [default: 5]")
+@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="Fresh processes.")
+@click.option("--interval", metavar="TIME", help="Polling period.  [default: 1ms]")
+@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
+@click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, {threads} 1.")
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
+@click.option("--timeout", metavar="TIME", help="The longest it may take.  [default: 10min]")
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
+@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--above-baseline", is_flag=True, help="Show memory above what the program takes before its first phase.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
+def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
+    """Measure a program and all that it starts: memory and time of its phases.
+
+    What it prints is not shown; where it fails, the end of it is kept in the runs file.
+    """
+    return measured(_suite(**words), output, append, above_baseline, as_json)
+
+
+def _suite(
+    words: tuple[str, ...],
+    variant: str | None,
+    phases: tuple[str, ...],
+    phase_regexes: tuple[str, ...],
+    environment: tuple[str, ...],
+    threads: str | None,
+    interval: str | None,
+    timeout: str | None,
+    **rest: Any,
+) -> Any:
+    from ..commands import of_words, parse_regexes
+    from ..records import COMMAND
+    from ..runtimes import split_setting
+    from ..suite import Suite, Variant, parse_phases, parse_threads
+
+    command = of_words(words)
+    command = replace(command, name=variant or command.name)
+    return Suite(
+        variants=(Variant(runtime=COMMAND, name=command.name, command=command),),
+        phases=parse_phases(phases),
+        phase_regexes=parse_regexes(phase_regexes),
+        env=dict(split_setting(text) for text in environment),
+        threads=parse_threads(threads) if threads else (),
+        interval_ns=parse_duration_ns(interval) if interval else None,
+        timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        **rest,
+    )

@@ -1,0 +1,81 @@
+"""What a reader of a log hands back, and the numbers that logs are made of."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ..records import Mark, Timeline, Value
+
+MIB = 1 << 20
+KIB = 1 << 10
+_MOST = 1 << 62  # what the other side of a runs file takes for a size or a time
+
+
+@dataclass(frozen=True)
+class Found:
+    """A measurement as a log tells it; what it does not say is empty. version: the runtime's."""
+
+    tool: str
+    runtime: str
+    marks: Sequence[Mark]
+    model: str = ""
+    model_path: str = ""
+    model_bytes: int = 0
+    variant: str = ""
+    warmup: int = 0
+    runs: int = 0
+    threads: int | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+    arch: str = ""
+    version: str = ""
+    started_ns: int = 0
+    notes: Sequence[str] = ()
+    values: Sequence[Value] = ()
+    timeline: Timeline | None = None
+
+
+def count(number: float | str | None, unit: float = 1) -> int | None:
+    """A size or a time in whole bytes or nanoseconds; None for what is no such number: no text that is none, no infinity, nothing negative."""
+    try:
+        value = float(number) * unit if number is not None else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return round(value) if 0 <= value < _MOST else None
+
+
+def in_a_row(phases: Sequence[tuple[str, int | None, Mapping[str, object]]]) -> list[Mark]:
+    """Marks of phases that follow one another from 0: (phase, duration in ns, other fields). One of which nothing at all is said is left out."""
+    marks, now_ns = [], 0
+    for phase, time_ns, fields in phases:
+        known = {name: value for name, value in fields.items() if value is not None and value != ()}
+        if time_ns is None and not known:
+            continue
+        end_ns = now_ns + (time_ns or 0)
+        facts: dict[str, object] = {"rss_peak_bytes": None, "rss_peak_exact": False, **known}
+        marks.append(Mark(phase, now_ns, end_ns, **facts))  # type: ignore[arg-type]
+        now_ns = end_ns
+    return marks
+
+
+def timeline(rows: Sequence[tuple[int, int, int]]) -> Timeline:
+    """A timeline of (t_ns, rss, vms) rows; which part is file-backed is not known, and none is said to be."""
+    rows = sorted(rows)
+    t_ns, rss, vms = (list(column) for column in zip(*rows, strict=True))
+    spans = [after - now for now, after in pairwise(t_ns)]
+    total = sum(spans)
+    mean = sum(value * span for value, span in zip(rss, spans, strict=False)) // total if total else rss[0]
+    return Timeline(_packed(t_ns), _packed(rss), _packed([0] * len(rows)), _packed(vms), len(rows), min(rss), mean, max(rss))
+
+
+def _packed(column: Sequence[int]) -> str:
+    steps = array("q", [now - before for before, now in zip([0, *column], column, strict=False)])
+    if array("H", [1]).tobytes()[0] == 0:
+        steps.byteswap()
+    return base64.b64encode(zlib.compress(steps.tobytes())).decode()

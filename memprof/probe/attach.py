@@ -1,0 +1,80 @@
+"""Polls a process that already runs, and what it starts, without touching it: no signal, no reset of its high-water mark, no child of ours.
+
+`start["attach"]` of the probe's line is its process id, and timeout_ns how long it is polled. It ends before that where the process does, or
+where a line comes on standard input. The outcome is ok in each case; the one phase, RUN, lasts as long as was looked.
+
+The high-water mark is never reset, so it tells the peak only where it rose meanwhile.
+"""
+
+import os
+import time
+
+from . import child, procfs
+from .command import Command
+from .tree import Tree
+
+
+class Attached(Command):
+    """A process and what is below it, from now on for a while."""
+
+    def __init__(self, start, timeout_ns, intervals, live):
+        super().__init__(dict(start, command={}, deterministic=False, env={}), timeout_ns, intervals, live)
+        self.pid = self.measured = start["attach"]
+        self._held = []
+
+    def follow(self):
+        """Poll until the time is over, the process has ended, or whoever asked has heard enough. Raises Stopped when the control pipe ends."""
+        before = procfs.status(self.pid)
+        self._begin_ns = time.monotonic_ns()
+        self._tree = Tree(self.pid, self._begin_ns)
+        if "rss" not in before or self._tree.poll(self._begin_ns) is None:
+            message = "process %d has ended, or is one of the kernel's own" % self.pid
+            self.outcome = {"status": "start", "phase": "RUN", "message": message}
+            return
+        # The loop is that of a child, with nothing that would ever come from one.
+        self._wake_read, self._marks_read, self._output_read = (self._silence() for _ in range(3))
+        self._stop = False
+        self._phase = "RUN"
+        self._loop()
+        self._finish(before)
+
+    def _silence(self):
+        read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._held.append(write)
+        return read
+
+    def _sample(self, now):
+        values = self._tree.poll(now)
+        if values is None:
+            self._status = 0
+        return values
+
+    def _control(self):
+        text = os.read(0, 4096)
+        if not text:
+            raise child.Stopped
+        self._status = 0
+
+    def _time_out(self):
+        self._status = 0
+
+    def _sweep(self):
+        pass
+
+    def _finish(self, before):
+        after = procfs.status(self.pid)
+        end_ns = time.monotonic_ns()
+        hwm, alone = after.get("hwm", 0), self._tree.most == 1
+        rose = alone and hwm > before.get("hwm", 0)
+        peak = max(self._highest(self._begin_ns, end_ns), hwm if rose else 0, before["rss"] if alone else 0)
+        record = {"phase": "RUN", "begin_ns": self._begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak}
+        record.update(rss_peak_exact=rose, samples=self.polls, interval_ns=self._intervals[""], rss_begin_bytes=before["rss"])
+        record.update((name + "_end_bytes", size) for name, size in after.items() if name not in ("hwm", "vms_peak"))
+        if hwm:
+            record["hwm_bytes"], record["vms_peak_bytes"] = hwm, after["vms_peak"]
+        else:
+            self.warnings.append("the process ended while it was polled")
+        self.marks.append(record)
+        self.warnings += self._words()
+        if self._tree.most > 1:
+            self.processes = self._tree.records()

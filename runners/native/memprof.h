@@ -1,0 +1,362 @@
+/* Marks for memprof: where a phase of this program begins and ends, in C99 and C++11, in one header, with no dependency but the C library.
+ *
+ *     #include "memprof.h"
+ *
+ *     memprof_begin("MODEL_LOAD");  model = load(path);        memprof_end();
+ *     memprof_begin("PREPARE");     prepare(model);            memprof_end();
+ *     memprof_value("arena_bytes", arena_size(model));
+ *     memprof_begin("EXECUTE");
+ *     for (i = 0; i < runs; ++i) { run(model); memprof_iteration(); }
+ *     memprof_end();
+ *
+ *     cc -I"$(memprof marks --include)" app.c -o app  &&  memprof exec -- ./app
+ *
+ * Without memprof around it, each call is a test of one variable. Under memprof a begin resets the high-water mark of the resident set and an
+ * end reads it, so that a peak is exact however short it was. Everything costly is done outside the timed part; nothing is allocated.
+ *
+ * memprof_begin(phase)         a phase begins. One at a time, for the whole process: a phase that is open ends where the next begins. The
+ *                              first call also ends STARTUP, whose memory is the baseline. memprof's own tables know MODEL_LOAD, PREPARE,
+ *                              WARMUP and EXECUTE by these names; any other name is as good. Repeats of a name become one phase with the
+ *                              durations of all.
+ * memprof_iteration()          an iteration of the open phase has ended; the next one begins here
+ * memprof_value(name, number)  a figure of the program's own; the name says what it is: arena_bytes, wait_ns, loss
+ * memprof_end()                the open phase ends
+ *
+ * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across shared libraries where the linker
+ * exports it (-rdynamic). The lines that are written are those of runners/marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
+ * line at most PIPE_BUF bytes with the writer's pid, and written only where fstat agrees that FD is still memprof's pipe.
+ */
+#ifndef MEMPROF_H
+#define MEMPROF_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+#include <malloc.h>
+#define MEMPROF_HAS_MALLINFO2 1
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MEMPROF_NAME 100  /* most bytes of a name */
+#define MEMPROF_LINE 3072 /* most bytes of a line; PIPE_BUF is 4096 on Linux, and a line is written whole */
+#define MEMPROF_TIMES 128 /* iterations a line: each takes at most 21 bytes */
+#define MEMPROF_WEAK __attribute__((weak, visibility("default")))
+#define MEMPROF_USED __attribute__((unused))
+
+/* By the name of the C library's own function: under -std=c99 <time.h> hides clock_gettime and its type. */
+struct memprof_time {
+#if defined(__x86_64__) && defined(__ILP32__)
+    long long seconds, nanoseconds;
+#else
+    long seconds, nanoseconds;
+#endif
+};
+extern int memprof_clock(int clock, struct memprof_time *now) __asm__("clock_gettime");
+
+/* Memory is in bytes, -1 for what the kernel does not say; times are CLOCK_MONOTONIC in nanoseconds. */
+struct memprof_status {
+    long long rss, anon, file, shmem, swap, vms, hwm, vms_peak;
+};
+
+struct memprof_state {
+    int looked;           /* the environment was read */
+    int lock;             /* the process whose thread speaks just now, 0 for none */
+    int open;             /* a phase is open */
+    int reset;            /* the high-water mark was reset where it began */
+    int descriptor;       /* -1 where nobody listens */
+    unsigned long long device, inode;
+    int started;          /* STARTUP has been told */
+    int times;            /* iterations not yet written */
+    long long begin_ns, last_ns;
+    long long highest;    /* of all high-water marks seen, as a tool that never resets it would report */
+    long long hwm_begin, rss_begin, read_begin, cpu_begin;
+    long minor_begin, major_begin;
+    char phase[MEMPROF_NAME + 1];
+    long long times_ns[MEMPROF_TIMES];
+};
+
+/* Weak, so that all files of a program that include this header share it, C and C++ alike. */
+extern MEMPROF_WEAK struct memprof_state memprof_state_;
+#ifdef __cplusplus
+MEMPROF_WEAK struct memprof_state memprof_state_ = {};
+#else
+MEMPROF_WEAK struct memprof_state memprof_state_ = {0};
+#endif
+
+static MEMPROF_USED long long memprof_now_ns(void) {
+    struct memprof_time now = {0, 0};
+    memprof_clock(1 /* CLOCK_MONOTONIC */, &now);
+    return (long long)now.seconds * 1000000000LL + (long long)now.nanoseconds;
+}
+
+/* A file of /proc as a string, as far as it fits; its length, 0 where it cannot be read. */
+static MEMPROF_USED int memprof_read(const char *path, char *text, int size) {
+    int filled = 0, descriptor = open(path, O_RDONLY
+#ifdef O_CLOEXEC
+        | O_CLOEXEC
+#endif
+    );
+    if (descriptor < 0) { text[0] = 0; return 0; }
+    while (filled < size - 1) {
+        long count = (long)read(descriptor, text + filled, (size_t)(size - 1 - filled));
+        if (count <= 0) break;
+        filled += (int)count;
+    }
+    close(descriptor);
+    text[filled] = 0;
+    return filled;
+}
+
+/* The number after "\nNAME:" times `unit`, or -1. */
+static MEMPROF_USED long long memprof_field(const char *text, const char *name, long long unit) {
+    const char *found = text;
+    size_t length = strlen(name);
+    while ((found = strstr(found, name)) != NULL) {
+        if ((found == text || found[-1] == '\n') && found[length] == ':') return atoll(found + length + 1) * unit;
+        found += length;
+    }
+    return -1;
+}
+
+/* /proc/self/status, in kB (proc_pid_status(5)). */
+static MEMPROF_USED struct memprof_status memprof_look(void) {
+    struct memprof_status found;
+    char text[4096];
+    memprof_read("/proc/self/status", text, (int)sizeof text);
+    found.rss = memprof_field(text, "VmRSS", 1024);
+    found.anon = memprof_field(text, "RssAnon", 1024);
+    found.file = memprof_field(text, "RssFile", 1024);
+    found.shmem = memprof_field(text, "RssShmem", 1024);
+    found.swap = memprof_field(text, "VmSwap", 1024);
+    found.vms = memprof_field(text, "VmSize", 1024);
+    found.hwm = memprof_field(text, "VmHWM", 1024);
+    found.vms_peak = memprof_field(text, "VmPeak", 1024);
+    return found;
+}
+
+static MEMPROF_USED int memprof_reset_high_water(void) {
+    int descriptor = open("/proc/self/clear_refs", O_WRONLY), done;
+    if (descriptor < 0) return 0; /* a process that has changed its user may not */
+    done = write(descriptor, "5", 1) == 1;
+    close(descriptor);
+    return done;
+}
+
+static MEMPROF_USED void memprof_count(long *minor, long *major, long long *read_bytes, long long *cpu_ns) {
+    struct rusage used;
+    char text[1024];
+    memset(&used, 0, sizeof used);
+    getrusage(RUSAGE_SELF, &used);
+    *minor = used.ru_minflt;
+    *major = used.ru_majflt;
+    *cpu_ns = ((long long)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000000LL
+            + ((long long)used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1000LL;
+    *read_bytes = memprof_read("/proc/self/io", text, (int)sizeof text) ? memprof_field(text, "read_bytes", 1) : -1;
+}
+
+/* Write a line where memprof listens; errno stays what it was. */
+static MEMPROF_USED void memprof_write(const char *line, int length) {
+    struct stat found;
+    int before = errno;
+    if (length > 0 && length < MEMPROF_LINE && fstat(memprof_state_.descriptor, &found) == 0
+        && (unsigned long long)found.st_dev == memprof_state_.device && (unsigned long long)found.st_ino == memprof_state_.inode) {
+        if (write(memprof_state_.descriptor, line, (size_t)length) != length) { /* nobody listens any more */ }
+    }
+    errno = before;
+}
+
+static MEMPROF_USED int memprof_put(char *line, int at, const char *name, long long value) {
+    if (value < 0) return at; /* could not be had: left out */
+    return at + snprintf(line + at, (size_t)(MEMPROF_LINE - at), ",\"%s\":%lld", name, value);
+}
+
+/* A name without what JSON would have to escape. */
+static MEMPROF_USED void memprof_name(char *to, const char *from) {
+    int at = 0;
+    for (; from != NULL && from[at] != 0 && at < MEMPROF_NAME; ++at)
+        to[at] = from[at] == '"' || from[at] == '\\' || (unsigned char)from[at] < ' ' ? '_' : from[at];
+    to[at] = 0;
+    if (at == 0) { to[0] = '_'; to[1] = 0; }
+}
+
+static MEMPROF_USED void memprof_write_times(void) {
+    char line[MEMPROF_LINE];
+    int index, at;
+    if (memprof_state_.times == 0) return;
+    at = snprintf(line, sizeof line, "{\"mark\":\"times\",\"pid\":%ld,\"phase\":\"%s\",\"times_ns\":[", (long)getpid(), memprof_state_.phase);
+    for (index = 0; index < memprof_state_.times; ++index)
+        at += snprintf(line + at, sizeof line - (size_t)at, index ? ",%lld" : "%lld", memprof_state_.times_ns[index]);
+    at += snprintf(line + at, sizeof line - (size_t)at, "]}\n");
+    memprof_write(line, at);
+    memprof_state_.times = 0;
+}
+
+static MEMPROF_USED void memprof_write_begin(void) {
+    char line[MEMPROF_LINE];
+    memprof_write(line, snprintf(line, sizeof line, "{\"mark\":\"begin\",\"pid\":%ld,\"phase\":\"%s\",\"t_ns\":%lld}\n", (long)getpid(),
+                                 memprof_state_.phase, memprof_state_.begin_ns));
+}
+
+static MEMPROF_USED void memprof_write_end(long long end_ns) {
+    struct memprof_status after = memprof_look();
+    char line[MEMPROF_LINE], text[2048];
+    long minor, major;
+    long long read_bytes, cpu_ns, private_clean;
+    int at;
+    memprof_count(&minor, &major, &read_bytes, &cpu_ns);
+    if (after.hwm > memprof_state_.highest) memprof_state_.highest = after.hwm;
+    memprof_write_times();
+    at = snprintf(line, sizeof line, "{\"mark\":\"end\",\"pid\":%ld,\"phase\":\"%s\",\"hwm_reset\":%s", (long)getpid(), memprof_state_.phase,
+                  memprof_state_.reset ? "true" : "false");
+    at = memprof_put(line, at, "begin_ns", memprof_state_.begin_ns);
+    at = memprof_put(line, at, "end_ns", end_ns);
+    at = memprof_put(line, at, "hwm_begin_bytes", memprof_state_.hwm_begin);
+    at = memprof_put(line, at, "hwm_phase_bytes", after.hwm);
+    at = memprof_put(line, at, "hwm_bytes", memprof_state_.highest > 0 ? memprof_state_.highest : -1);
+    at = memprof_put(line, at, "rss_begin_bytes", memprof_state_.rss_begin);
+    at = memprof_put(line, at, "rss_end_bytes", after.rss);
+    at = memprof_put(line, at, "anon_end_bytes", after.anon);
+    at = memprof_put(line, at, "file_end_bytes", after.file);
+    at = memprof_put(line, at, "shmem_end_bytes", after.shmem);
+    at = memprof_put(line, at, "swap_end_bytes", after.swap);
+    at = memprof_put(line, at, "vms_end_bytes", after.vms);
+    at = memprof_put(line, at, "vms_peak_bytes", after.vms_peak);
+    at = memprof_put(line, at, "minor_faults", minor - memprof_state_.minor_begin);
+    at = memprof_put(line, at, "major_faults", major - memprof_state_.major_begin);
+    at = memprof_put(line, at, "cpu_ns", cpu_ns - memprof_state_.cpu_begin);
+    if (read_bytes >= 0 && memprof_state_.read_begin >= 0)
+        at = memprof_put(line, at, "read_bytes", read_bytes - memprof_state_.read_begin);
+    if (memprof_read("/proc/self/smaps_rollup", text, (int)sizeof text)) { /* takes milliseconds in a large process: last of all */
+        at = memprof_put(line, at, "pss_end_bytes", memprof_field(text, "Pss", 1024));
+        private_clean = memprof_field(text, "Private_Clean", 1024);
+        if (private_clean >= 0) at = memprof_put(line, at, "uss_end_bytes", private_clean + memprof_field(text, "Private_Dirty", 1024));
+    }
+#ifdef MEMPROF_HAS_MALLINFO2
+    {
+        struct mallinfo2 heap = mallinfo2();
+        at = memprof_put(line, at, "heap_used_end_bytes", (long long)(heap.uordblks + heap.hblkhd));
+        at = memprof_put(line, at, "heap_free_end_bytes", (long long)heap.fordblks);
+    }
+#endif
+    at += snprintf(line + at, sizeof line - (size_t)at, "}\n");
+    memprof_write(line, at);
+    memprof_state_.open = 0;
+}
+
+/* What was asked for in the wrong order, for memprof to tell. */
+static MEMPROF_USED void memprof_write_stray(const char *what, const char *phase) {
+    char line[MEMPROF_LINE];
+    memprof_write(line, snprintf(line, sizeof line, "{\"mark\":\"stray\",\"pid\":%ld,\"what\":\"%s\",\"phase\":\"%s\"}\n", (long)getpid(), what,
+                                 phase));
+}
+
+/* STARTUP began with the process, before anything could be read or reset; its high-water mark is the process's own. */
+static MEMPROF_USED void memprof_write_startup(long long end_ns) {
+    const char *started = getenv("MEMPROF_STARTED_NS");
+    memprof_name(memprof_state_.phase, "STARTUP");
+    memprof_state_.reset = 1;
+    memprof_state_.begin_ns = started != NULL ? atoll(started) : end_ns;
+    memprof_state_.hwm_begin = memprof_state_.rss_begin = memprof_state_.read_begin = memprof_state_.cpu_begin = 0;
+    memprof_state_.minor_begin = memprof_state_.major_begin = 0;
+    memprof_write_begin();
+    memprof_write_end(end_ns);
+}
+
+/* Read the environment once; whether somebody listens, and then this thread holds the lock. */
+static MEMPROF_USED int memprof_enter(void) {
+    int mine = (int)getpid(), held = 0;
+    if (memprof_state_.looked && memprof_state_.descriptor < 0) return 0;
+    while (!__atomic_compare_exchange_n(&memprof_state_.lock, &held, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (held == mine) { /* by another thread */
+            sched_yield();
+            held = 0;
+        } /* else by a thread of the process that this one was forked from, which is not here to let it go: taken at the next turn */
+    }
+    if (!memprof_state_.looked) {
+        const char *text = getenv("MEMPROF_MARKS");
+        memprof_state_.descriptor = -1;
+        if (text == NULL || sscanf(text, "%d:%llu:%llu", &memprof_state_.descriptor, &memprof_state_.device, &memprof_state_.inode) != 3)
+            memprof_state_.descriptor = -1;
+        memprof_state_.looked = 1;
+    }
+    if (memprof_state_.descriptor >= 0) return 1;
+    __atomic_store_n(&memprof_state_.lock, 0, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static MEMPROF_USED void memprof_leave(void) { __atomic_store_n(&memprof_state_.lock, 0, __ATOMIC_RELEASE); }
+
+static MEMPROF_USED void memprof_begin(const char *phase) {
+    struct memprof_status before;
+    long long now_ns;
+    if (!memprof_enter()) return;
+    now_ns = memprof_now_ns();
+    if (memprof_state_.open) {
+        memprof_write_stray("begin", memprof_state_.phase);
+        memprof_write_end(now_ns);
+    }
+    if (!memprof_state_.started) memprof_write_startup(now_ns);
+    memprof_state_.started = 1;
+    memprof_name(memprof_state_.phase, phase);
+    before = memprof_look();
+    if (before.hwm > memprof_state_.highest) memprof_state_.highest = before.hwm;
+    memprof_state_.hwm_begin = before.hwm;
+    memprof_state_.rss_begin = before.rss;
+    memprof_state_.times = 0;
+    memprof_state_.begin_ns = memprof_now_ns();
+    memprof_write_begin();
+    memprof_count(&memprof_state_.minor_begin, &memprof_state_.major_begin, &memprof_state_.read_begin, &memprof_state_.cpu_begin);
+    memprof_state_.reset = memprof_reset_high_water();
+    memprof_state_.open = 1;
+    memprof_state_.begin_ns = memprof_state_.last_ns = memprof_now_ns();
+    memprof_leave();
+}
+
+static MEMPROF_USED void memprof_end(void) {
+    long long end_ns;
+    if (!memprof_enter()) return;
+    end_ns = memprof_now_ns();
+    if (memprof_state_.open)
+        memprof_write_end(end_ns);
+    else
+        memprof_write_stray("end", memprof_state_.phase);
+    memprof_leave();
+}
+
+static MEMPROF_USED void memprof_iteration(void) {
+    if (!memprof_enter()) return;
+    if (memprof_state_.open) {
+        memprof_state_.times_ns[memprof_state_.times++] = memprof_now_ns() - memprof_state_.last_ns;
+        if (memprof_state_.times == MEMPROF_TIMES) memprof_write_times();
+        memprof_state_.last_ns = memprof_now_ns();
+    }
+    memprof_leave();
+}
+
+static MEMPROF_USED void memprof_value(const char *name, double number) {
+    char line[MEMPROF_LINE], clean[MEMPROF_NAME + 1], text[40], *comma;
+    if (number != number || number > 1e300 || number < -1e300 || !memprof_enter()) return; /* JSON has no infinity */
+    memprof_name(clean, name);
+    snprintf(text, sizeof text, "%.17g", number);
+    comma = strchr(text, ','); /* the point of the program's locale */
+    if (comma != NULL) *comma = '.';
+    memprof_write(line, snprintf(line, sizeof line, "{\"mark\":\"value\",\"pid\":%ld,\"name\":\"%s\",\"value\":%s,\"t_ns\":%lld}\n",
+                                 (long)getpid(), clean, text, memprof_now_ns()));
+    memprof_leave();
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,284 @@
+/* What memprof's native runners have in common: their job, their inputs, and what they say besides the marks of memprof.h.
+ *
+ * The contract. `RUNNER LIBRARY MODEL [WORD=VALUE...]`, in any order:
+ *
+ *     warmup=N runs=N threads=N     0 and 5, 5, and the runtime's own where they are missing
+ *     version=TEXT                  of the runtime, as its package says
+ *     set.KNOB=VALUE                a knob that acts when the model is loaded
+ *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
+ *     input.INPUT=PATH              an input's content, a .npy file; the others are made as runners/inputs.py makes them
+ *
+ * The runner opens LIBRARY, then loads, prepares and executes MODEL with marks around each, as runners/__main__.py does in Python. Exit code 0
+ * when the job is done, 1 when it failed, with the reason as an "error" line.
+ */
+#ifndef MEMPROF_RUNNER_H
+#define MEMPROF_RUNNER_H
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include "memprof.h"
+
+#define RUNNER_RANK 16
+#define RUNNER_NOTES 8
+#define RUNNER_TEXT 600
+
+static int runner_count;
+static char **runner_words;
+static const char *runner_phase = "STARTUP";
+static char runner_notes[RUNNER_NOTES][RUNNER_TEXT];
+static int runner_noted;
+
+/* -- lines */
+
+/* Text as the inside of a JSON string; what is no plain character becomes a space. */
+static void runner_quote(char *to, size_t size, const char *from) {
+    size_t at = 0;
+    for (; *from != 0 && at + 2 < size; ++from) {
+        if (*from == '"' || *from == '\\') to[at++] = '\\';
+        to[at++] = (unsigned char)*from < ' ' ? ' ' : *from;
+    }
+    to[at] = 0;
+}
+
+static void runner_write(const char *line, int length) {
+    if (memprof_enter()) {
+        memprof_write(line, length);
+        memprof_leave();
+    }
+}
+
+/* Say why the job ends here, and end it. kind: import, refused or error. */
+static void runner_fail(const char *kind, const char *format, ...) {
+    char message[RUNNER_TEXT], quoted[2 * RUNNER_TEXT], line[MEMPROF_LINE];
+    va_list words;
+    va_start(words, format);
+    vsnprintf(message, sizeof message, format, words);
+    va_end(words);
+    runner_quote(quoted, sizeof quoted, message);
+    fprintf(stderr, "%s: %s\n", runner_phase, message);
+    runner_write(line, snprintf(line, sizeof line, "{\"mark\":\"error\",\"pid\":%ld,\"phase\":\"%s\",\"kind\":\"%s\",\"message\":\"%s\"}\n",
+                                (long)getpid(), runner_phase, kind, quoted));
+    fflush(NULL);
+    _exit(1);
+}
+
+/* Something a reader of the figures must know; said with the next runner_about. */
+static void runner_note(const char *format, ...) {
+    va_list words;
+    if (runner_noted == RUNNER_NOTES) return;
+    va_start(words, format);
+    vsnprintf(runner_notes[runner_noted++], RUNNER_TEXT, format, words);
+    va_end(words);
+}
+
+static void runner_about(const char *version) {
+    char line[MEMPROF_LINE], quoted[RUNNER_TEXT];
+    int index, at;
+    runner_quote(quoted, 200, version);
+    at = snprintf(line, sizeof line, "{\"mark\":\"about\",\"pid\":%ld,\"runtime_version\":\"%s\",\"python_version\":\"\",\"notes\":[",
+                  (long)getpid(), quoted);
+    for (index = 0; index < runner_noted; ++index) {
+        runner_quote(quoted, sizeof quoted, runner_notes[index]);
+        if (at + strlen(quoted) + 8 > sizeof line) break;
+        at += snprintf(line + at, sizeof line - (size_t)at, "%s\"%s\"", index ? "," : "", quoted);
+    }
+    at += snprintf(line + at, sizeof line - (size_t)at, "]}\n");
+    runner_write(line, at);
+}
+
+/* The job is complete. Without the runtime's teardown, which is no part of it: a crash there would spoil a result that is complete. */
+static void runner_done(void) {
+    char line[100];
+    runner_write(line, snprintf(line, sizeof line, "{\"mark\":\"done\",\"pid\":%ld}\n", (long)getpid()));
+    fflush(NULL);
+    _exit(0);
+}
+
+/* -- the job */
+
+/* The value of WORD, or of PREFIX and NAME together; NULL where it was not given. */
+static const char *runner_word(const char *prefix, const char *name) {
+    size_t first = strlen(prefix), second = strlen(name);
+    int index;
+    for (index = 3; index < runner_count; ++index) {
+        const char *word = runner_words[index];
+        if (strncmp(word, prefix, first) == 0 && strncmp(word + first, name, second) == 0 && word[first + second] == '=')
+            return word + first + second + 1;
+    }
+    return NULL;
+}
+
+static int runner_number(const char *name, int otherwise) {
+    const char *text = runner_word(name, "");
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+/* Whether a knob was set to this value. */
+static int runner_set(const char *knob, const char *value) {
+    const char *text = runner_word("set.", knob);
+    return text != NULL && strcmp(text, value) == 0;
+}
+
+static void *runner_open(int count, char **words) {
+    void *library;
+    if (count < 3) {
+        fprintf(stderr, "usage: %s LIBRARY MODEL [WORD=VALUE...]\n", words[0]);
+        exit(2);
+    }
+    runner_count = count;
+    runner_words = words;
+    library = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) runner_fail("import", "%s", dlerror());
+    return library;
+}
+
+static void *runner_function(void *library, const char *name) {
+    void *found = dlsym(library, name);
+    if (found == NULL) runner_fail("import", "this library has no function %s: it is too old, or none of this runtime's", name);
+    return found;
+}
+
+static void runner_begin(const char *phase) {
+    runner_phase = phase;
+    memprof_begin(phase);
+}
+
+static void runner_end(void) {
+#ifdef __GLIBC__
+    if (runner_set("malloc_trim", "on") && strcmp(runner_phase, "EXECUTE") != 0 && strcmp(runner_phase, "WARMUP") != 0) malloc_trim(0);
+#endif
+    memprof_end();
+}
+
+/* WARMUP and EXECUTE: `execute` as often as the job says. */
+static void runner_iterate(void (*execute)(void)) {
+    static const char *const phases[] = {"WARMUP", "EXECUTE"};
+    int counts[2], which, index;
+    counts[0] = runner_number("warmup", 0);
+    counts[1] = runner_number("runs", 5);
+    for (which = 0; which < 2; ++which) {
+        if (counts[which] == 0) continue;
+        runner_begin(phases[which]);
+        for (index = 0; index < counts[which]; ++index) {
+            execute();
+            memprof_iteration();
+        }
+        runner_end();
+    }
+}
+
+/* -- inputs */
+
+struct runner_shape {
+    int rank;
+    int64_t sizes[RUNNER_RANK]; /* -1 where unknown */
+};
+
+static int64_t runner_elements(const struct runner_shape *shape) {
+    int64_t count = 1;
+    int index;
+    for (index = 0; index < shape->rank; ++index) count *= shape->sizes[index] < 0 ? 1 : shape->sizes[index];
+    return count;
+}
+
+/* `1,3,224,224` as a shape. */
+static void runner_parse_shape(const char *text, struct runner_shape *shape) {
+    char *end;
+    shape->rank = 0;
+    while (*text != 0 && shape->rank < RUNNER_RANK) {
+        shape->sizes[shape->rank++] = strtoll(text, &end, 10);
+        if (end == text) runner_fail("refused", "%s is no shape", text);
+        text = *end == ',' ? end + 1 : end;
+    }
+}
+
+/* The shape given for an input in place of its own; whether there is one. */
+static int runner_given_shape(const char *name, struct runner_shape *shape) {
+    const char *text = runner_word("shape.", name);
+    if (text != NULL) runner_parse_shape(text, shape);
+    return text != NULL;
+}
+
+/* Names in shape.* and input.* must be inputs of the model. */
+static void runner_check_names(char **names, int count) {
+    char all[RUNNER_TEXT] = "none";
+    int index, which, known, at = 0;
+    for (which = 0; which < count; ++which)
+        if (at < (int)sizeof all - 2) at += snprintf(all + at, sizeof all - (size_t)at, which ? ", %s" : "%s", names[which]);
+    for (index = 3; index < runner_count; ++index) {
+        const char *word = runner_words[index], *name = NULL, *end;
+        if (strncmp(word, "shape.", 6) == 0 || strncmp(word, "input.", 6) == 0) name = word + 6;
+        if (name == NULL) continue;
+        known = 0;
+        for (which = 0; which < count; ++which) {
+            size_t length = strlen(names[which]);
+            known |= strncmp(name, names[which], length) == 0 && name[length] == '=';
+        }
+        end = strchr(name, '=');
+        if (!known) runner_fail("refused", "the model has no input '%.*s'; it has %s", (int)(end ? end - name : 0), name, all);
+    }
+}
+
+static uint16_t runner_half(float value) {
+    /* IEEE 754 binary16 of a number in [0, 1), rounded to nearest, ties to even. */
+    uint32_t bits, mantissa, shift, rest, half;
+    int exponent;
+    memcpy(&bits, &value, sizeof bits);
+    exponent = (int)(bits >> 23) - 127 + 15;
+    mantissa = (bits & 0x7fffffu) | 0x800000u;
+    shift = exponent <= 0 ? (uint32_t)(14 - exponent) : 13;
+    if (bits == 0 || shift > 24) return 0;
+    half = exponent <= 0 ? mantissa >> shift : ((uint32_t)exponent << 10) + ((mantissa >> 13) & 0x3ffu);
+    rest = mantissa & ((1u << shift) - 1u);
+    if (rest > (1u << (shift - 1)) || (rest == (1u << (shift - 1)) && (half & 1u))) ++half;
+    return (uint16_t)half;
+}
+
+/* A .npy file's elements (the format: numpy.lib.format): the bytes behind its header, which must be as many as are wanted, in C order. */
+static void runner_read_npy(const char *path, const char *name, void *data, size_t bytes, size_t element) {
+    unsigned char head[12];
+    char text[2000], *descr;
+    size_t length, start;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) runner_fail("refused", "input '%s': %s: %s", name, path, strerror(errno));
+    if (fread(head, 1, 12, file) != 12 || memcmp(head, "\x93NUMPY", 6) != 0) runner_fail("refused", "input '%s': %s is no .npy file", name, path);
+    start = head[6] == 1 ? 10 : 12;
+    length = head[6] == 1 ? head[8] | (size_t)head[9] << 8 : head[8] | (size_t)head[9] << 8 | (size_t)head[10] << 16 | (size_t)head[11] << 24;
+    fseek(file, (long)start, SEEK_SET);
+    if (length >= sizeof text || fread(text, 1, length, file) != length) runner_fail("refused", "input '%s': %s is damaged", name, path);
+    text[length] = 0;
+    if (strstr(text, "'fortran_order': True") != NULL) runner_fail("refused", "input '%s': its array is in Fortran order", name);
+    descr = strstr(text, "'descr': '");
+    if (descr == NULL || descr[10] == '>' || (size_t)atoi(descr + 12) != element)
+        runner_fail("refused", "input '%s': its array has elements of another type than the model's", name);
+    if (fread(data, 1, bytes, file) != bytes || fgetc(file) != EOF)
+        runner_fail("refused", "input '%s': its array has another shape than the model's", name);
+    fclose(file);
+}
+
+/* An input's content: from its file, or as runners/inputs.py makes it. kind: 'f' for a float of `element` bytes, else zeros. */
+static void *runner_input(const char *name, int seed, char kind, size_t element, const struct runner_shape *shape) {
+    int64_t count = runner_elements(shape), index;
+    size_t bytes = (size_t)count * element;
+    const char *path = runner_word("input.", name);
+    unsigned char *data = calloc(bytes ? bytes : 1, 1);
+    if (data == NULL) runner_fail("error", "no memory for input '%s'", name);
+    if (path != NULL) {
+        runner_read_npy(path, name, data, bytes, element);
+    } else if (kind == 'f') {
+        for (index = 0; index < count; ++index) {
+            uint64_t step = (uint64_t)(index + 1) * 2654435769u + (uint64_t)seed * 97u;
+            double value = (double)(step & 0xffffffu) / 16777216.0;
+            float single = (float)value;
+            uint16_t half = element == 2 ? runner_half(single) : 0;
+            memcpy(data + (size_t)index * element, element == 8 ? (void *)&value : element == 4 ? (void *)&single : (void *)&half, element);
+        }
+    } else {
+        memset(data, 0, bytes); /* touched, as numpy's zeros are by the copy that follows there */
+    }
+    return data;
+}
+
+#endif

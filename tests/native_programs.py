@@ -1,0 +1,91 @@
+"""What the tests of commands share: small C programs with marks, compiled once, and one command through a real probe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from conftest import need_tool
+from failing import Silent
+
+from memprof import campaign, commands
+from memprof.records import COMMAND, Run
+from memprof.runtimes import runners_path
+from memprof.suite import Order, Suite, Variant, plan
+
+MIB = 1 << 20
+HEADER = runners_path() / "native" / "memprof.h"
+EXAMPLES = runners_path() / "native" / "examples"
+TRANSIENT = Path(__file__).resolve().parents[1] / "ci" / "bench" / "transient.c"
+
+HEAD = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "memprof.h"
+#define MIB ((size_t)1 << 20)
+static char *hold(size_t bytes) {
+    char *memory = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(memory, 1, bytes);
+    return memory;
+}
+static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
+"""
+
+
+def program(body: str) -> str:
+    """The path of a C program with this main; compiled once a session."""
+    return str(
+        _compiled(HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }")
+    )
+
+
+def built(source: Path, *flags: str) -> str:
+    """The path of a program of this source."""
+    return str(_compiled(source.read_text(), *flags))
+
+
+@lru_cache
+def _compiled(source: str, *flags: str) -> Path:
+    compiler = need_tool("gcc")
+    folder = Path(tempfile.mkdtemp(dir=os.environ["XDG_CACHE_HOME"]))
+    (folder / "program.c").write_text(source)
+    command = [compiler, "-O1", f"-I{HEADER.parent}", "-pthread", "-o", str(folder / "program"), str(folder / "program.c"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "program"
+
+
+def order(*words: object, env: dict[str, str] | None = None, **settings: object) -> Order:
+    """The order of a command, as `memprof exec` makes it."""
+    variant = Variant(runtime=COMMAND, name="it", command=commands.of_words([str(word) for word in words]), env=env or {})
+    (one,) = plan(Suite(variants=(variant,), repeats=1, **settings)).orders  # type: ignore[arg-type]
+    return one
+
+
+def ran(*words: object, **settings: object) -> Run:
+    """The Run of a command through a real probe."""
+    (run,) = campaign.measure([order(*words, **settings)], Silent(), lambda line: None)  # type: ignore[arg-type]
+    return run
+
+
+def phases(run: Run) -> list[str]:
+    """The names of its phases, in their order."""
+    return [mark.phase for mark in run.marks]
+
+
+def peak_mib(run: Run, phase: str) -> float:
+    """A phase's peak above where the phase began."""
+    mark = run.mark(phase)
+    assert mark is not None, run
+    return (mark.rss_peak_bytes - (mark.rss_begin_bytes or 0)) / MIB

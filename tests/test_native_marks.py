@@ -1,0 +1,337 @@
+"""memprof.h and memprof_marks.py: exact peaks of programs whose memory is known, and what happens where marks are used wrongly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import need_tool
+from failing import MIB
+from native_programs import HEADER, TRANSIENT, built, peak_mib, phases, program, ran
+from test_summary import cells
+
+from memprof.reports import table
+from memprof.runtimes import runners_path
+
+PYTHON_MARKS = runners_path() / "memprof_marks.py"
+
+# -- the header
+
+
+@pytest.mark.parametrize("standard", ["c99", "gnu99", "c11", "c++11", "c++17"])
+def test_the_header_is_clean_c_and_cpp_wherever_it_is_included(tmp_path, standard):
+    compiler = need_tool("g++" if "+" in standard else "gcc")
+    source = tmp_path / f"clean.{'cpp' if '+' in standard else 'c'}"
+    source.write_text(
+        '#include <stdio.h>\n#include <time.h>\n#include "memprof.h"\nint main(void) { memprof_begin("A"); memprof_end(); return 0; }\n'
+    )
+
+    strict = ["-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-O2"]
+    done = subprocess.run(
+        [compiler, f"-std={standard}", *strict, f"-I{HEADER.parent}", "-o", str(tmp_path / "clean"), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_of_one_program_share_one_state(tmp_path):
+    gcc, gpp = need_tool("gcc"), need_tool("g++")
+    (tmp_path / "ends.c").write_text('#include "memprof.h"\nvoid ends(void) { memprof_end(); }\n')
+    (tmp_path / "main.cpp").write_text(
+        '#include "memprof.h"\nextern "C" void ends();\nint main() { memprof_begin("SHARED"); ends(); memprof_begin("NEXT"); ends(); }\n'
+    )
+    include = f"-I{HEADER.parent}"
+    subprocess.run([gcc, include, "-c", tmp_path / "ends.c", "-o", tmp_path / "ends.o"], check=True)
+    subprocess.run([gpp, include, tmp_path / "main.cpp", tmp_path / "ends.o", "-o", tmp_path / "both"], check=True)
+
+    run = ran(tmp_path / "both")
+
+    assert phases(run) == ["STARTUP", "SHARED", "NEXT"]
+    assert run.warnings == ()
+
+
+def test_without_memprof_a_mark_costs_next_to_nothing():
+    # With a look at /proc each, these calls would take a minute.
+    calls = 'for (int i = 0; i < 1000000; ++i) { memprof_begin("A"); memprof_iteration(); memprof_value("x", 1); memprof_end(); }'
+    before = os.times().children_user + os.times().children_system
+
+    subprocess.run([program(calls)], check=True)
+
+    assert os.times().children_user + os.times().children_system - before < 2
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("phase", ["MODEL_LOAD", "PREPARE", "EXECUTE"])
+def test_a_transient_is_seen_in_full_in_each_phase(phase, threads):
+    run = ran(built(TRANSIENT), phase, 96 * MIB, threads, 0, 1000)
+
+    peaks = {mark.phase: peak_mib(run, mark.phase) for mark in run.marks if mark.phase != "STARTUP"}
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert abs(peaks.pop(phase) - 96) <= 0.5
+    assert max(peaks.values()) <= 0.5, "a phase has a peak that belongs to its neighbour"
+
+
+def test_startup_is_a_baseline_of_a_few_mib():
+    run = ran(program('memprof_begin("A"); memprof_end();'))
+
+    startup = run.mark("STARTUP")
+    assert startup.rss_peak_exact
+    assert 0 < startup.rss_end_bytes < 8 * MIB
+    assert startup.begin_ns < startup.end_ns <= run.mark("A").begin_ns
+
+
+def test_figures_of_a_phase_are_those_of_the_process():
+    run = ran(program('memprof_begin("A"); hold(20 * MIB); free(malloc(100)); memprof_end();'))
+
+    mark = run.mark("A")
+    assert mark.anon_end_bytes >= 20 * MIB > mark.file_end_bytes > 0
+    assert mark.minor_faults >= 20 * MIB // 4096 or mark.minor_faults > 0  # huge pages take fewer
+    assert mark.vms_end_bytes >= mark.rss_end_bytes >= mark.pss_end_bytes >= mark.uss_end_bytes >= 20 * MIB
+    assert mark.hwm_bytes >= mark.rss_end_bytes
+    assert mark.heap_used_end_bytes is None or mark.heap_used_end_bytes < 20 * MIB
+    assert mark.major_faults is not None and mark.cpu_ns > 0
+
+
+def test_iterations_are_kept_one_by_one_however_many():
+    run = ran(
+        program(
+            'memprof_begin("EXECUTE"); for (int i = 0; i < 500; ++i) { if (i == 400) usleep(20000); memprof_iteration(); } memprof_end();'
+        )
+    )
+
+    times_ns = run.mark("EXECUTE").times_ns
+    assert len(times_ns) == 500
+    assert times_ns.index(max(times_ns)) == 400
+    assert max(times_ns) >= 20_000_000
+
+
+def test_values_keep_their_phase_and_their_digits():
+    run = ran(
+        program(
+            'setenv("LC_ALL", "de_DE.UTF-8", 1); memprof_begin("A"); memprof_value("arena_bytes", 12345678901.0); memprof_end();'
+            'memprof_value("loss", 0.125); memprof_value("broken", 0.0 / (count - 1));'
+        )
+    )
+
+    assert [(value.name, value.value, value.phase) for value in run.values] == [("arena_bytes", 12345678901, "A"), ("loss", 0.125, None)]
+    found = cells(table.render([run]), "Reported by the program itself, last")
+    assert found["it"] == {"variant": "it", "arena (MiB)": "11774", "loss": "0.125"}
+
+
+def test_thousands_of_values_are_thinned_to_their_extremes():
+    run = ran(
+        program(
+            'memprof_begin("A"); for (int i = 0; i < 9000; ++i) memprof_value("x", i == 5000 ? -7 : i == 6000 ? 99999 : i % 10); memprof_end();'
+        )
+    )
+
+    values = [value.value for value in run.values]
+    assert len(values) <= 4000
+    assert (min(values), max(values)) == (-7, 99999)
+
+
+def test_repeats_of_a_phase_are_its_iterations_and_the_largest_peak_is_its_peak():
+    body = """for (int i = 0; i < 4; ++i) {
+        memprof_begin("EXECUTE"); drop(hold((i == 2 ? 64 : 8) * MIB), (i == 2 ? 64 : 8) * MIB); memprof_end();
+        memprof_begin("BETWEEN"); memprof_end(); }"""
+    run = ran(program(body))
+
+    assert phases(run) == ["STARTUP", "EXECUTE", "BETWEEN"]
+    assert len(run.mark("EXECUTE").times_ns) == 4
+    assert abs(peak_mib(run, "EXECUTE") - 64) <= 0.5
+    assert peak_mib(run, "BETWEEN") <= 0.5
+
+
+# -- used wrongly
+
+
+def test_a_phase_begun_twice_is_said():
+    run = ran(program('memprof_begin("A"); drop(hold(16 * MIB), 16 * MIB); memprof_begin("A"); memprof_end();'))
+
+    assert run.outcome.ok
+    assert run.warnings == ("A had not ended when the next phase began: it ends there",)
+    assert abs(peak_mib(run, "A") - 16) <= 0.5
+    assert len(run.mark("A").times_ns) == 2
+
+
+def test_a_phase_that_ends_without_having_begun_is_said():
+    run = ran(program('memprof_end(); memprof_begin("A"); memprof_end(); memprof_end();'))
+
+    assert phases(run) == ["STARTUP", "A"]
+    assert run.warnings == ("a phase was ended where none had begun", "a phase was ended where none had begun (after A)")
+
+
+def test_a_phase_that_never_ends_lasts_until_the_programs_end():
+    run = ran(program('memprof_begin("A"); hold(32 * MIB); usleep(100000);'))
+
+    mark = run.mark("A")
+    assert run.outcome.ok
+    assert run.warnings == ("A was never ended: it is taken to last until the program's end",)
+    assert (mark.rss_peak_exact, mark.rss_end_bytes) == (False, None)
+    assert mark.rss_peak_bytes >= 32 * MIB
+    assert mark.time_ns >= 100_000_000
+
+
+def test_a_crash_is_in_the_phase_it_happened_in():
+    run = ran(program('memprof_begin("A"); memprof_end(); memprof_begin("B"); raise(SIGSEGV);'))
+
+    assert (run.outcome.word, run.outcome.phase, phases(run)) == ("SIGSEGV", "B", ["STARTUP", "A"])
+
+
+def test_marks_of_a_second_process_are_left_out_and_said():
+    body = """memprof_begin("A");
+        if (fork() == 0) { memprof_begin("CHILDS"); drop(hold(64 * MIB), 64 * MIB); memprof_end(); _exit(0); }
+        wait(NULL); memprof_end();"""
+    run = ran(program(body))
+
+    assert phases(run) == ["STARTUP", "A"]
+    assert any(
+        "marks came from more than one process; only those of the first count, not those of program" in said for said in run.warnings
+    )
+
+
+def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
+    first, second = (
+        program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24))
+    )
+
+    run = ran("sh", "-c", f"{first}; {second}; true")
+
+    assert phases(run) == ["STARTUP", "A", "B"]
+    assert abs(peak_mib(run, "B") - 24) <= 0.5
+    assert run.mark("B").rss_peak_exact
+
+
+def test_a_program_that_closes_all_descriptors_never_writes_marks_to_its_own_files(tmp_path):
+    target = tmp_path / "mine.txt"
+    body = f"""memprof_begin("A"); memprof_end();
+        int wanted = atoi(getenv("MEMPROF_MARKS"));
+        for (int i = 3; i < 256; ++i) close(i);
+        int mine; do mine = open("{target}", O_WRONLY | O_CREAT, 0600); while (mine < wanted && mine >= 0);
+        memprof_begin("B"); usleep(200000); memprof_end(); write(mine, "mine", 4);"""
+    run = ran(program(body))
+
+    assert target.read_text() == "mine"
+    assert phases(run) == ["STARTUP", "A"]
+    assert run.outcome.ok
+    assert run.warnings == ("the program closed the descriptor of its marks: what it did afterwards is in no phase",)
+
+
+def test_names_that_are_no_json_stay_names():
+    run = ran(
+        program('memprof_begin("a\\"b\\\\c\\nd"); memprof_end(); memprof_begin(""); memprof_end(); memprof_begin(NULL); memprof_end();')
+    )
+
+    assert phases(run) == ["STARTUP", "a_b_c_d", "_"]
+    assert run.warnings == ()
+
+
+def test_phases_of_many_threads_stay_one_at_a_time():
+    body = """pthread_t all[8];
+        for (int i = 0; i < 8; ++i) pthread_create(&all[i], NULL, (void *(*)(void *))busy, NULL);
+        for (int i = 0; i < 8; ++i) pthread_join(all[i], NULL);"""
+    source = body.replace(
+        "busy", '({ void *work(void *n) { for (int i = 0; i < 50; ++i) { memprof_begin("T"); memprof_end(); } return n; } work; })'
+    )
+    run = ran(program(source))
+
+    assert run.outcome.ok
+    assert phases(run) == ["STARTUP", "T"]
+    assert not [said for said in run.warnings if "not understood" in said]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_process_that_changes_its_user_is_inexact_and_that_is_said():
+    body = 'memprof_begin("A"); memprof_end(); if (setgid(65534) || setuid(65534)) return 9; memprof_begin("B"); hold(32 * MIB); memprof_end();'
+    run = ran(program(body))
+
+    exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
+    assert run.outcome.ok
+    assert exact["A"]
+    # Its high-water mark cannot be reset, but it rose within the phase: then it tells the peak all the same.
+    assert exact["B"] == (run.mark("B").hwm_bytes > run.mark("A").hwm_bytes)
+    falls = ran(
+        program(
+            'drop(hold(64 * MIB), 64 * MIB); if (setgid(65534) || setuid(65534)) return 9; memprof_begin("B"); hold(8 * MIB); memprof_end();'
+        )
+    )
+    assert not falls.mark("B").rss_peak_exact
+    text = table.render([falls])
+    assert "| ~" in text
+    assert "could not be reset" in text
+
+
+# -- the Python file
+
+
+def script(folder: Path, text: str) -> Path:
+    (folder / "memprof_marks.py").write_bytes(PYTHON_MARKS.read_bytes())
+    path = folder / "script.py"
+    path.write_text("from memprof_marks import iteration, phase, value\n" + text)
+    return path
+
+
+TEXT = """
+def spike(mib):
+    memory = bytearray(b"x") * (mib << 20)
+with phase("MODEL_LOAD"):
+    spike(64)
+with phase("EXECUTE"):
+    for _ in range(250):
+        iteration()
+value("loss", 0.5)
+with phase("EXECUTE"):
+    spike(16)
+"""
+
+
+def test_a_script_of_ones_own_has_exact_phases(tmp_path):
+    run = ran(
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); exec(open({str(script(tmp_path, TEXT))!r}).read())",
+    )
+
+    assert phases(run) == ["STARTUP", "MODEL_LOAD", "EXECUTE"]
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert abs(peak_mib(run, "MODEL_LOAD") - 64) <= 1.5
+    assert len(run.mark("EXECUTE").times_ns) == 251
+    assert [(value.name, value.value) for value in run.values] == [("loss", 0.5)]
+    assert run.warnings == ()
+
+
+def test_a_script_without_memprof_around_it_only_runs(tmp_path):
+    path = script(tmp_path, TEXT + "import memprof_marks\nassert memprof_marks._laps == []\nprint('ran')")
+
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("ran\n", "")
+
+
+def test_an_exception_in_a_phase_of_a_script_ends_the_phase_and_is_told(tmp_path):
+    run = ran(sys.executable, script(tmp_path, "with phase('A'):\n    raise ValueError('not today')"))
+
+    assert "A" in phases(run)
+    assert run.outcome.sentence == "ended with exit code 1 after A (ValueError: not today)"
+
+
+def test_the_helper_is_short_enough_to_read():
+    code = [line for line in PYTHON_MARKS.read_text().split('"""')[2].splitlines() if line.strip()]
+    assert len(code) <= 60
+
+
+def test_where_the_files_are_is_said(memprof):
+    include = memprof("marks", "--include").stdout.strip()
+    python = memprof("marks", "--python").stdout.strip()
+
+    assert (Path(include) / "memprof.h").is_file()
+    assert Path(python).is_file()
+    assert "memprof_begin" in memprof("marks").stdout

@@ -1,0 +1,53 @@
+"""The closing note on Python and native side by side: agreement within a few MiB, or which memory makes the difference. Runs are made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from made import MIB, USUAL, runs
+
+from memprof.records import Run
+from memprof.reports import native, table
+from memprof.summary import groups
+
+
+def pair(extra_mib: float = 0, heap_free_mib: float = 0, **words: object) -> list[Run]:
+    python = runs("onert", runtime="onert", **words)
+    small = {name: (end - 35, peak - 35) for name, (end, peak) in USUAL.items()}
+    own = runs("onert-native", runtime="onert-native", memory=small, extra_mib=[extra_mib] * 5, **words)
+    return [*_with_heap(python, 0), *_with_heap(own, heap_free_mib)]
+
+
+def _with_heap(found: list[Run], free_mib: float) -> list[Run]:
+    """Every MiB of anonymous memory above 10 is heap, of which `free_mib` are kept after STARTUP."""
+    changed = []
+    for run in found:
+        marks = []
+        for index, mark in enumerate(run.marks):
+            free = int(free_mib * MIB) if index else 0
+            marks.append(replace(mark, heap_used_end_bytes=(mark.anon_end_bytes or 0) - free, heap_free_end_bytes=free))
+        changed.append(replace(run, marks=tuple(marks)))
+    return changed
+
+
+def test_agreement_is_said_with_the_baselines() -> None:
+    (note,) = native.notes(groups(pair()))
+    assert note == "onert and onert-native, above their own baselines of 40.0 and 5.0 MiB, agree within 0.2 MiB."
+
+
+def test_a_difference_is_said_with_what_makes_it() -> None:
+    (note,) = native.notes(groups(pair(extra_mib=12.2, heap_free_mib=12)))
+    assert "differ: onert-native is at +12.0 MiB at their peaks and +12.0 MiB at the end of EXECUTE" in note
+    assert "by: freed but kept by the allocator +12.0 MiB" in note
+    assert "heap in use" not in note and "file-backed" not in note
+
+
+def test_only_twins_that_were_set_alike_are_compared() -> None:
+    found = pair()
+    other = [replace(run, job=replace(run.job, knobs={"mmap": "on"})) for run in found if run.job.runtime == "onert-native"]
+    assert native.notes(groups([run for run in found if run.job.runtime == "onert"] + other)) == []
+    assert native.notes(groups(runs("a"))) == []
+
+
+def test_the_note_closes_the_table() -> None:
+    assert table.render(pair()).rstrip().endswith("agree within 0.2 MiB.")

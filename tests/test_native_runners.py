@@ -1,0 +1,219 @@
+"""Runtimes that a C program of memprof's own measures: the same figures as from Python above a baseline of a few MiB, and a clear word where
+there is no compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import need_tool
+from failing import runs_in
+
+import memprof
+from memprof import native, runtimes
+from memprof.errors import InputError, MemprofError
+from memprof.records import Run
+from memprof.suite import Variant
+
+MIB = 1 << 20
+PAIRS = {"onert": "tflite", "onnxruntime": "onnx"}
+PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnx", reason="the zoo needs onnx")
+    pytest.importorskip("flatbuffers", reason="the zoo needs flatbuffers")
+    from memprof import zoo
+
+    folder = tmp_path_factory.mktemp("nets")
+    for form in PAIRS.values():
+        zoo.make("mobilenet_v2", folder / f"net.{form}", format=form)
+    return folder
+
+
+def installed(name: str) -> None:
+    need_tool("cc")
+    try:
+        runtimes.find(name, sys.executable)
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+def measured(model: Path, *variants: Variant, **words: object) -> list[Run]:
+    settings: dict[str, object] = {"warmup": 1, "runs": 3, "repeats": 1, "threads": [1], **words}
+    return list(memprof.measure([model], (), variants, **settings))  # type: ignore[arg-type]
+
+
+def ended_well(run: Run) -> Run:
+    assert run.outcome.ok, (run.outcome.sentence, run.output_tail)
+    return run
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_python_and_native_agree_above_their_own_baselines(nets: Path, name: str) -> None:
+    installed(name + "-native")
+    runs = measured(nets / f"net.{PAIRS[name]}", Variant(name, name), Variant(name + "-native", "native"))
+    python, own = (ended_well(run) for run in runs)
+    assert [mark.phase for mark in own.marks] == list(PHASES)
+    assert own.about is not None and own.about.runtime_version == python.about.runtime_version  # type: ignore[union-attr]
+    baselines = [run.marks[0].rss_end_bytes or 0 for run in (python, own)]
+    assert 0 < baselines[1] < 40 * MIB and baselines[1] < baselines[0]
+    ends = [(run.marks[-1].rss_end_bytes or 0) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
+    assert abs(ends[0] - ends[1]) < 8 * MIB, "what the runtime holds cannot depend on who asked it to"
+    peaks = [max(m.rss_peak_bytes for m in run.marks) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
+    assert abs(peaks[0] - peaks[1]) < 8 * MIB
+    execute = own.marks[-1]
+    assert len(execute.times_ns) == 3 and execute.rss_peak_exact
+    assert own.marks[0].rss_end_bytes == own.timeline.rss_min_bytes or own.timeline.rss_max_bytes < python.timeline.rss_max_bytes
+
+
+def test_onert_takes_the_same_knobs_and_shapes_natively(nets: Path) -> None:
+    installed("onert-native")
+    plain, mapped = measured(
+        nets / "net.tflite", Variant("onert-native", "plain"), Variant("onert-native", "mapped", {"mmap": "on", "malloc_trim": "on"})
+    )
+    load, mapped_load = ended_well(plain).mark("MODEL_LOAD"), ended_well(mapped).mark("MODEL_LOAD")
+    assert load is not None and mapped_load is not None
+    assert (load.anon_end_bytes or 0) - (mapped_load.anon_end_bytes or 0) > 5 * MIB, "mapped weights are not copied"
+
+
+def test_knobs_reach_onnxruntime_natively(nets: Path) -> None:
+    installed("onnxruntime-native")
+    knobs = {"optimization": "off", "prepacking": "off", "arena": "off", "mem_pattern": "off", "spinning": "off", "constant_folding": "off"}
+    default, spare, converted = measured(
+        nets / "net.onnx",
+        Variant("onnxruntime-native", "default"),
+        Variant("onnxruntime-native", "spare", knobs),
+        Variant("onnxruntime-native", "ort", {"format": "ort", "arena_shrink": "on", "mode": "parallel"}),
+    )
+    peaks = [max(mark.rss_peak_bytes for mark in ended_well(run).marks) for run in (default, spare, converted)]
+    assert peaks[0] - peaks[1] > MIB
+    assert converted.job.built is not None and converted.job.built.endswith(".ort")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_inputs_and_shapes_by_name(nets: Path, tmp_path: Path, name: str) -> None:
+    installed(name + "-native")
+    numpy = pytest.importorskip("numpy")
+    form = PAIRS[name]
+    shape = (1, 3, 224, 224) if form == "onnx" else (1, 224, 224, 3)
+    model, own = nets / f"net.{form}", Variant(name + "-native", "native")
+    wrong = tmp_path / "wrong.npz"
+    numpy.savez(wrong, nowhere=numpy.zeros(3, "float32"))
+    (run,) = _with(model, own, inputs=wrong)
+    assert run.outcome.status == "refused" and "the model has no input 'nowhere'; it has " in run.outcome.sentence
+    inside = run.outcome.sentence.rpartition("it has ")[2].strip()
+    right = tmp_path / "right.npz"
+    numpy.savez_compressed(right, **{inside: numpy.ones(shape, "float32")})
+    (run,) = _with(model, own, inputs=right)
+    ended_well(run)
+    for content, said in ((numpy.ones((1, 3), "float32"), "another shape"), (numpy.ones(shape, "float64"), "another type")):
+        bad = tmp_path / f"{said[-4:]}.npz"
+        numpy.savez(bad, **{inside: content})
+        (run,) = _with(model, own, inputs=bad)
+        assert run.outcome.status == "refused" and said in run.outcome.sentence
+    (run,) = _with(model, own, shapes={"nowhere": (1, 2)})
+    assert run.outcome.status == "refused" and "no input 'nowhere'" in run.outcome.sentence
+
+
+def _with(model: Path, variant: Variant, **words: object) -> list[Run]:
+    from unittest.mock import Mock
+
+    from memprof import campaign, suite
+
+    settings = {key: str(value) if key == "inputs" else value for key, value in words.items()}
+    wanted = suite.Suite(models=(str(model),), variants=(variant,), repeats=1, warmup=0, runs=1, **settings)  # type: ignore[arg-type]
+    return list(campaign.measure(suite.plan(wanted).orders, Mock(), lambda line: None))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_broken_model_is_the_runtimes_own_error(tmp_path: Path, name: str) -> None:
+    installed(name + "-native")
+    model = tmp_path / f"broken.{PAIRS[name]}"
+    model.write_bytes(b"no model" * 100)
+    (run,) = measured(model, Variant(name + "-native", "native"))
+    assert run.outcome.phase == "MODEL_LOAD"
+    assert run.outcome.status in ("error", "signal")  # onert 0.1.0 does not survive what is no model at all
+    assert run.mark("STARTUP") is not None
+
+
+def test_a_native_runtime_from_the_command_line(nets: Path, memprof, tmp_path: Path) -> None:
+    installed("onert-native")
+    done = memprof("run", nets / "net.tflite", "-r", "onert-native", "--repeats", "1", "--runs", "2", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "onert-native" in done.stdout
+    (line,) = runs_in(tmp_path / "runs.jsonl")
+    assert line["job"]["runtime"] == "onert-native" and line["about"]["runtime_version"]
+    listed = memprof("runtimes", "onert-native", "onnxruntime-native")
+    assert listed.returncode == 0 and "planner=wic|firstfit|bump" in listed.stdout
+
+
+# -- the compiler
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and nothing compiled yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    native.compiled.cache_clear()
+    native._version.cache_clear()
+    yield tmp_path
+    native.compiled.cache_clear()
+    native._version.cache_clear()
+
+
+def test_a_program_is_compiled_once_and_again_when_its_source_changes(fresh: Path) -> None:
+    need_tool("cc")
+    source = fresh / "hello.c"
+    source.write_text("int main(void) { return 3; }")
+    first = native.compiled(source)
+    assert subprocess.run([first], check=False).returncode == 3
+    made = first.stat().st_mtime_ns
+    native.compiled.cache_clear()
+    assert native.compiled(source) == first and first.stat().st_mtime_ns == made
+    source.write_text("int main(void) { return 4; }")
+    native.compiled.cache_clear()
+    second = native.compiled(source)
+    assert second != first and subprocess.run([second], check=False).returncode == 4
+    (fresh / "shared.h").write_text("")
+    native.compiled.cache_clear()
+    assert native.compiled(source) != second
+    assert not list(first.parent.glob(".*")), "nothing half made is left"
+
+
+def test_without_a_compiler_there_is_a_clear_word(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match=r"no C compiler here \(cc or gcc or clang\): apt install gcc, or set CC"):
+        native.compiled(fresh / "hello.c")
+
+
+def test_a_named_compiler_is_the_one_that_is_used(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(InputError, match="no-such-compiler"):
+        native.compiled(fresh / "hello.c")
+
+
+def test_what_the_compiler_says_is_told(fresh: Path) -> None:
+    need_tool("cc")
+    source = fresh / "broken.c"
+    source.write_text("int main(void) { return nothing; }")
+    with pytest.raises(InputError, match=r"broken.c cannot be compiled with .*error: .*nothing"):
+        native.compiled(source)
+
+
+def test_a_wheel_without_the_library(fresh: Path) -> None:
+    runtime = runtimes.Runtime("onert-native", "onert", "9.9", native="onert_runner.c")
+    with pytest.raises(InputError, match=r"onert-native: this package of onert 9.9 carries no library that C could open"):
+        native.ready(runtime)
+
+
+def test_inputs_that_are_no_npz(fresh: Path) -> None:
+    path = fresh / "inputs.npz"
+    path.write_text("no zip")
+    with pytest.raises(MemprofError, match=r"cannot be read as .npz"):
+        native._arrays(str(path))

@@ -1,0 +1,271 @@
+"""The swap table over windows of a run, with what programs report of themselves; and the trainer, whose answers are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from failing import PYTHON
+from made import MIB, machine, mark, run, timeline
+from native_programs import EXAMPLES, built, ran
+from test_summary import cells
+
+from memprof import store
+from memprof.errors import UsageError
+from memprof.records import Outcome, Value
+from memprof.reports import swap, table
+
+S = 10**9
+# RSS in MiB with 10 MiB of it file-backed, by second; phases of made.run begin at each whole second and last 0.4 s.
+LEVELS = {0: 40, 1: 140, 2: 260, 3: 100, 4: 200, 5: 50}
+
+
+def levels(variant="orig", times=1.0, **rest):
+    samples = [(second * S, int(times * mib * MIB), 10 * MIB, 0) for second, mib in LEVELS.items()]
+    return run(variant, model="net", samples=samples, memory=dict.fromkeys(("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"), (1, 1)), **rest)
+
+
+def figures(window, kind="RSS", one=None):
+    found = swap.run_extremes(one or levels(), kind, swap.window(window))
+    assert found is not None
+    return tuple(round(value / MIB, 1) for value in found)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (None, (40, (40 * 0.6 + 140 + 260 + 100 + 200) / 4.6, 260)),  # from the baseline, at 0.4 s, to the last sample
+        ("load", (140, 140, 140)),  # 1 to 1.4 s
+        ("MODEL_LOAD", (140, 140, 140)),
+        ("PREPARE..", (50, (260 + 100 + 200) / 3, 260)),
+        ("..load", (40, (40 + 140 * 0.4) / 1.4, 140)),
+        ("load..prepare", (140, (140 + 260 * 0.4) / 1.4, 260)),
+        ("1.5s..3.5s", (100, (140 * 0.5 + 260 + 100 * 0.5) / 2, 260)),
+        ("2500ms..2600ms", (260, 260, 260)),  # between two samples the level before holds
+        ("4.5s..", (50, 200, 200)),
+        ("prepare..2.5s", (260, 260, 260)),
+        ("0.5s..load", (40, (40 * 0.5 + 140 * 0.4) / 0.9, 140)),
+    ],
+)
+def test_windows_by_phase_by_time_and_from_a_mark_on(window, expected):
+    assert figures(window) == tuple(round(value, 1) for value in expected)
+
+
+def test_anonymous_is_what_is_not_file_backed():
+    assert figures("prepare", "anonymous") == (250, 250, 250)
+    assert figures("prepare", "file-backed") == (10, 10, 10)
+
+
+def test_a_value_begins_a_window_too():
+    one = replace(levels(), values=(Value("epoch", 3 * S, 1), Value("epoch", 4 * S, 2)))
+    assert figures("epoch..", one=one) == (50, 150, 200)
+
+
+def test_max_takes_in_exact_peaks_that_lie_within():
+    one = levels()
+    one = replace(one, marks=(*one.marks[:2], mark("PREPARE", 2, 260, 900), *one.marks[3:]))
+    assert figures("prepare", one=one)[2] == 900
+    assert figures("load", one=one)[2] == 140
+    inexact = replace(one, marks=(*one.marks[:2], replace(one.marks[2], rss_peak_exact=False), *one.marks[3:]))
+    assert figures("prepare", one=inexact)[2] == 260
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ("2s", "has two ends"),
+        ("..", "write PHASE"),
+        ("3s..2s", "ends before it begins"),
+        ("3 parsecs..", "is no duration"),
+        ("prepar..", "did you mean PREPARE"),
+        ("nonsense", "there are STARTUP"),
+    ],
+)
+def test_what_is_no_window(window, said):
+    with pytest.raises(UsageError, match=said):
+        table.render([levels()], style="swap", window=window)
+
+
+def test_titles_say_the_window_in_words():
+    said = {text: swap.window(text).title for text in (None, "epoch", "load..", "..2s", "1s..load", "load..execute")}
+    assert said == {
+        None: "over the run",
+        "epoch": "in epoch",
+        "load..": "from MODEL_LOAD on",
+        "..2s": "from the start to 2s",
+        "1s..load": "from 1s to MODEL_LOAD",
+        "load..execute": "from MODEL_LOAD to EXECUTE",
+    }
+
+
+def test_each_variant_is_compared_with_the_models_first():
+    text = table.render([levels(), levels("swap", 0.5), levels("ahead", 2.0)], style="swap", window="prepare", unit="MiB")
+
+    found = cells(text, "RSS in PREPARE (MiB)")
+    assert found["MAX"] == {"": "MAX", "net, orig": "260.0", "net, swap": "130.0", "net, ahead": "520.0"}
+    assert found["AVR difference"] == {"": "AVR difference", "net, orig": "", "net, swap": "-50.0%", "net, ahead": "+100.0%"}
+    assert "in percent" not in text
+
+
+def test_threads_and_machines_are_compared_among_themselves():
+    made = [levels(variant, times, threads=threads) for threads in (1, 2) for variant, times in (("orig", 1.0), ("swap", 0.5))]
+    found = cells(table.render(made, style="swap", window="prepare"), "RSS in PREPARE (MiB)")
+    assert [cell for cell in found["MAX difference"].values() if cell.endswith("%")] == ["-50.0%", "-50.0%"]
+    there = [levels(), levels(where=machine("there"))]
+    assert "difference" not in table.render(there, style="swap")
+
+
+def test_reported_values_are_columns_once_where_all_variants_agree():
+    values = (Value("tensor_bytes", 1 * S, 64 * MIB), Value("loss", 2 * S, 0.5), Value("loss", 4 * S, 0.25))
+    made = [replace(levels(name), values=values) for name in ("orig", "swap")]
+
+    found = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
+
+    assert found["MIN"]["net: tensor (MiB)"] == found["MAX"]["net: tensor (MiB)"] == "64.0"
+    assert (found["MIN"]["net: loss"], found["AVR"]["net: loss"], found["MAX"]["net: loss"]) == ("0.250", "0.375", "0.500")
+    assert found["MIN difference"]["net: loss"] == ""
+    differing = [made[0], replace(made[1], values=(Value("tensor_bytes", 1 * S, 32 * MIB),))]
+    found = cells(table.render(differing, style="swap", unit="MiB"), "RSS over the run (MiB)")
+    assert (found["MIN"]["net, orig: tensor (MiB)"], found["MIN"]["net, swap: tensor (MiB)"]) == ("64.0", "32.0")
+
+
+def test_a_value_from_before_the_window_still_holds_in_it():
+    one = replace(levels(), values=(Value("arena_bytes", 1 * S, 8 * MIB), Value("arena_bytes", 4 * S, 99 * MIB)))
+    found = cells(table.render([one], style="swap", window="prepare", unit="MiB"), "RSS in PREPARE (MiB)")
+    assert found["MAX"]["net: arena (MiB)"] == "8.00"
+
+
+def test_failed_runs_and_empty_timelines_are_left_out():
+    failed = levels("bad", outcome=Outcome("signal", phase="PREPARE", signal="SIGSEGV"))
+    empty = replace(levels("none"), timeline=timeline([]))
+    text = table.render([levels(), failed, empty], style="swap")
+    assert cells(text, "RSS over the run (MiB)")["MAX"]["net, bad"] == "-"
+    assert "ended by SIGSEGV" in text
+    assert cells(text, "RSS over the run (MiB)")["MAX"]["net, none"] == "-"
+
+
+def test_json_has_the_same_figures():
+    rows = json.loads(table.render([levels(), levels("swap", 0.5)], style="swap", format="json", window="prepare"))
+    assert rows[0] == {
+        "model": "net",
+        "variant": "orig",
+        "machine": "here",
+        "window": "prepare",
+        "what": "RSS",
+        "min": 260 * MIB,
+        "avr": 260 * MIB,
+        "max": 260 * MIB,
+    }
+    assert [row["what"] for row in rows] == ["RSS", "anonymous", "file-backed"] * 2
+
+
+def test_the_command_takes_a_window(memprof, tmp_path):
+    store.Writer(tmp_path / "r.jsonl", append=False).write(store.encode(levels()))
+    done = memprof("table", "r.jsonl", "--style", "swap", "--window", "load..prepare")
+    assert done.returncode == 0, done.stderr
+    assert "RSS from MODEL_LOAD to PREPARE (MiB)" in done.stdout
+    assert memprof("table", "r.jsonl", "--style", "swap", "--window", "2s").returncode == 2
+
+
+def test_nntrainers_published_table_can_be_made():
+    models = {"MNIST": 100, "Resnet": 400, "VGG16": 900}
+    made = [
+        run(variant, model=name, samples=[(0, int(share * mib) * MIB, 10 * MIB, 0), (S, int(share * mib) * MIB, 10 * MIB, 0)])
+        for name, mib in models.items()
+        for variant, share in (("orig", 1), ("swap", 0.4))
+    ]
+    found = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
+    assert [name for name in found if "difference" not in name] == ["MIN", "AVR", "MAX"]
+    assert list(found["MIN"])[1:] == [f"{name}, {variant}" for name in models for variant in ("orig", "swap")]
+    assert found["AVR difference"]["VGG16, swap"] == "-60.0%"
+
+
+# -- the trainer
+
+TENSOR_KIB = 2048
+LAYERS = 6
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Runs of the trainer by variant: without swapping, with it, and with one or two operations of look-ahead."""
+    words = {"orig": (), "swap": ("--swap",), "ahead": ("--swap", "--look-ahead", "1"), "further": ("--swap", "--look-ahead", "2")}
+    program = built(EXAMPLES / "trainer.c", "-O2", "-lm")
+    shape = ("--layers", LAYERS, "--tensor-kib", TENSOR_KIB, "--epochs", 4)
+    runs = {name: ran(program, *shape, *more) for name, more in words.items()}
+    for made in runs.values():
+        assert made.outcome.ok, made.outcome.sentence
+    return runs
+
+
+def tensors(run, kind, place):
+    """A figure of EPOCH in tensors, without the few hundred KiB that are the program's own."""
+    found = swap.run_extremes(run, kind, swap.window("EPOCH"))
+    assert found is not None
+    return found[place] / (TENSOR_KIB << 10)
+
+
+@pytest.mark.parametrize(
+    ("variant", "anonymous", "mapped"),
+    [("orig", 2 * LAYERS + 2, 0), ("swap", 1, 3), ("ahead", 1, 3 + 2), ("further", 1, 3 + 4)],
+)
+def test_the_trainer_holds_the_tensors_it_must(trained, variant, anonymous, mapped):
+    one = trained[variant]
+    assert tensors(one, "anonymous", 2) == pytest.approx(anonymous, abs=0.3)
+    # What was in use at the worst moment, but for the program and its libraries, of which there are a tensor's worth.
+    assert mapped - 0.1 <= tensors(one, "file-backed", 2) <= mapped + 1.2
+    peak = one.mark("EPOCH").rss_peak_bytes / (TENSOR_KIB << 10)
+    assert anonymous + mapped - 0.1 <= peak <= anonymous + mapped + 1.4
+    assert one.mark("EPOCH").rss_peak_exact
+
+
+def test_swapping_moves_memory_from_anonymous_to_file_backed(trained):
+    made = [replace(one, job=replace(one.job, variant=name)) for name, one in trained.items() if name in ("orig", "swap")]
+    text = table.render(made, style="swap", window="EPOCH")
+    change = {kind: cells(text, f"{kind} in EPOCH (MiB)")["MAX difference"]["program, swap"] for kind in swap.KINDS}
+    assert change["anonymous"].startswith("-9")
+    assert change["RSS"].startswith("-")
+    assert change["file-backed"].startswith("+")
+
+
+def test_swapping_changes_no_result_and_each_epoch_is_an_iteration(trained):
+    losses = {name: [value.value for value in one.values if value.name == "loss"] for name, one in trained.items()}
+    assert len({tuple(found) for found in losses.values()}) == 1
+    assert len(losses["orig"]) == 4
+    assert losses["orig"] == sorted(losses["orig"], reverse=True)
+    assert all(len(one.mark("EPOCH").times_ns) == 4 for one in trained.values())
+
+
+def test_the_trainer_reports_what_its_tensors_take(trained):
+    reported = {value.name: value.value for value in trained["swap"].values}
+    assert reported["weight_bytes"] == LAYERS * TENSOR_KIB << 10
+    assert reported["tensor_bytes"] == (2 * LAYERS + 2) * TENSOR_KIB << 10
+
+
+# -- onert's own training
+
+
+def test_onerts_training_is_measured_phase_by_phase(tmp_path, memprof):
+    pytest.importorskip("onert", reason="onert is not installed")
+    assert memprof("zoo", "mnist", "--format", "tflite", "-o", "mnist.tflite").returncode == 0
+    for path in (EXAMPLES / "onert_train.py", EXAMPLES.parents[1] / "memprof_marks.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+
+    commands = [
+        word
+        for name in ("sgd", "adam")
+        for word in ("--cmd", f"{name}={PYTHON} onert_train.py {{model}} --epochs {{runs}} --optimizer {name}")
+    ]
+    done = memprof("run", "mnist.tflite", *commands, "--runs", "3", "--repeats", "1", "-o", "r.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    sgd, adam = store.load([tmp_path / "r.jsonl"]).runs
+    for one in (sgd, adam):
+        assert [mark.phase for mark in one.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+        assert all(mark.rss_peak_exact for mark in one.marks)
+        assert len(one.mark("EXECUTE").times_ns) == 3
+        assert [value.name for value in one.values] == ["batch_bytes", "loss", "loss", "loss"]
+        assert (one.job.model.name, one.job.runs) == ("mnist.tflite", 3)
+    table_of = memprof("table", "r.jsonl", "--style", "swap", "--window", "execute")
+    assert "mnist.tflite: batch (KiB)" in table_of.stdout or "mnist.tflite: batch (MiB)" in table_of.stdout

@@ -1,0 +1,583 @@
+"""Phases from the functions of programs nobody has changed: what is measured, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from compiled import compiled
+from conftest import need_tool
+from failing import Silent
+
+from memprof import campaign, elf, store, symbols
+from memprof.errors import InputError, UsageError
+from memprof.records import Job, Mark, Model, Run
+from memprof.runtimes import Runtime
+from memprof.suite import Order
+
+MIB = 1 << 20
+MS = 1_000_000
+
+HEAD = r"""
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+#define OUT __attribute__((noinline))
+static const size_t MIB = 1 << 20;
+static void *hold(size_t mib) {
+  void *p = mmap(nullptr, mib * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(p, 1, mib * MIB);
+  return p;
+}
+static void give(void *p, size_t mib) { munmap(p, mib * MIB); }
+static void spike(size_t mib, double ms = 0) { void *p = hold(mib); if (ms) usleep(ms * 1000); give(p, mib); }
+static void wait_ms(double ms) { usleep(ms * 1000); }
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Path]:
+    need_tool("gdb")
+    return lambda source, *flags, **rest: compiled(tmp_path, HEAD + source, *flags, **rest)
+
+
+def measured(argv: list[str | Path], *phases: str, **words: object) -> Run:
+    """The Run of a command with these phases, the whole way through a probe."""
+    command = [str(word) for word in argv]
+    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=60_000 * MS, cache="asis", **words)
+    wrapped = symbols.wrap(command, [symbols.parse_phase(phase) for phase in phases])
+    (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+    return run
+
+
+def ended_well(run: Run) -> Run:
+    assert run.outcome.ok, (run.outcome.sentence, run.output_tail)
+    assert not run.warnings
+    return run
+
+
+def phase(run: Run, name: str) -> Mark:
+    mark = run.mark(name)
+    assert mark is not None, [mark.phase for mark in run.marks]
+    return mark
+
+
+def above(mark: Mark) -> float:
+    """The peak above where the phase began, in MiB."""
+    assert mark.rss_begin_bytes is not None
+    return (mark.rss_peak_bytes - mark.rss_begin_bytes) / MIB
+
+
+def notes(run: Run) -> str:
+    assert run.about is not None
+    return " / ".join(run.about.notes)
+
+
+# -- what is measured
+
+
+def test_the_phases_of_a_program_nobody_changed(build) -> None:
+    program = build("""
+        static void *kept;
+        extern "C" OUT void model_load() { spike(100); kept = hold(40); }
+        extern "C" OUT void model_prepare() { spike(60); }
+        extern "C" OUT void model_run() { spike(20); wait_ms(5); }
+        int main() { model_load(); spike(200); model_prepare(); for (int i = 0; i < 4; i++) model_run(); }
+    """)
+    run = ended_well(measured([program], "load=model_load", "prepare=model_prepare", "execute=model_run"))
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+    for name, peak, end in (("MODEL_LOAD", 100, 40), ("PREPARE", 60, 0), ("EXECUTE", 20, 0)):
+        mark = phase(run, name)
+        assert mark.rss_peak_exact
+        assert abs(above(mark) - peak) < 0.5, name
+        assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - end) < 0.5, name
+    assert phase(run, "STARTUP").rss_end_bytes < 8 * MIB, "that would be gdb's memory"
+    assert run.timeline.rss_max_bytes < 300 * MIB
+    times_ns = phase(run, "EXECUTE").times_ns
+    assert len(times_ns) == 4 and all(time_ns >= 5 * MS for time_ns in times_ns)
+    assert phase(run, "MODEL_LOAD").times_ns == ()
+    assert phase(run, "MODEL_LOAD").minor_faults >= 140 * MIB // run.machine.page_bytes * 0.9 or run.machine.huge_pages == "always"
+    assert phase(run, "MODEL_LOAD").cpu_ns > 0
+    assert phase(run, "MODEL_LOAD").pss_end_bytes > 40 * MIB
+    assert "were taken off" in notes(run)
+
+
+SCOPES = """
+    namespace ml {
+    struct Model {
+      OUT void load(const std::string &path) { spike(10 + path.size()); }
+      OUT void load(int mib) { spike(mib); }
+      OUT static void of(double) { spike(25); }
+    };
+    template <class T> OUT T prepare(T mib) { spike(mib); return mib; }
+    struct Big { OUT void operator()(int mib) { spike(mib); } };
+    }
+    namespace { OUT void hidden() { spike(45); } }
+    int main() {
+      ml::Model m;
+      m.load(30); m.load(std::string("12345")); m.of(1.0);
+      ml::prepare<int>(50); ml::prepare<long>(70); ml::Big()(80); hidden();
+    }
+"""
+
+
+NAMES = {
+    "ml::Model::load": (30, 2),
+    "Model::load(int)": (30, 1),
+    "ml::Model::of(double)": (25, 1),
+    "ml::prepare<int>": (50, 1),
+    "ml::prepare<long>": (70, 1),
+    "ml::Big::operator()": (80, 1),
+    "hidden": (45, 1),
+}
+
+
+@pytest.mark.parametrize("flags", [("-g",), ()])
+def test_names_are_written_as_in_the_source(build, flags: tuple[str, ...]) -> None:
+    run = ended_well(measured([build(SCOPES, *flags)], *(f"p{index}={name}" for index, name in enumerate(NAMES))))
+    for index, (name, (mib, calls)) in enumerate(NAMES.items()):
+        mark = phase(run, f"p{index}")
+        assert abs(above(mark) - mib) < 0.5, name
+        assert (len(mark.times_ns) or 1) == calls, name
+
+
+def test_which_functions_a_name_means(build) -> None:
+    found = elf.read(str(build(SCOPES, "-g", "-O0")))
+    assert found is not None
+    counts = {
+        "ml::Model::load": 2,
+        "Model::load": 2,
+        "load": 2,
+        "ml::Model::load( int )": 1,
+        "ml::Model::load(std::string const&)": 1,
+        "ml::Model::load(const std::string &)": 1,
+        "ml::prepare": 2,
+        "ml::prepare<int>(int)": 1,
+        "prepare< long >": 1,
+        "l::prepare": 0,
+        "repare": 0,
+        "main": 1,
+    }
+    assert {name: len(elf.matching(name, found.functions)) for name in counts} == counts
+
+
+def test_a_function_of_a_shared_library(build, tmp_path: Path) -> None:
+    compiled(tmp_path, HEAD + 'extern "C" void lib_load() { spike(33); }', "-shared", "-fPIC", name="libmodel.so")
+    program = build('extern "C" void lib_load(); int main() { lib_load(); }', f"-L{tmp_path}", "-l:libmodel.so", f"-Wl,-rpath,{tmp_path}")
+    assert abs(above(phase(ended_well(measured([program], "load=lib_load")), "MODEL_LOAD")) - 33) < 0.5
+
+
+OPENS = """
+    #include <dlfcn.h>
+    int main(int, char **words) {
+      void *library = dlopen(words[1], RTLD_NOW);
+      for (int i = 2; words[i]; i++) ((void (*)())dlsym(library, words[i]))();
+      _exit(0);
+    }
+"""
+
+
+def test_a_function_of_a_library_that_is_opened_later(build, tmp_path: Path) -> None:
+    source = 'extern "C" void lib_load() { spike(33); } namespace ml { template <class T> OUT void prepare() { spike(22); } }'
+    source += 'extern "C" void lib_prepare() { ml::prepare<int>(); }'
+    library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
+    program = build(OPENS, "-ldl")
+    run = ended_well(measured([program, library, "lib_load", "lib_prepare"], "load=lib_load", "prepare=ml::prepare<int>"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 33) < 0.5
+    assert abs(above(phase(run, "PREPARE")) - 22) < 0.5
+
+
+def test_a_function_that_never_comes_is_named_with_what_is_near(build, tmp_path: Path) -> None:
+    library = compiled(tmp_path, HEAD + 'extern "C" void lib_load_model() { spike(33); }', "-shared", "-fPIC", name="libmodel.so")
+    run = measured([build(OPENS, "-ldl"), library, "lib_load_model"], "load=lib_load_modle")
+    assert run.outcome.status == "refused"
+    assert "lib_load_modle" in run.outcome.sentence and "did you mean lib_load_model" in run.outcome.sentence
+
+
+def test_phases_in_a_forked_child(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(64); }
+        extern "C" OUT void model_run() { spike(16); }
+        int main() {
+          void *parents = hold(150);
+          if (fork() == 0) { munmap(parents, 150 * MIB); model_load(); model_run(); model_run(); exit(0); }
+          int status; wait(&status); return WEXITSTATUS(status);
+        }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 64) < 0.5
+    assert len(phase(run, "EXECUTE").times_ns) == 2
+    assert phase(run, "MODEL_LOAD").rss_begin_bytes < 20 * MIB, "the parent's memory is not the child's"
+
+
+def test_what_a_program_starts_besides_does_not_disturb_it(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { if (system("exit 0") != 0) _exit(9); spike(64); FILE *f = popen("echo hello", "r"); pclose(f); }
+        int main() { model_load(); return 0; }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "load=model_load")), "MODEL_LOAD")) - 64) < 0.5
+
+
+def test_a_script_that_starts_the_program(build, tmp_path: Path) -> None:
+    program = build('extern "C" OUT void model_load() { spike(64); } int main(int n, char **) { if (n != 2) return 9; model_load(); }')
+    script = tmp_path / "run it.sh"
+    script.write_text(f"#!/bin/sh\nexec '{program}' \"$1\"\n")
+    script.chmod(0o755)
+    assert abs(above(phase(ended_well(measured([script, "one word"], "load=model_load")), "MODEL_LOAD")) - 64) < 0.5
+
+
+def test_words_reach_the_program_as_they_are_and_gdb_leaves_nothing_in_its_environment(build, tmp_path: Path) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(8); }
+        int main(int, char **words) {
+          model_load();
+          FILE *f = fopen(words[1], "w");
+          for (int i = 2; words[i]; i++) fprintf(f, "[%s]", words[i]);
+          for (const char *n : {"LINES", "COLUMNS", "MEMPROF_MARKS"}) fprintf(f, "%s", getenv(n) ? n : "");
+          fclose(f);
+        }
+    """)
+    target = tmp_path / "said"
+    words = ["two words", "a'b\"c", "$HOME", "*", "", "ü", "a\\b", ">x"]
+    ended_well(measured([program, target, *words], "load=model_load"))
+    assert target.read_text() == "".join(f"[{word}]" for word in words)
+
+
+# -- calls that are not one after another
+
+
+def test_several_threads_at_once_are_one_phase_from_the_first_entry_to_the_last_return(build) -> None:
+    program = build("""
+        extern "C" OUT void model_run() { void *p = hold(20); wait_ms(150); give(p, 20); }
+        int main() {
+          std::vector<std::thread> all;
+          for (int i = 0; i < 4; i++) all.emplace_back(model_run);
+          for (auto &one : all) one.join();
+        }
+    """)
+    run = ended_well(measured([program], "execute=model_run"))
+    mark = phase(run, "EXECUTE")
+    assert len(mark.times_ns) == 4
+    assert all(time_ns >= 150 * MS for time_ns in mark.times_ns)
+    assert abs(above(mark) - 80) < 1
+
+
+def test_a_recursive_function_is_one_call(build) -> None:
+    program = build("""
+        extern "C" OUT int model_load(int depth) { spike(5); if (depth) return model_load(depth - 1) + 1; wait_ms(20); return 0; }
+        int main() { return model_load(6) == 6 ? 0 : 1; }
+    """)
+    run = ended_well(measured([program], "load=model_load"))
+    mark = phase(run, "MODEL_LOAD")
+    assert mark.times_ns == () and mark.time_ns >= 20 * MS
+    assert abs(above(mark) - 5) < 0.5
+
+
+def test_a_function_that_begins_with_an_inlined_one(build) -> None:
+    source = """
+        static inline __attribute__((always_inline)) int first(int n) { spike(30); return n + 1; }
+        extern "C" OUT int model_load(int n) { return first(n) * 3; }
+        int main(int n, char **) { return model_load(n) == 6 ? 0 : 1; }
+    """
+    for index, flags in enumerate((("-g", "-O2"), ("-O2", "-fomit-frame-pointer"))):
+        run = ended_well(measured([build(source, *flags, name=f"begins{index}")], "load=model_load"))
+        assert abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5 and phase(run, "MODEL_LOAD").times_ns == ()
+
+
+def test_a_phase_within_a_phase_keeps_its_own_peak(build) -> None:
+    program = build("""
+        extern "C" OUT void inner() { spike(30); asm volatile(""); }
+        extern "C" OUT void outer() { spike(90); inner(); spike(10); asm volatile(""); }
+        int main() { outer(); }
+    """)
+    run = ended_well(measured([program], "train=outer", "step=inner"))
+    assert abs(above(phase(run, "train")) - 90) < 0.5, "the reset of the inner phase must not take the outer one's peak"
+    assert abs(above(phase(run, "step")) - 30) < 0.5
+    assert phase(run, "train").begin_ns < phase(run, "step").begin_ns < phase(run, "step").end_ns < phase(run, "train").end_ns
+
+
+def test_a_function_called_in_place_of_a_return_ends_with_its_caller(build) -> None:
+    program = build(
+        """
+        extern "C" OUT int inner(int n) { spike(30); return n; }
+        extern "C" OUT int outer(int n) { spike(90); return inner(n); }
+        int main(int n, char **) { return outer(n - 1); }
+    """,
+        "-O2",
+    )
+    run = ended_well(measured([program], "train=outer", "step=inner"))
+    assert abs(above(phase(run, "train")) - 90) < 0.5
+    assert abs(above(phase(run, "step")) - 30) < 0.5
+
+
+def test_phases_by_turns_are_added_up(build) -> None:
+    program = build("""
+        extern "C" OUT void forward() { spike(30); }
+        extern "C" OUT void backward() { spike(50); }
+        int main() { for (int i = 0; i < 5; i++) { forward(); backward(); } }
+    """)
+    run = ended_well(measured([program], "forward=forward", "backward=backward"))
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "forward", "backward"]
+    for name, mib in (("forward", 30), ("backward", 50)):
+        assert len(phase(run, name).times_ns) == 5
+        assert abs(above(phase(run, name)) - mib) < 0.5
+
+
+# -- calls that never return
+
+
+def test_left_by_longjmp(build) -> None:
+    program = build("""
+        static jmp_buf place;
+        extern "C" OUT void model_load() { spike(40); wait_ms(10); longjmp(place, 1); }
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { if (!setjmp(place)) model_load(); wait_ms(300); spike(80); model_run(); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    load = phase(run, "MODEL_LOAD")
+    assert 10 * MS <= load.time_ns < 300 * MS, "it ended where it jumped, not where that was noticed"
+    assert abs(above(load) - 40) < 0.5
+    assert len(phase(run, "EXECUTE").times_ns) == 2
+    assert "MODEL_LOAD: model_load was left by longjmp" in notes(run)
+
+
+def test_a_longjmp_inside_a_call_does_not_end_it(build) -> None:
+    program = build("""
+        static jmp_buf place;
+        static OUT void deep() { longjmp(place, 1); }
+        extern "C" OUT void model_load() { spike(20); if (!setjmp(place)) deep(); spike(70); wait_ms(20); }
+        int main() { model_load(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load"))
+    assert phase(run, "MODEL_LOAD").time_ns >= 20 * MS
+    assert abs(above(phase(run, "MODEL_LOAD")) - 70) < 0.5
+    assert "longjmp" not in notes(run)
+
+
+def test_left_by_an_exception(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load(int n) { spike(40); if (n) throw std::runtime_error("no"); }
+        extern "C" OUT void model_run() { try { throw 1; } catch (int) { } spike(20); wait_ms(20); }
+        int main(int n, char **) { try { model_load(n); } catch (std::exception &) { } wait_ms(300); spike(90); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert phase(run, "MODEL_LOAD").time_ns < 300 * MS
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < 0.5
+    assert phase(run, "EXECUTE").time_ns >= 20 * MS, "an exception that is caught inside ends nothing"
+    assert "MODEL_LOAD: model_load was left by an exception" in notes(run)
+
+
+def test_the_program_ends_inside(build) -> None:
+    program = build('extern "C" OUT void model_run() { spike(40); hold(10); exit(0); } int main() { model_run(); }')
+    run = ended_well(measured([program], "execute=model_run"))
+    mark = phase(run, "EXECUTE")
+    assert mark.rss_peak_exact and abs(above(mark) - 40) < 0.5
+    assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - 10) < 0.5
+    assert "never returned, the program ended inside it" in notes(run)
+
+
+def test_it_fails_inside(build) -> None:
+    source = """
+        extern "C" OUT void model_load() { spike(9); }
+        extern "C" OUT void model_run() { spike(9); %s; }
+        int main() { model_load(); model_run(); }
+    """
+    for index, (end, status, word) in enumerate(
+        (("exit(3)", "exit", "exit code 3"), ("abort()", "signal", "SIGABRT"), ("*(volatile int *)0 = 1", "signal", "SIGSEGV"))
+    ):
+        run = measured([build(source % end, name=f"fails{index}")], "load=model_load", "execute=model_run")
+        assert (run.outcome.status, run.outcome.word, run.outcome.phase) == (status, word, "EXECUTE"), run.outcome
+        assert phase(run, "MODEL_LOAD").rss_peak_exact
+
+
+def test_a_thread_ends_inside(build) -> None:
+    program = build("""
+        #include <pthread.h>
+        extern "C" OUT void model_load() { spike(40); pthread_exit(nullptr); }
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { std::thread t([] { model_load(); }); t.join(); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < 0.5
+    assert abs(above(phase(run, "EXECUTE")) - 20) < 0.5
+
+
+def test_signals_are_the_programs_own(build) -> None:
+    program = build("""
+        #include <csignal>
+        static volatile int seen;
+        extern "C" OUT void model_run() { raise(SIGUSR1); raise(SIGINT); raise(SIGTERM); spike(20); }
+        int main() {
+          for (int n : {SIGUSR1, SIGINT, SIGTERM, SIGALRM}) signal(n, [](int) { seen = seen + 1; });
+          alarm(1); model_run(); pause(); return seen == 4 ? 0 : 7;
+        }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+
+
+def test_a_program_that_closes_all_descriptors_is_followed_all_the_same(build) -> None:
+    program = build("""
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { for (int i = 0; i < 256; i++) close(i); model_run(); return 0; }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+
+
+def test_from_the_command_line(build, memprof) -> None:
+    program = build('extern "C" OUT void model_load() { spike(30); } int main() { model_load(); wait_ms(50); model_load(); return 0; }')
+    done = memprof("exec", "--phase", "load=model_load", "-o", "runs.jsonl", "--", program)
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([program.parent / "runs.jsonl"]).runs
+    ended_well(run)
+    assert all(mark.rss_peak_exact for mark in run.marks) and run.processes == ()
+    assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5
+    assert run.timeline.rss_max_bytes < 60 * MIB, "that would be gdb's memory"
+    missing = memprof("run", "--cmd", f"own={program}", "--phase", "load=model_laod", "-o", "none.jsonl")
+    assert missing.returncode == 5 and "did you mean model_load?" in missing.stderr
+    assert not (program.parent / "none.jsonl").exists()
+
+
+def test_a_time_limit_ends_program_and_gdb(build, nothing_left) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        extern "C" OUT void model_run() { for (;;) pause(); }
+        int main() { model_load(); model_run(); }
+    """)
+    command = [str(program)]
+    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=4000 * MS, cache="asis")
+    wrapped = symbols.wrap(command, [("MODEL_LOAD", "model_load"), ("EXECUTE", "model_run")])
+    (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+    assert (run.outcome.status, run.outcome.phase) == ("timeout", "EXECUTE")
+    assert run.mark("MODEL_LOAD") is not None
+
+
+# -- functions that are not there
+
+
+def test_a_misspelt_function_is_said_before_anything_runs(build, tmp_path: Path) -> None:
+    target = tmp_path / "ran"
+    program = build(f'extern "C" OUT void model_prepare() {{ fopen("{target}", "w"); }} int main() {{ model_prepare(); }}')
+    with pytest.raises(InputError, match=r"no function model_prepaer in program and the \d+ libraries.*did you mean model_prepare\?"):
+        symbols.wrap([str(program)], {"PREPARE": "model_prepaer"})
+    assert not target.exists()
+
+
+def test_near_names_are_as_one_would_write_them(build) -> None:
+    with pytest.raises(InputError, match="did you mean ml::Model::load"):
+        symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::lod(int)"})
+    with pytest.raises(InputError, match=r"there is no function ml::Model::load\(float\).*did you mean ml::Model::load"):
+        symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::load(float)"})
+
+
+def test_a_stripped_program_is_said_to_be_stripped(build) -> None:
+    program = build('extern "C" OUT void model_load() { spike(9); } int main() { model_load(); }')
+    subprocess.run([need_tool("strip"), str(program)], check=True)
+    with pytest.raises(InputError, match="is stripped, only what it exports has a name"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "model_load"})
+
+
+def test_a_function_that_was_inlined_everywhere(build) -> None:
+    source = "static inline __attribute__((always_inline)) void model_load() { spike(9); } int main() { model_load(); }"
+    with pytest.raises(InputError, match="may have inlined it everywhere"):
+        symbols.wrap([str(build(source, "-g"))], {"MODEL_LOAD": "model_load"})
+
+
+def test_a_function_that_is_there_but_was_inlined_where_it_is_called(build) -> None:
+    source = 'extern "C" inline __attribute__((always_inline, used)) void model_load() { spike(9); } int main() { model_load(); return 0; }'
+    run = measured([build(source)], "load=model_load")
+    assert run.outcome.ok and run.mark("MODEL_LOAD") is None
+    assert "model_load is there, but it was never entered" in notes(run)
+
+
+@pytest.mark.parametrize("text", ["load", "=f", "load=", "lo ad=f", "load= "])
+def test_a_phase_without_its_words(text: str) -> None:
+    with pytest.raises(UsageError, match="write NAME=FUNCTION"):
+        symbols.parse_phase(text)
+
+
+def test_usual_phases_have_their_usual_names() -> None:
+    assert symbols.parse_phase("load=f") == ("MODEL_LOAD", "f")
+    assert symbols.parse_phase("EPOCH=ns::f( int )") == ("EPOCH", "ns::f( int )")
+
+
+# -- what must be there
+
+
+def test_without_gdb_the_next_best_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match=r"gdb, which is not installed; marks \(memprof.h\) or --phase-regex"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_a_gdb_without_python_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.'\n")
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(InputError, match=r"a gdb with Python, which .* is not; marks"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_where_ptrace_is_forbidden_the_next_best_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tool("gdb")
+
+    class Refusing:
+        def ptrace(self, *words: object) -> int:
+            return -1
+
+    monkeypatch.setattr(symbols.ctypes, "CDLL", lambda *words, **rest: Refusing())
+    monkeypatch.setattr(symbols.ctypes, "get_errno", lambda: 1)
+    with pytest.raises(InputError, match=r"may not trace a program here .*Operation not permitted.*; marks"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_commands_that_cannot_be_started(tmp_path: Path) -> None:
+    need_tool("gdb")
+    text = tmp_path / "notes.txt"
+    text.write_text("no program")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for command, said in ((str(tmp_path / "nowhere"), "no such command"), (str(text), "not executable"), (str(folder), "not executable")):
+        with pytest.raises(InputError, match=said):
+            symbols.wrap([command], {"MODEL_LOAD": "f"})
+    text.chmod(0o755)
+    with pytest.raises(InputError, match="no ELF file"):
+        symbols.wrap([str(text)], {"MODEL_LOAD": "f"})
+
+
+def test_a_program_for_another_machine(build) -> None:
+    program = build("int main() {}")
+    data = bytearray(program.read_bytes())
+    data[18:20] = (22).to_bytes(2, "little")  # EM_S390
+    program.write_bytes(data)
+    with pytest.raises(InputError, match="is built for machine 22, and this is"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "main"})
+
+
+def test_a_setuid_program_is_refused(build) -> None:
+    program = build("int main() {}")
+    program.chmod(0o755 | stat.S_ISUID)
+    with pytest.raises(InputError, match=r"setuid.* without that right; marks"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "main"})
+
+
+@pytest.mark.parametrize("size", [0, 3, 20, 63, 64, 200, 1000, 5000])
+def test_a_torn_program_is_no_traceback(build, size: int) -> None:
+    program = build("int main() {}")
+    program.write_bytes(program.read_bytes()[:size])
+    with pytest.raises(InputError):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "nothing_of_that_name"})

@@ -1,0 +1,324 @@
+"""Trees of processes: their sum with shared pages counted once, each one named, what was too short to be seen, and what must be ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from failing import MIB, sentence, wait_for
+from native_programs import peak_mib, phases, program, ran
+
+from memprof import bundle, store
+from memprof.probe import procfs
+from memprof.probe.tree import Tree
+from memprof.reports import table
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def forks(count: int, child: str, before: str = "", after: str = "") -> str:
+    """A program that forks so often; each child does this and ends, and then the parent waits for all."""
+    body = f"{before} for (int i = 0; i < {count}; ++i) if (fork() == 0) {{ {child}; _exit(0); }} {after} while (wait(NULL) > 0);"
+    return program(body)
+
+
+def test_pages_that_a_tree_shares_count_once():
+    run = ran(forks(6, "usleep(600000)", before="hold(100 * MIB);"))
+
+    assert run.outcome.ok
+    assert 100 * MIB <= run.timeline.rss_max_bytes < 112 * MIB  # their resident sets together are 700 MiB
+    assert len(run.processes) == 7
+    assert all(process.rss_peak_bytes >= 90 * MIB for process in run.processes)
+    shares = [process.pss_peak_bytes for process in run.processes if process.pss_peak_bytes is not None]
+    assert shares and min(shares) < 60 * MIB
+    (said,) = run.warnings
+    assert said.startswith(
+        "up to 7 processes at once; peaks and the timeline are of their sum, pages they share counted once (PSS was read "
+    )
+
+
+def test_what_a_process_shared_stays_when_it_ends():
+    # The parent's 100 MiB are half the child's by PSS, and all its own again at once when the child has gone.
+    run = ran(forks(2, "usleep(i ? 600000 : 300000)", before="hold(100 * MIB);"))
+
+    columns = store.unpack(run.timeline)
+    full = next(index for index, rss in enumerate(columns.rss) if rss >= 100 * MIB)
+    last = max(index for index, t_ns in enumerate(columns.t_ns) if t_ns <= columns.t_ns[full] + 500_000_000)
+    assert min(columns.rss[full:last]) >= 95 * MIB
+
+
+def test_what_each_process_has_of_its_own_is_summed():
+    run = ran(forks(4, "hold(24 * MIB); usleep(600000)"))
+
+    assert 96 * MIB <= run.mark("RUN").rss_peak_bytes < 106 * MIB
+    assert not run.mark("RUN").rss_peak_exact
+    own = sorted(process.rss_peak_bytes for process in run.processes)
+    assert own[0] < 8 * MIB and own[1] >= 24 * MIB
+
+
+def test_processes_are_named_and_shown(tmp_path):
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "worker")
+    run = ran("sh", "-c", f"'{tmp_path}/worker' 0.4 & '{tmp_path}/worker' 0.4; wait")
+
+    names = [process.name for process in run.processes]
+    root = next(process for process in run.processes if process.name == "sh")
+    assert names.count("worker") == 2
+    assert all(
+        process.parent == root.pid and f"{tmp_path}/worker 0.4" in process.command for process in run.processes if process.name == "worker"
+    )
+    text = table.render([run])
+    assert "Processes, each one's largest" in text
+    assert all(f"{process.name} ({process.pid})" in text for process in run.processes)
+
+
+def test_many_processes_of_one_name_are_one_row():
+    text = table.render([ran(forks(20, "usleep(500000)"))])
+    assert "| program x21 " in text
+
+
+def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not():
+    body = """memprof_begin("ALONE"); drop(hold(48 * MIB), 48 * MIB); memprof_end();
+        memprof_begin("TOGETHER");
+        for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); usleep(400000); _exit(0); }
+        while (wait(NULL) > 0); memprof_end();
+        memprof_begin("AFTER"); memprof_end();"""
+    run = ran(program(body))
+
+    exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
+    assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
+    assert abs(peak_mib(run, "ALONE") - 48) <= 0.5
+    assert peak_mib(run, "TOGETHER") >= 63
+    assert peak_mib(run, "AFTER") <= 1.5
+
+
+def test_under_a_shell_the_program_with_marks_is_exact():
+    inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(200000);')
+    run = ran("sh", "-c", f"{inner}; exit $?")
+
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert abs(peak_mib(run, "A") - 40) <= 0.5
+    assert len(run.processes) == 2
+
+
+def test_a_child_that_a_thread_started_is_found():
+    source = """pthread_t one; pthread_create(&one, NULL,
+        ({ void *work(void *n) { if (fork() == 0) { hold(32 * MIB); usleep(500000); _exit(0); } wait(NULL); return n; } work; }), NULL);
+        pthread_join(one, NULL);"""
+    run = ran(program(source))
+
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+    assert len(run.processes) == 2
+
+
+def test_children_too_short_to_be_seen_are_counted_and_said():
+    run = ran(
+        forks(1, "", after="for (int i = 0; i < 40; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(20000); }"), interval_ns=50_000_000
+    )
+
+    assert run.outcome.ok
+    (said,) = [said for said in run.warnings if "between two polls" in said]
+    count = int(said.split()[2])
+    assert 5 <= count <= 41  # at least one in each of the polls that saw its parent's faults rise
+
+
+def test_a_quiet_program_has_no_children_that_were_not_seen():
+    run = ran(forks(3, "usleep(300000)", after="usleep(100000);"))
+    assert not [said for said in run.warnings if "between two polls" in said]
+
+
+def test_a_daemon_that_outlives_its_parent_is_ended_and_named():
+    run = ran("sh", "-c", "setsid sleep 600 & setsid sleep 600 & sleep 0.2; exit 0")
+
+    assert run.outcome.ok
+    assert "2 process(es) outlived the measured one and were ended: sleep" in run.warnings
+
+
+def test_a_double_forked_daemon_belongs_to_the_tree_while_it_runs():
+    body = """if (fork() == 0) { setsid(); if (fork() == 0) { hold(32 * MIB); sleep(600); } _exit(0); }
+        wait(NULL); usleep(500000);"""
+    run = ran(program(body))
+
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+    assert any("outlived the measured one and were ended: program" in said for said in run.warnings)
+
+
+def test_a_tree_that_is_cut_off_at_its_time_limit_is_gone():
+    run = ran("sh", "-c", "sleep 600 & sleep 600 & wait", timeout_ns=10**9)
+    assert run.outcome.word == "timeout"
+    assert {process.name for process in run.processes} == {"sh", "sleep"}
+
+
+def test_a_tree_is_followed_where_the_kernel_lists_no_children(monkeypatch):
+    opened = os.open
+
+    def without_lists(path, *rest, **more):
+        if str(path).endswith("/children"):
+            raise FileNotFoundError(path)
+        return opened(path, *rest, **more)
+
+    def unreadable(path, *rest, **more):
+        if str(path).endswith("/children"):
+            raise FileNotFoundError(path)
+        return open(path, *rest, **more)
+
+    with subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30; true"]) as shell:
+        monkeypatch.setattr(os, "open", without_lists)
+        monkeypatch.setattr(procfs, "open", unreadable, raising=False)
+        tree = Tree(shell.pid, time.monotonic_ns())
+        wait_for(lambda: tree.poll(time.monotonic_ns()) and tree.most == 3, 10)
+        for process in psutil.Process(shell.pid).children():
+            process.kill()
+        shell.kill()
+
+
+def test_files_run_out_before_processes_do(monkeypatch):
+    with subprocess.Popen(["sleep", "30"]) as one:
+
+        def full(pid):
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(procfs, "Statm", full)
+        tree = Tree(one.pid, time.monotonic_ns())
+        assert tree.poll(time.monotonic_ns()) is None
+        assert tree.unfollowed == 1
+        one.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program setuid and then be another user")
+def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up():
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no interpreter here that another user may run")
+    with _open_folder() as folder:
+        mine = folder / "setuid"
+        shutil.copy(program("if (setuid(0)) return 9; sleep(60);"), mine)
+        mine.chmod(0o4755)
+        probe = Path(shutil.copy(bundle.probe_zip(), folder / "probe.zip"))
+        probe.chmod(0o644)
+        start = {"argv": [str(mine)], "env": {}, "cwd": None, "stdin": "", "deterministic": False, "command": {}}
+        line = {"job": {}, "start": start, "timeout_ns": 10**9, "intervals": {"": 10**6}, "files": [], "cache": "asis", "cache_drop": False}
+        begin_s = time.monotonic()
+        with subprocess.Popen(
+            [python, "-I", "-S", "-c", bundle._START, str(probe)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+            process.stdin.flush()
+            said = process.stdout.read().splitlines()[-1]
+        took_s = time.monotonic() - begin_s
+        left = [one for one in psutil.process_iter(["exe"]) if one.info["exe"] == str(mine)]
+        for one in left:
+            one.kill()
+
+    run = json.loads(said.partition(b" ")[2])
+    assert len(left) == 1, "it could be ended after all"
+    assert took_s < 20
+    assert run["outcome"]["status"] == "timeout"
+    assert run["warnings"] == ["1 process(es) of another user could not be ended and may still run: setuid"]
+
+
+@contextmanager
+def _open_folder():
+    """A folder that any user may read, on a file system that heeds setuid."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+# -- attach
+
+
+def attached(memprof, pid, *words):
+    return memprof("attach", str(pid), "-o", "r.jsonl", *words)
+
+
+def test_attach_looks_without_touching(memprof, tmp_path):
+    body = 'drop(hold(64 * MIB), 64 * MIB); hold(16 * MIB); printf("ready\\n"); fflush(stdout); sleep(60);'
+    with subprocess.Popen([program(body)], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None and one.stdout.readline() == "ready\n"
+
+        done = attached(memprof, one.pid, "--for", "400ms")
+
+        assert done.returncode == 0, done.stderr
+        assert one.poll() is None
+        assert procfs.high_water(one.pid) >= 64 * MIB  # never reset
+        one.kill()
+    (run,) = store.load([tmp_path / "r.jsonl"]).runs
+    (mark,) = run.marks
+    assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
+    assert 16 * MIB <= mark.rss_peak_bytes < 24 * MIB  # what it had before is not of this window
+    assert mark.time_ns >= 400_000_000
+    assert run.job.model.name == "program"
+
+
+def test_attach_sees_a_peak_of_its_window_exactly(memprof, tmp_path):
+    with subprocess.Popen(
+        [program("for (;;) { usleep(150000); static int n; ++n; drop(hold((size_t)n * 8 * MIB), (size_t)n * 8 * MIB); }")]
+    ) as one:
+        done = attached(memprof, one.pid, "--for", "1s", "--interval", "300ms")
+        one.kill()
+
+    assert done.returncode == 0, done.stderr
+    (mark,) = store.load([tmp_path / "r.jsonl"]).runs[0].marks
+    assert mark.rss_peak_exact
+    assert mark.rss_peak_bytes > 16 * MIB
+
+
+def test_attach_follows_children_and_ends_with_the_process(memprof, tmp_path):
+    with subprocess.Popen(["sh", "-c", "sleep 2 & sleep 2; wait"]) as shell:
+        wait_for(lambda: len(psutil.Process(shell.pid).children()) == 2)
+        done = attached(memprof, shell.pid, "--for", "60s")
+
+    assert done.returncode == 0, done.stderr
+    assert "the process ended while it was polled" in done.stdout
+    assert "up to 3 processes at once" in done.stdout
+
+
+def test_attach_is_ended_by_ctrl_c_with_what_it_saw(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as one:
+        command = [sys.executable, "-m", "memprof", "attach", str(one.pid), "--for", "50s", "-o", "r.jsonl"]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as memprof:
+            time.sleep(2.5)
+            memprof.send_signal(signal.SIGINT)
+            out, err = memprof.communicate(timeout=20)
+        assert one.poll() is None
+        one.kill()
+
+    assert memprof.returncode == 0, err
+    assert "RSS peak" in out
+    assert (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")]
+)
+def test_attach_to_what_cannot_be_looked_at(memprof, pid, said):
+    if pid == "2" and (not os.path.exists("/proc/2") or "rss" in procfs.status(2)):
+        pytest.skip("process 2 is not the kernel's here")
+    done = memprof("attach", pid)
+    assert done.returncode == 5
+    assert said in sentence(done)
+
+
+def test_phases_of_a_tree_are_said_once():
+    run = ran(forks(2, "usleep(200000)"))
+    assert phases(run) == ["RUN"]
+    assert len(run.warnings) == len(set(run.warnings))
