@@ -307,10 +307,11 @@ def test_a_c_programs_lines_arrive_one_by_one_though_it_never_flushes():
 
 
 def test_a_line_that_never_came_is_said():
-    run = ran("echo", "hello", phase_regexes={"A": "hello", "B": "nothing like it"})
+    words = ("sh", "-c", "echo hello; sleep 0.2")
+    run = ran(*words, phase_regexes={"A": "hello", "B": "nothing like it"})
     assert phases(run) == ["A"]
     assert "no line that was printed matches the one that ends B" in run.warnings
-    none = ran("echo", "hello", phase_regexes={"B": "nothing like it"})
+    none = ran(*words, phase_regexes={"B": "nothing like it"})
     assert phases(none) == ["RUN"]
 
 

@@ -121,7 +121,7 @@ def test_values_keep_their_phase_and_their_digits():
 
     assert [(value.name, value.value, value.phase) for value in run.values] == [("arena_bytes", 12345678901, "A"), ("loss", 0.125, None)]
     found = cells(table.render([run]), "Reported by the program itself, last")
-    assert found["it"] == {"variant": "it", "arena (MiB)": "11774", "loss": "0.125"}
+    assert found["program"] == {"variant": "program", "arena (MiB)": "11774", "loss": "0.125"}
 
 
 def test_thousands_of_values_are_thinned_to_their_extremes():

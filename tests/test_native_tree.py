@@ -283,7 +283,7 @@ def test_attach_sees_a_peak_of_its_window_exactly(memprof, tmp_path):
 
 
 def test_attach_follows_children_and_ends_with_the_process(memprof, tmp_path):
-    with subprocess.Popen(["sh", "-c", "sleep 2 & sleep 2; wait"]) as shell:
+    with subprocess.Popen(["sh", "-c", "sleep 8 & sleep 8; wait"]) as shell:
         wait_for(lambda: len(psutil.Process(shell.pid).children()) == 2)
         done = attached(memprof, shell.pid, "--for", "60s")
 
