@@ -103,8 +103,9 @@ def headline(profile: HeapProfile) -> str:
 
 
 def counting(profile: HeapProfile) -> str:
-    """What the tool counts."""
-    return f"{profile.tool} counts {profile.counts.rstrip('.')}."
+    """What the tool counts, as a sentence."""
+    text = profile.counts.strip().rstrip(".")
+    return f"{text if text.startswith(profile.tool) else f'{profile.tool} counts {text}'}."
 
 
 def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
@@ -121,6 +122,8 @@ def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
         found.append(_not_the_peak(profile, best[0]))
     if shown is not None and best is not None and shown is not best[0]:
         found.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
+    if profile.phases and profile.phase_error:
+        found.append(f"Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}.")
     return [*found, *profile.warnings]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .profile import By, Direction, HeapProfile, Tree
+from .profile import UNKNOWN, By, Direction, Frame, HeapProfile, Tree
 from .trie import Trie
 
 ROOT, BELOW = -1, -2
@@ -49,9 +49,7 @@ class Shape:
         return own
 
 
-def shape(
-    profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0
-) -> Shape:
+def shape(profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0) -> Shape:
     """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over.
 
     least: the share of the whole below which nodes are gathered, 0.01 for 1%.
@@ -62,7 +60,8 @@ def shape(
             key[number] = BELOW
     places = [frame.places or 0 for frame in profile.frames]
     direction: Direction = "callees" if invert else "callers"
-    made = _turned(tree, key, places, by == "module") if tree.direction != direction else _merged(tree, key, places, by == "module")
+    runs = set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
+    made = (_turned if tree.direction != direction else _merged)(tree, key, places, runs)
     frames = [0] * len(names)
     for number in range(len(key) - 1, -1, -1):
         if key[number] >= 0:
@@ -70,11 +69,16 @@ def shape(
     return Shape(*_gathered(*made, least), names, frames, direction)
 
 
+def is_unknown(frame: Frame) -> bool:
+    """Whether the tool had no name for it: a chain of such frames of one module says no more than one of them."""
+    return frame.kind in ("site", "unknown") and frame.function == UNKNOWN
+
+
 _Made = tuple[Trie, dict[int, int]]
 
 
-def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], collapse: bool) -> _Made:
-    """The tree in its own direction. collapse: a frame in the group of the one above it is no node of its own."""
+def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int]) -> _Made:
+    """The tree in its own direction. runs: groups of which a frame below another of the same is no node of its own."""
     trie, counted = Trie(ROOT), dict[int, int]()
     place = [0] * len(tree)
     own = tree.self_bytes()
@@ -83,7 +87,7 @@ def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], collapse: boo
     for node in range(1, len(tree)):
         above, frame = place[parents[node]], frames[node]
         group = key[frame]
-        if group == ROOT or (collapse and trie.frame[above] == group):
+        if group == ROOT or (group in runs and trie.frame[above] == group):
             here = above
         else:
             here = trie.child(above, group)
@@ -94,7 +98,7 @@ def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], collapse: boo
     return trie, counted
 
 
-def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], collapse: bool) -> _Made:
+def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int]) -> _Made:
     """The tree in the other direction: each stack from its far end."""
     trie, counted = Trie(ROOT), dict[int, int]()
     own, frames, parents = tree.self_bytes(), tree.frame, tree.parent
@@ -105,7 +109,7 @@ def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], collapse: boo
         here, node = 0, end
         while node > 0:
             group = key[frames[node]]
-            if group != ROOT and not (collapse and trie.frame[here] == group):
+            if group != ROOT and not (group in runs and trie.frame[here] == group):
                 here = trie.child(here, group)
                 if group == BELOW:
                     counted[here] = counted.get(here, 0) + places[frames[node]]

@@ -1,14 +1,16 @@
 """Who held the heap over time: stacked areas of the largest sites, the total as a line, the peak and the phases marked.
 
 Areas are known only where a snapshot has a tree; ticks along the axis say where. What lies between is estimated from the totals, which every
-snapshot has, and drawn paler. Names stand beside the chart in the order of the areas, so that nothing is written over anything; colours differ in lightness and
-hatch too.
+snapshot has, and drawn paler. Names stand beside the chart in the order of the areas, so that nothing is written over anything; colours
+differ in lightness and hatch too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy
 from matplotlib.axes import Axes
@@ -66,6 +68,25 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
         return _render(profile, by, fold)
 
 
+def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
+    """What the picture shows, as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
+    found = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
+    areas = [
+        {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
+        for area in areas_of(found)
+    ]
+    return {
+        "tool": profile.tool,
+        "path": profile.path,
+        "time_unit": profile.time_unit,
+        "remarks": said.remarks(profile),
+        "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
+        "snapshots": [{"index": one.index, "time": one.time, "total_bytes": one.total_bytes} for one in profile.snapshots],
+        "tree_snapshots": [one.index for one in found.snapshots],
+        "areas": areas,
+    }
+
+
 def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     unit = choose_unit(BYTES, [profile.peak.total_bytes])
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
@@ -102,7 +123,7 @@ def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
         return list(snapshots)
     borders = numpy.linspace(0, len(snapshots), most // 2 + 1).astype(int).tolist()
     kept = {0, len(snapshots) - 1}
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in pairwise(borders):
         inside = range(begin, end)
         kept.add(max(inside, key=lambda place: snapshots[place].total_bytes))
         trees = [place for place in inside if snapshots[place].tree is not None]
@@ -134,7 +155,8 @@ def _legend(areas: Sequence[Area]) -> list[Entry]:
 
 def _remarks(profile: HeapProfile, areas: Sequence[Area]) -> list[str]:
     estimated = any(one.tree is None for one in profile.snapshots)
-    joined = ["Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it."] if areas and estimated else []
+    words = "Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it."
+    joined = [words] if areas and estimated else []
     return [*said.remarks(profile), said.counting(profile), *joined]
 
 

@@ -18,6 +18,7 @@ from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
 from . import labels
 
 Ints = NDArray[Any]
+_LEAST = 0.005  # of the largest total: what never holds more is not seen as an area
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     for frame, group in enumerate(groups.tolist()):
         first.setdefault(group, frame)
     largest = held.max(0, initial=0)
-    order = [int(group) for group in numpy.argsort(-largest, kind="stable")[: most + 1] if largest[group] > 0]
-    # A single site beyond them takes no more room than "others" would.
-    order = order[:most] if len(order) > most and int((largest > 0).sum()) > most + 1 else order
+    least = _LEAST * max((one.total_bytes for one in chosen), default=0)
+    order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
+    if len(order) > most and int((largest > 0).sum()) > most + 1:  # else one more takes no more room than "others" would
+        order = order[:most]
     sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
     values = held[:, order].T
     return Series(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))

@@ -6,12 +6,10 @@ a tree of any depth stays on the screen; what is cut short says so.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -21,13 +19,11 @@ from memprof.heap.profile import By, HeapProfile, Snapshot
 from memprof.heap.shape import BELOW, Shape, shape
 from memprof.units import format_bytes
 
-from . import labels
+from . import labels, terminal
 
 _TOP = 12
 _CHART_ROWS = 8
 _MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
-_GUIDES = {True: ("│ ", "├─", "└─", "  "), False: ("| ", "|-", "`-", "  ")}
-_BLOCKS = {True: " ▁▂▃▄▅▆▇█", False: "  ..::##"}
 
 
 @dataclass(frozen=True)
@@ -55,13 +51,7 @@ class Row:
 
 def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
     """The profile as text. Raises UsageError or InputError where what was asked for is not in it."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, 60), force_terminal=colour, color_system="standard" if colour else None, highlight=False, legacy_windows=False
-    )
-    page = _Page(profile, look, console, unicode)
-    page.write()
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().split("\n"))
+    return terminal.rendered(width, colour, lambda console: _Page(profile, look, console, unicode).write())
 
 
 def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
@@ -191,7 +181,7 @@ class _Page:
         first, last = _span(profile)
         levels = columns(profile.snapshots, wide, first, last)
         most = max(levels)
-        blocks = _BLOCKS[self.unicode]
+        blocks = terminal.BLOCKS[self.unicode]
         step = len(blocks) - 1
         peak = _column(profile.peak.time, first, last, wide)
         shown = None if self.shown is None else _column(self.shown.time, first, last, wide)
@@ -258,7 +248,7 @@ class _Page:
         self._title(f"Tree of snapshot {self.shown.index}: {order}{by}")
         whole = made.bytes[0]
         self._node(made, 0, whole, "")
-        for node, guide, cut in _walk(made, look.depth, max(2, self.width - 50), _GUIDES[self.unicode]):
+        for node, guide, cut in terminal.walk(made.children(), look.depth, max(2, self.width - 50), terminal.GUIDES[self.unicode]):
             if cut:
                 self._line(Text(" " * 18 + guide + ("… " if self.unicode else "... ") + cut, "dim"))
             else:
@@ -288,24 +278,8 @@ class _Page:
         self._line(text)
 
     def _named(self, text: Text, named: labels.Label, style: str) -> None:
-        """Append a name and its module, with the source line where there is room; the name gives way first, but keeps 24 letters."""
-        room = self.width - text.cell_len
-        module = "" if named.module and named.source.startswith(f"{named.module}:") else named.module
-        parts = [part for part in (module, named.source) if part]
-        tails = ["  " + " ".join(parts), f"  {parts[0]}" if parts else "", ""] if parts else [""]
-        if self.look.full_names:
-            beside, most = tails[0], 1 << 30
-        else:
-            needed = min(cell_len(named.text), 40)
-            beside = next((tail for tail in tails if cell_len(tail) + needed <= room), "")
-            if not beside and module and room > 36:
-                beside = "  " + labels.shortened(module, max(12, room - needed - 2))
-            most = max(8, room - cell_len(beside))
-        name = named.text
-        while cell_len(name) > most:
-            name = labels.shortened(named.text, min(len(name) - 1, most - (cell_len(name) - len(name))))
-        text.append(self._ascii(name), style or self.tones.get(named.text, ""))
-        text.append(self._ascii(beside), self.tones.get(named.module, "dim"))
+        tones = (style or self.tones.get(named.text, ""), self.tones.get(named.module, "dim"))
+        terminal.append_name(text, named, self.width, tones, self.look.full_names, self.unicode)
 
     # -- the tops
 
@@ -336,45 +310,6 @@ class _Page:
             self._line(text)
         if count > len(rows):
             self._line(Text(f"{'':10} {count - len(rows):,} more: --json has them all", "dim"))
-
-
-def _walk(made: Shape, depth: int, widest: int, guides: tuple[str, str, str, str]) -> list[tuple[int, str, str]]:
-    """The nodes below the root with the guide before each, or what is said where some are left out.
-
-    A node with a single child is followed by it without indentation. depth: nodes shown from one branching to the next, 0 for all; widest:
-    how long a guide gets before what follows is left out.
-    """
-    through, branch, last, blank = guides
-    children = made.children()
-    found: list[tuple[int, str, str]] = []
-    todo: list[tuple[int, str, str, int]] = []  # node, its guide, the guide of what follows, frames in this chain so far
-
-    def push(kids: Sequence[int], prefix: str, run: int) -> None:
-        if len(kids) == 1:
-            begin = prefix if run else prefix + blank
-            todo.append((kids[0], begin, begin, run + 1))
-            return
-        for place, child in enumerate(reversed(kids)):
-            todo.append((child, prefix + (last if place == 0 else branch), prefix + (blank if place == 0 else through), 1))
-
-    push(children[0], "", 0)
-    while todo:
-        node, guide, follow, run = todo.pop()
-        if depth and run > depth:
-            skipped, end = 1, node
-            while len(children[end]) == 1:
-                end, skipped = children[end][0], skipped + 1
-            if skipped > 1:
-                found.append((node, guide, f"{skipped:,} more frames (--depth)"))
-                if children[end]:
-                    push(children[end], follow, 1)
-                continue
-        found.append((node, guide, ""))
-        if children[node] and len(children[node]) > 1 and len(follow) >= widest:
-            found.append((node, follow, "deeper than this is wide: --json has all"))
-        else:
-            push(children[node], follow, run)
-    return found
 
 
 # -- the chart's columns

@@ -163,7 +163,9 @@ def _file(
     numbers = frames.numbers(profile, used[used >= 0])
     number = {one.index: place for place, one in enumerate(with_trees)}
     peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, -place)) if points else -1
-    shown = max((place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak)
+    shown = max(
+        (place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak
+    )
     return File(
         name=name,
         tool=profile.tool,
@@ -189,7 +191,12 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
     areas = areas_of(found)
     rows = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
     values = filled(found, rows, points).values
-    kinds = {"other sites": "others", "places the tool left out as too small": "below", "added by the allocator": "extra", "stacks": "stacks"}
+    kinds = {
+        "other sites": "others",
+        "places the tool left out as too small": "below",
+        "added by the allocator": "extra",
+        "stacks": "stacks",
+    }
     sites = len(found.sites)
     return Stack(
         tuple(_cut(area.name.text) for area in areas),

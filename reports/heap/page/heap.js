@@ -122,7 +122,8 @@
 
   // -- names
 
-  const frames = data.frames.map(([name, module, source, allocator]) => ({ name, module, source, allocator }));
+  // unknown: a chain of frames of one module that have no name says no more than one of them.
+  const frames = data.frames.map(([name, module, source, allocator]) => ({ name, module, source, allocator, unknown: data.names[name][1].startsWith("???") }));
 
   function named(node) {
     if (node.parent < 0) return { text: WHOLE, full: WHOLE, module: "", source: "" };
@@ -209,7 +210,7 @@
     const step = (above, node) => {
       const frame = tree.frame[node];
       const group = frame < 0 ? BELOW : key[frame];
-      if (group === -1 || (by === "module" && above > 0 && nodes[above].key === group)) return above;
+      if (group === -1 || (above > 0 && nodes[above].key === group && (by === "module" || (frame >= 0 && frames[frame].unknown)))) return above;
       return child(above, group, frame, frame < 0 ? tree.places[node] : 0);
     };
     if (invert === tree.callees) {
