@@ -8,8 +8,11 @@ from .profile import HeapProfile
 
 
 def load(path: str | Path) -> HeapProfile:
-    """The profile in a file, told by its content: a massif file, heaptrack's recording or a memray capture.
+    """The profile in a file, told by its content: a massif file, heaptrack's recording or a memray capture, the first two also compressed.
 
-    Raises InputError where it is none of these or is damaged beyond use.
+    Where `phases.json` of `memprof heap record` lies beside it, its snapshots know their phases.
+    Raises InputError where it is none of these, is damaged beyond use, or where its tool's converter is not installed.
     """
-    raise NotImplementedError
+    from .files import read
+
+    return read(Path(path))

@@ -8,6 +8,7 @@ profile's own unit.
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ Direction = Literal["callers", "callees"]
 UNKNOWN = "???"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Frame:
     """A place in the program.
 
@@ -44,7 +45,8 @@ class Tree:
     """Nodes in depth-first order, node 0 the root; every column has one value a node.
 
     frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's own.
-    bytes: what it holds, its children included. blocks: the number of allocations, likewise, or None where the tool does not count them.
+    bytes: what it holds, its children included; of 32 bits where that is enough. blocks: the number
+    of allocations, likewise, or None where the tool does not count them.
     direction: "callers", sites first, or "callees", program entry first.
     """
 
@@ -140,6 +142,15 @@ class Tree:
         from .trie import fold
 
         return fold(self, hidden)
+
+    def digest(self) -> bytes:
+        """A hash of all columns: equal for equal trees."""
+        hashed = hashlib.blake2b(self.direction.encode(), digest_size=16)
+        for column in (self.frame, self.parent, self.bytes, self.blocks):
+            if column is not None:
+                hashed.update(f"{column.typecode}{len(column)}".encode())
+                hashed.update(column)
+        return hashed.digest()
 
     def _child_table(self) -> tuple[array[int], array[int]]:
         if self._children is None:
