@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -27,7 +26,7 @@ from .. import style
 from ..grid import Unit, choose_unit, number
 from ..style import Entry, Fill, Sheet
 from . import labels
-from .series import Ints, Series, filled, series
+from .series import Ints, Series, filled, rows, series, thinned
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
@@ -48,6 +47,7 @@ _FILLS = (
     Fill("#B9C4CC", "----", "#55606A"),
     Fill("#E05C73", "++++", "#5E1420"),
 )
+_STACKS = Fill("#444444")
 _OTHERS, _UNNAMED, _EXTRA = Fill("#FFFFFF", "////", "#999999"), Fill("#FFFFFF", "....", "#777777"), Fill("#DDDDDD", "", "#777777")
 
 
@@ -73,7 +73,7 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
     found = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
     areas = [
         {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
-        for area in areas_of(found)
+        for area in _areas(found)
     ]
     return {
         "tool": profile.tool,
@@ -91,7 +91,7 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     unit = choose_unit(BYTES, [profile.peak.total_bytes])
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
     found = series(profile, by, _MOST_SITES, fold, snapshots)
-    areas = areas_of(found)
+    areas = _areas(found)
     sheet = Sheet(
         f"Who held the heap: {said.program(profile)}",
         f"{profile.tool} · {said.headline(profile)}",
@@ -117,33 +117,13 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     return sheet.figure
 
 
-def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
-    """Evenly fewer snapshots where there are too many: of each stretch the largest, and with it the largest that has a tree."""
-    if len(snapshots) <= most:
-        return list(snapshots)
-    borders = numpy.linspace(0, len(snapshots), most // 2 + 1).astype(int).tolist()
-    kept = {0, len(snapshots) - 1}
-    for begin, end in pairwise(borders):
-        inside = range(begin, end)
-        kept.add(max(inside, key=lambda place: snapshots[place].total_bytes))
-        trees = [place for place in inside if snapshots[place].tree is not None]
-        if trees:
-            kept.add(max(trees, key=lambda place: snapshots[place].total_bytes))
-    return [snapshots[place] for place in sorted(kept)]
-
-
-def areas_of(found: Series) -> list[Area]:
-    """The areas from the ground up: the largest site lowest, overhead at the top."""
-    made = [Area(name, _FILLS[place % len(_FILLS)], found.values[place]) for place, name in enumerate(found.sites)]
-    extra = numpy.array([one.extra_bytes for one in found.snapshots], "i8")
-    stacks = numpy.array([one.stacks_bytes for one in found.snapshots], "i8")
-    more = (
-        ("other sites", _OTHERS, found.rest),
-        ("places the tool left out as too small", _UNNAMED, found.unnamed),
-        ("added by the allocator", _EXTRA, extra),
-        ("stacks", Fill("#444444"), stacks),
-    )
-    return made + [Area(labels.Label(name, name), fill, values) for name, fill, values in more if values.any()]
+def _areas(found: Series) -> list[Area]:
+    """The areas from the ground up, each with its look."""
+    looks = {"others": _OTHERS, "unlisted": _UNNAMED, "extra": _EXTRA, "stacks": _STACKS}
+    return [
+        Area(row.name, _FILLS[place % len(_FILLS)] if row.kind == "site" else looks[row.kind], row.values)
+        for place, row in enumerate(rows(found))
+    ]
 
 
 def _legend(areas: Sequence[Area]) -> list[Entry]:
@@ -178,8 +158,8 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], found: Series, areas: Sequence[Area], time: Unit, unit: Unit) -> None:
     times = numpy.array([one.time for one in snapshots], "f8") / time.size
-    rows = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
-    all_of = filled(found, rows, snapshots)
+    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
+    all_of = filled(found, columns, snapshots)
     if len(found.snapshots) == 1:
         _single(axes, areas, found.snapshots[0].time / time.size, unit)
     elif areas:

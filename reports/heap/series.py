@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy
 from numpy.typing import NDArray
@@ -62,6 +63,47 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
     return Series(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
 
 
+def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
+    """Evenly fewer snapshots where there are too many: of each stretch the largest, and with it the largest that has a tree."""
+    if len(snapshots) <= most:
+        return list(snapshots)
+    borders = numpy.linspace(0, len(snapshots), most // 2 + 1).astype(int).tolist()
+    kept = {0, len(snapshots) - 1}
+    for begin, end in pairwise(borders):
+        inside = range(begin, end)
+        kept.add(max(inside, key=lambda place: snapshots[place].total_bytes))
+        trees = [place for place in inside if snapshots[place].tree is not None]
+        if trees:
+            kept.add(max(trees, key=lambda place: snapshots[place].total_bytes))
+    return [snapshots[place] for place in sorted(kept)]
+
+
+Kind = Literal["site", "others", "unlisted", "extra", "stacks"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of the stacked areas: what it is called, what kind it is, and its bytes at each snapshot with a tree."""
+
+    name: labels.Label
+    kind: Kind
+    values: Ints
+
+
+def rows(found: Series) -> list[Row]:
+    """The areas from the ground up: the largest site lowest, what is no site at the top. Together they are the snapshots' totals."""
+    made = [Row(name, "site", found.values[place]) for place, name in enumerate(found.sites)]
+    extra = numpy.array([one.extra_bytes for one in found.snapshots], "i8")
+    stacks = numpy.array([one.stacks_bytes for one in found.snapshots], "i8")
+    more: tuple[tuple[str, Kind, Ints], ...] = (
+        ("other sites", "others", found.rest),
+        ("places the tool left out as too small", "unlisted", found.unnamed),
+        ("added by the allocator", "extra", extra),
+        ("stacks", "stacks", stacks),
+    )
+    return made + [Row(labels.Label(name, name), kind, values) for name, kind, values in more if values.any()]
+
+
 @dataclass(frozen=True)
 class Filled:
     """A Series at every snapshot: a row an area, a column a snapshot; and which columns are a tree's own figures rather than estimates."""
@@ -71,21 +113,21 @@ class Filled:
     known: NDArray[numpy.bool_]
 
 
-def filled(found: Series, rows: Ints, snapshots: Sequence[Snapshot]) -> Filled:
+def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
     """Areas at snapshots without a tree, whose total alone is known: between their neighbours with one, as far as the total has come.
 
-    rows: an area each, a column each snapshot of `found`, which with the others adds up to the snapshots' totals. A total beyond both
+    areas: a row an area, a column a snapshot of `found`, which with the others adds up to the snapshots' totals. A total beyond both
     neighbours is shared out as in the nearer of them. What is drawn there is an estimate and must be said to be.
     """
     place = {one.index: column for column, one in enumerate(found.snapshots)}
     known = numpy.array([one.index in place for one in snapshots], bool)
-    values = numpy.zeros((len(rows), len(snapshots)))
+    values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(known)
     if not len(trees):
         return Filled(tuple(snapshots), values, known)
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([one.total_bytes for one in snapshots], "f8")
-    exact = rows[:, columns].astype("f8")
+    exact = areas[:, columns].astype("f8")
     for at in range(len(snapshots)):
         after = int(numpy.searchsorted(trees, at))
         if known[at]:

@@ -20,12 +20,11 @@ from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
 
 from .. import labels
-from ..plot import areas_of, thinned
-from ..series import filled, series
+from ..series import filled, rows, series, thinned
 
 _MOST_SNAPSHOTS = 1200
-_MOST_TREES = 160
-_MOST_NODES = 160_000
+_MOST_TREES = 300
+_MOST_NODES = 200_000
 _MOST_SITES = 10
 _LONGEST = 3000  # letters of a name; templates get longer, and nobody reads them to their end
 _SHARES = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
@@ -188,22 +187,14 @@ def _file(
 
 def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
     found = series(profile, by, _MOST_SITES, True, points)
-    areas = areas_of(found)
-    rows = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
-    values = filled(found, rows, points).values
-    kinds = {
-        "other sites": "others",
-        "places the tool left out as too small": "below",
-        "added by the allocator": "extra",
-        "stacks": "stacks",
-    }
-    sites = len(found.sites)
+    areas = rows(found)
+    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
     return Stack(
         tuple(_cut(area.name.text) for area in areas),
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
-        tuple("site" if place < sites else kinds[area.name.text] for place, area in enumerate(areas)),
-        tuple(row.astype("i8").tolist() for row in values),
+        tuple(area.kind for area in areas),
+        tuple(row.astype("i8").tolist() for row in filled(found, columns, points).values),
     )
 
 

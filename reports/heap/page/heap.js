@@ -295,7 +295,7 @@
 
   function areaTone(stack, place) {
     const kind = stack.kinds[place];
-    if (kind !== "site") return { hex: colour(kind === "others" ? "--muted" : "--line"), hatch: kind === "others" ? 2 : kind === "below" ? 3 : 0 };
+    if (kind !== "site") return { hex: colour(kind === "others" ? "--muted" : "--line"), hatch: kind === "others" ? 2 : kind === "unlisted" ? 3 : 0 };
     if (state.areas === "module") {
       const module = data.modules.indexOf(stack.names[place]);
       const rank = toneOf.get(module);
