@@ -22,6 +22,7 @@ from .trie import Trie
 
 BELOW = "(smaller places)"
 _SKIP = -1
+_MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
 # What a compiler adds to a name from build to build: GCC's clones, LLVM's and Rust's hashes.
 _BUILD = re.compile(r"(?:\.(?:isra|constprop|part|cold|lto_priv|llvm)(?:\.\d+)*|\s*\[clone [^\]]*\]|::h[0-9a-f]{16})+(?=$|\s|\()")
 _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
@@ -189,10 +190,11 @@ def _paths(side: Side, names: _Names, named: Callable[[Frame], tuple[str, str]],
             place[node] = above if skipped else trie.child(above, number)
             trie.own[place[node]] += own[node]
         return trie
-    for end in range(1, len(tree)):
-        if own[end] <= 0:
-            continue
+    for end in sorted((node for node in range(1, len(tree)) if own[node] > 0), key=lambda node: -own[node]):
         here, node = 0, end
+        if len(trie) >= _MOST_NODES:
+            trie.own[trie.child(0, names(BELOW, ""))] += own[end]
+            continue
         while node > 0:
             number = key[frames[node]]
             if number != _SKIP and not (number in runs and trie.frame[here] == number):

@@ -6,6 +6,7 @@ node of their own, with the number of places it stands for.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from .profile import UNKNOWN, By, Direction, Frame, HeapProfile, Tree
 from .trie import Trie
 
 ROOT, BELOW = -1, -2
+_MOST_NODES = 300_000
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,48 @@ def shape(profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool
     places = [frame.places or 0 for frame in profile.frames]
     direction: Direction = "callees" if invert else "callers"
     runs = set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
-    made = (_turned if tree.direction != direction else _merged)(tree, key, places, runs)
+    made = _turned(tree, key, places, runs, least) if tree.direction != direction else _merged(tree, key, places, runs)
     frames = [0] * len(names)
     for number in range(len(key) - 1, -1, -1):
         if key[number] >= 0:
             frames[key[number]] = number
     return Shape(*_gathered(*made, least), names, frames, direction)
+
+
+def sums(profile: HeapProfile, tree: Tree, *, by: By = "function", fold: bool = True) -> list[tuple[int, str, int, int]]:
+    """Sums by group: (a frame of it, its name, own bytes, total bytes), the largest own first.
+
+    Own: the group allocates, as the first frame of a stack that is not passed over. Total: it stands anywhere in the stack, counted once
+    however often it does. As Tree.top_by has it, in one pass whatever the depth.
+    """
+    key, names = profile.keys(by, fold)
+    own_of, total_of = [0] * len(names), [0] * len(names)
+    first: dict[int, int] = {}
+    for number, frame in enumerate(profile.frames):
+        if frame.kind == "below":
+            key[number] = ROOT
+        first.setdefault(key[number], number)
+    own, parents, frames, sites_first = tree.self_bytes(), tree.parent, tree.frame, tree.direction == "callers"
+    site = [ROOT] * len(tree)
+    open_on_path = [0] * len(names)
+    path: list[int] = []
+    for node in range(1, len(tree)):
+        above, group = parents[node], key[frames[node]]
+        while path and path[-1] != above:
+            if (left := key[frames[path.pop()]]) >= 0:
+                open_on_path[left] -= 1
+        path.append(node)
+        site[node] = site[above]
+        if group >= 0:
+            if not open_on_path[group]:
+                total_of[group] += tree.bytes[node]
+            open_on_path[group] += 1
+            if not sites_first or site[above] < 0:
+                site[node] = group
+        if site[node] >= 0:
+            own_of[site[node]] += own[node]
+    found = [(first[group], names[group], own_of[group], total_of[group]) for group in range(len(names)) if total_of[group]]
+    return sorted(found, key=lambda row: (-row[2], -row[3], row[1]))
 
 
 def is_unknown(frame: Frame) -> bool:
@@ -98,23 +136,39 @@ def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
     return trie, counted
 
 
-def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int]) -> _Made:
-    """The tree in the other direction: each stack from its far end."""
+def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int], least: float) -> _Made:
+    """The tree in the other direction, the largest nodes first.
+
+    Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. What is
+    below `least` is not opened, and what `_MOST_NODES` have no room for is gathered.
+    """
     trie, counted = Trie(ROOT), dict[int, int]()
     own, frames, parents = tree.self_bytes(), tree.frame, tree.parent
     trie.own[0] = own[0]
-    for end in range(1, len(tree)):
-        if own[end] <= 0:
-            continue
-        here, node = 0, end
-        while node > 0:
-            group = key[frames[node]]
-            if group != ROOT and not (group in runs and trie.frame[here] == group):
-                here = trie.child(here, group)
-                if group == BELOW:
-                    counted[here] = counted.get(here, 0) + places[frames[node]]
-            node = parents[node]
-        trie.own[here] += own[end]
+    limit = least * tree.bytes[0]
+    ends = [node for node in range(1, len(tree)) if own[node] > 0]
+    todo: list[tuple[int, int, list[tuple[int, int]]]] = [(-sum(own[end] for end in ends), 0, [(end, end) for end in ends])]
+    while todo:
+        _, here, stacks = heapq.heappop(todo)
+        above = trie.frame[here]
+        parts: dict[int, list[tuple[int, int]]] = {}
+        for end, node in stacks:
+            while node > 0 and ((group := key[frames[node]]) == ROOT or (group in runs and group == above)):
+                node = parents[node]
+            if node > 0:
+                parts.setdefault(group, []).append((end, node))
+            else:
+                trie.own[here] += own[end]
+        for group, inside in parts.items():
+            size = sum(own[end] for end, _ in inside)
+            small = group != BELOW and (size < limit or len(trie) >= _MOST_NODES)
+            child = trie.child(here, BELOW if small else group)
+            if small or group == BELOW:
+                counted[child] = counted.get(child, 0) + (1 if small else sum(places[frames[node]] for _, node in inside))
+            if small:
+                trie.own[child] += size
+            else:
+                heapq.heappush(todo, (-size, child, [(end, parents[node]) for end, node in inside]))
     return trie, counted
 
 

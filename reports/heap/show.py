@@ -16,7 +16,7 @@ from rich.text import Text
 from memprof.errors import UsageError
 from memprof.heap import said
 from memprof.heap.profile import By, HeapProfile, Snapshot
-from memprof.heap.shape import BELOW, Shape, shape
+from memprof.heap.shape import BELOW, Shape, shape, sums
 from memprof.units import format_bytes
 
 from . import labels, terminal
@@ -115,14 +115,8 @@ def _shaped(profile: HeapProfile, shown: Snapshot, look: Look) -> Shape:
 def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> list[Row]:
     """Groups of frames in a snapshot, those that allocate most first."""
     assert shown.tree is not None
-    key, names = profile.keys(by, fold)
-    first: dict[int, int] = {}
-    for number, group in enumerate(key):
-        if profile.frames[number].kind == "below":
-            key[number] = -1
-        first.setdefault(group, number)
-    found = shown.tree.top_by(key)
-    return [Row(labels.group_label(profile.frames[first[group]], names[group], by), own, total) for group, own, total in found]
+    found = sums(profile, shown.tree, by=by, fold=fold)
+    return [Row(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in found]
 
 
 class _Page:

@@ -7,6 +7,7 @@
   const BELOW = -2;
   const ROW = 20;
   const MOST_ROWS = 500;
+  const MOST_NODES = 300000;
   const ANCESTORS = 3;
   const TONES = 7;
   const WHOLE = "all of the heap";
@@ -220,10 +221,11 @@
         nodes[at[node]].own += tree.own[node];
       }
     } else
-      for (let end = 1; end < tree.frame.length; end++) {
-        if (tree.own[end] <= 0) continue;
+      // A turned tree can have as many nodes as its stacks have frames together: the largest come first, the rest is gathered.
+      for (const end of [...tree.own.keys()].filter((node) => node && tree.own[node] > 0).sort((a, b) => tree.own[b] - tree.own[a])) {
         let above = 0;
-        for (let node = end; node > 0; node = tree.parent[node]) above = step(above, node);
+        if (nodes.length > MOST_NODES) above = child(0, BELOW, -1, 1);
+        else for (let node = end; node > 0; node = tree.parent[node]) above = step(above, node);
         nodes[above].own += tree.own[end];
       }
     for (const node of nodes) node.bytes = node.own;
