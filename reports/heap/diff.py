@@ -135,7 +135,7 @@ class _Page:
 
     def _head(self, title: str) -> None:
         self._line()
-        self._line(title, "bold underline")
+        self._prose(title, "bold underline")
         self._line(f"{'growth':>11} {'A':>11} {'B':>11}", "dim")
 
     def _table(self, title: str, changes: Sequence[Change]) -> None:
@@ -158,7 +158,7 @@ class _Page:
         text = self._figures(tree[0])
         self._named(text, tree[0], "bold")
         self._line(text)
-        for node, guide, cut in terminal.walk(children, self.look.depth, max(2, self.console.width - 60), terminal.GUIDES[self.unicode]):
+        for node, guide, cut in terminal.walk(children, self.look.depth, max(2, self.console.width - 75), terminal.GUIDES[self.unicode]):
             if cut:
                 self._line(" " * 37 + guide + ("… " if self.unicode else "... ") + cut, "dim")
                 continue

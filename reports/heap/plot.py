@@ -243,8 +243,9 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Ser
     shown = found.snapshots[best]
     left = _LEFT + _CHART + 0.2
     room = sheet.width - left - 0.15
-    at_peak = "at the peak" if shown.total_bytes >= profile.peak.total_bytes else f"in snapshot {shown.index}, not the peak"
-    sheet.text(left, 0.02, style.label(f"Areas from the top, {at_peak}", room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
+    at_peak = shown.total_bytes >= profile.peak.total_bytes
+    title = "Areas from the top, at the peak" if at_peak else f"In snapshot {shown.index}, not the peak"
+    sheet.text(left, 0.02, style.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
     step = min(_HIGH / len(areas), 2 * _LINE + 0.1)
     texts = style.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)
     for row, (area, text) in enumerate(reversed(list(zip(areas, texts, strict=True)))):
@@ -254,6 +255,6 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Ser
         size = int(area.values[best])
         share = f"{format_bytes(size)}, {100 * size / shown.total_bytes:.1f}%" if shown.total_bytes else format_bytes(size)
         too_small = not size and said.gathered(profile)
-        words = "too small to be listed there" if too_small else f"{share}  {area.name.module}"
+        words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
         beside = style.shortened(style.readable(words), room - 0.36, style.SMALL)
         sheet.text(left + 0.36, top + _LINE, style.escaped(beside), size=style.SMALL, color=style.GREY)

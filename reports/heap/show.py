@@ -242,7 +242,7 @@ class _Page:
         self._title(f"Tree of snapshot {self.shown.index}: {order}{by}")
         whole = made.bytes[0]
         self._node(made, 0, whole, "")
-        for node, guide, cut in terminal.walk(made.children(), look.depth, max(2, self.width - 50), terminal.GUIDES[self.unicode]):
+        for node, guide, cut in terminal.walk(made.children(), look.depth, max(2, self.width - 56), terminal.GUIDES[self.unicode]):
             if cut:
                 self._line(Text(" " * 18 + guide + ("… " if self.unicode else "... ") + cut, "dim"))
             else:
@@ -278,7 +278,7 @@ class _Page:
     # -- the tops
 
     def _title(self, text: str) -> None:
-        self._line(Text(text, "bold underline"))
+        self._prose(text, "bold underline")
 
     def _top(self) -> None:
         assert self.shown is not None

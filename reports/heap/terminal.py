@@ -86,7 +86,7 @@ def walk(children: Sequence[Sequence[int]], depth: int, widest: int, guides: tup
                 continue
         found.append((node, guide, ""))
         if children[node] and len(children[node]) > 1 and len(follow) >= widest:
-            found.append((node, follow, "deeper than this is wide: --json has all"))
+            found.append((node, follow, "deeper than fits: --json has it"))
         else:
             push(children[node], follow, run)
     return found
