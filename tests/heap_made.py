@@ -34,13 +34,15 @@ def frame(name: str, module: str | None = LIB, line: int | None = None) -> Frame
 
 def tree(stacks: Mapping[tuple[str, ...], float], frames: list[Frame], scale: int = MIB, module: str | None = LIB) -> Tree:
     trie = Trie(0)
+    known = {one: number for number, one in enumerate(frames)}
     for stack, size in stacks.items():
         numbers = []
         for name in stack:
             one = frame(name, module)
-            if one not in frames:
+            if one not in known:
+                known[one] = len(frames)
                 frames.append(one)
-            numbers.append(frames.index(one))
+            numbers.append(known[one])
         trie.add(numbers, int(size * scale))
     return trie.tree()
 

@@ -10,6 +10,7 @@
   const MOST_NODES = 300000;
   const ANCESTORS = 3;
   const TONES = 7;
+  const TINT = 0.45; // of a module's colour in its boxes, so that names on them can be read in both themes
   const WHOLE = "all of the heap";
 
   const state = {
@@ -113,6 +114,8 @@
     const tail = Math.floor(keep / 3);
     return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
   }
+
+  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
   function unpacked(text, Kind) {
     const raw = atob(text);
@@ -606,7 +609,7 @@
     if (node.key === BELOW) return mixed(colour("--muted"), page, 0.14);
     if (state.colours === "size") return mixed(colour("--v1"), page, 0.12 + 0.6 * Math.sqrt(node.bytes / (own.made.nodes[0].bytes || 1)));
     const rank = toneOf.get(frames[node.frame].module);
-    return rank !== undefined && rank < TONES ? mixed(colour(`--v${rank}`), page, 0.5) : mixed(colour("--muted"), page, 0.28);
+    return rank !== undefined && rank < TONES ? mixed(colour(`--v${rank}`), page, TINT) : mixed(colour("--muted"), page, 0.28);
   }
 
   function drawTree(place) {
@@ -812,7 +815,7 @@
           .map((name, row) => [name, stack.values[row][point]])
           .filter(([, size]) => size > 0)
           .reverse()
-          .map(([name, size]) => element("tr", {}, element("td", {}, name.length > 60 ? cut(name, 59) : name), element("td", {}, bytes(size))))
+          .map(([name, size]) => element("tr", {}, element("td", {}, short(name, 60)), element("td", {}, bytes(size))))
       : [];
     const known = file.known[point] ? "" : file.trees.length ? " · parts estimated: no tree here" : " · no tree";
     tip(
@@ -888,7 +891,7 @@
     const ordered = [...rows.values()].sort((a, b) => b.most - a.most).slice(0, 25);
     const several = data.files.length > 1;
     const head = data.files.flatMap((file, place) =>
-      ["self", "", "total"].map((word) => element("th", { scope: "col" }, several && word ? `${word}, ${cut(file.name, Math.min(file.name.length, 30)).replace(/…$/, "")}` : word)),
+      ["self", "", "total"].map((word) => element("th", { scope: "col" }, several && word ? `${word}, ${short(file.name, 30)}` : word)),
     );
     const body = ordered.map((row) => {
       const name = ofFrame(frames[row.frame], by);
@@ -928,7 +931,7 @@
     $("modules").hidden = state.colours !== "module" || !shown.length;
     $("modules").replaceChildren(
       ...shown.map((module, place) =>
-        element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), 0.5) } }), ` ${data.modules[module]}`),
+        element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), TINT) } }), ` ${data.modules[module]}`),
       ),
       ...(modules.length > TONES
         ? [element("span", {}, element("i", { class: "tone", style: { "--tone": mixed(colour("--muted"), colour("--page"), 0.28) } }), ` ${modules.length - TONES} other modules`)]
