@@ -29,6 +29,7 @@ _COMMANDS = {
     "view": ("view", "Open the page in a browser."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
+    "heap": ("heap", "Who allocated the peak, from massif, heaptrack or memray."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
 }
 
