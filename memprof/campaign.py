@@ -178,7 +178,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     message = {
         "job": job,
         "start": {
-            "argv": [*order.wrap, *([order.python] if order.python else []), str(runtimes.runners_path()), "run"],
+            "argv": [*order.wrap, *_program(order), "run"],
             "env": {**order.env, _TOKEN: token},
             "cwd": None,
             "stdin": json.dumps(child) + "\n",
@@ -192,6 +192,12 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "cache_drop": drop,
     }
     return msgspec.json.encode(message) + b"\n"
+
+
+def _program(order: Order) -> list[str]:
+    path = runtimes.runners_path()
+    # A wrapper that is an interpreter itself may know nothing of programs that are folders.
+    return [order.python, str(path)] if order.python else [str(path / "__main__.py")]
 
 
 def _files(job: Job) -> list[str]:

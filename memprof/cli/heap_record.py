@@ -40,8 +40,7 @@ Examples:
 @click.option("--timeout", metavar="TIME", default="10min", show_default=True, help="After that it is asked to end, the file kept.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was recorded as JSON.")
-@click.pass_context
-def command(ctx: click.Context, output: Path, as_json: bool, **said: Any) -> int:
+def command(output: Path, as_json: bool, **said: Any) -> int:
     """Run a model's job, or any program, under an allocation profiler and keep its profile with the phases."""
     signal.signal(signal.SIGTERM, _interrupt)
     from ..heap import record

@@ -24,7 +24,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from ..errors import InputError
 from .names import demangled
@@ -61,7 +61,7 @@ def _lines(path: Path) -> Iterator[Iterator[bytes]]:
         head = file.read(4)
     if head.startswith(b"\x1f\x8b"):
         with gzip.open(path) as packed:
-            yield _bounded(packed, path)
+            yield _bounded(cast(IO[bytes], packed), path)
         return
     if head != b"\x28\xb5\x2f\xfd":
         with path.open("rb") as file:
@@ -217,7 +217,8 @@ class _Second:
         event = number = 0
         with _lines(self._path) as lines:
             try:
-                for number, line in enumerate(lines, 1):
+                for line in lines:
+                    number += 1
                     kind = line[0]
                     if kind == 43 or kind == 45:
                         self._live[_index(line)] += 44 - kind

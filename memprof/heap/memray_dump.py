@@ -7,14 +7,17 @@
 Stacks are sites first. Snapshots are in the order of time.
 """
 
+from __future__ import annotations
+
 import json
 import sys
+from typing import Any
 
 _TREES = 24
 _SNAPSHOTS = 200
 
 
-def main(path):
+def main(path: str) -> int:
     """Dump the capture; the exit code is 0 where that went well."""
     try:
         import memray
@@ -23,14 +26,14 @@ def main(path):
         return 1
     try:
         with memray.FileReader(path) as reader:
-            dump(reader, memray, sys.stdout)
+            dump(reader, sys.stdout)
     except (OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
         return 1
     return 0
 
 
-def dump(reader, memray, out):
+def dump(reader: Any, out: Any) -> None:
     """Write the lines."""
     metadata = reader.metadata
     snapshots = list(reader.get_memory_snapshots())
@@ -47,7 +50,7 @@ def dump(reader, memray, out):
     writer = Stacks(out, head["native"])
     count = len(snapshots)
     rows = []  # (time_ms, bytes, as, stacks)
-    trees = {}
+    trees: dict[int, list[Any]] = {}
     if not aggregated and count:
         every = max(1, count // _TREES)
         wanted = sorted(set(range(0, count, every)) | {count - 1})
@@ -74,11 +77,11 @@ def dump(reader, memray, out):
         write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "as": word, "stacks": stacks})
 
 
-def at_moments(reader, writer, wanted):
+def at_moments(reader: Any, writer: Stacks, wanted: list[int]) -> dict[int, list[Any]]:
     """The stacks that were live at these snapshots, by the snapshot's index."""
-    found = {index: [] for index in wanted}
+    found: dict[int, list[Any]] = {index: [] for index in wanted}
     for record in reader.get_temporal_allocation_records(merge_threads=True):
-        sizes = {}
+        sizes: dict[int, tuple[int, int]] = {}
         for interval in record.intervals:
             begin = interval.allocated_before_snapshot
             end = interval.deallocated_before_snapshot
@@ -96,16 +99,16 @@ def at_moments(reader, writer, wanted):
 class Stacks:
     """Numbers frames, and writes each when it is first met."""
 
-    def __init__(self, out, native):
+    def __init__(self, out: Any, native: bool) -> None:
         self._out, self._native = out, native
-        self._numbers = {}
+        self._numbers: dict[Any, int] = {}
 
-    def stack(self, record):
+    def stack(self, record: Any) -> list[int]:
         """The numbers of a record's frames, the site first."""
         trace = record.hybrid_stack_trace() if self._native else record.stack_trace()
         return [self._number(tuple(frame)) for frame in trace]
 
-    def _number(self, frame):
+    def _number(self, frame: Any) -> int:
         number = self._numbers.get(frame)
         if number is None:
             number = self._numbers[frame] = len(self._numbers)
@@ -117,7 +120,7 @@ class Stacks:
         return number
 
 
-def write(out, row):
+def write(out: Any, row: Any) -> None:
     """Write a line."""
     out.write(json.dumps(row) + "\n")
 
