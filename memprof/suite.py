@@ -88,6 +88,9 @@ class Order:
     """A Job and how its child is started: what the probe needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
+    which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
+    was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     """
 
     job: Job
@@ -95,6 +98,10 @@ class Order:
     python: str
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
+    wrap: tuple[str, ...] = ()
+    until: str | None = None
+    teardown: bool = False
+    grace_ns: int = 0
 
 
 @dataclass(frozen=True)

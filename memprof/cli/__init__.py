@@ -27,9 +27,9 @@ _COMMANDS = {
     "trace": ("trace", "Write runs as a trace that Perfetto opens."),
     "page": ("page", "Write a self-contained interactive page."),
     "view": ("view", "Open the page in a browser."),
-    "heap": ("heap", "Record allocation profiles and see who allocated the peak."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
+    "heap": ("heap", "Who allocated the peak, from massif, heaptrack or memray."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
 }
 

@@ -6,7 +6,7 @@ import gzip
 import lzma
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from ..errors import InputError, os_reason
 from . import massif
@@ -41,7 +41,7 @@ def _read(file: IO[bytes], path: Path) -> HeapProfile:
 
         return heaptrack.read(path)
     if head.startswith((_GZIP, _XZ)):
-        return _compressed(gzip.open(file) if head.startswith(_GZIP) else lzma.open(file), path)
+        return _compressed(cast(IO[bytes], gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
     if _is_heaptrack(head):
         from . import heaptrack
 

@@ -15,7 +15,8 @@ _ALLOCATORS = re.compile(
       |valloc|pvalloc|strdup|strndup)
     | _(?:int|mid)_(?:malloc|memalign|realloc|free) | (?:ptmalloc|tcache)_\w+ | (?:m|__m)map(?:64)? | m?remap | (?:__)?s?brk
     | sysmalloc(?:_mmap)?
-    | mmap_chunk | alloc_perturb | free_check | (?:sys|arena|heap)_?(?:malloc|grow|new_heap|get2)\w* | new_heap | __default_morecore | __glibc_morecore
+    | mmap_chunk | alloc_perturb | free_check | (?:sys|arena|heap)_?(?:malloc|grow|new_heap|get2)\w* | new_heap | __default_morecore
+    | __glibc_morecore
     | _?Py(?:Mem|Object)_(?:Raw)?(?:Malloc|Calloc|Realloc)\w* | _PyMem_\w+ | _PyObject_(?:Malloc|Calloc|Realloc|Arena\w*) | pymalloc_\w+ | new_arena
     | (?:je|mi|tc|rp|sn)_\w*(?:alloc|memalign|new)\w* | MallocExtension\w*
     | operator\s+new(?:\[\])?(?:\(.*\))?

@@ -206,7 +206,8 @@ class HeapProfile:
     """All that a tool wrote of one process.
 
     tool: massif, heaptrack or memray. counts: what this tool counts, as a sentence. partial: why the profile does not reach the program's end,
-    or None. phase_error: how far phase borders may be off against the snapshots, in the time unit; None where no phases are known.
+    or None. started_ns: CLOCK_REALTIME at time 0, where the tool says it. phase_error: how far phase borders may be off against the snapshots,
+    in the time unit; None where no phases are known.
     """
 
     tool: str
@@ -219,6 +220,7 @@ class HeapProfile:
     path: str = ""
     phases: tuple[PhaseSpan, ...] = ()
     phase_error: float | None = None
+    started_ns: int | None = None
     partial: str | None = None
     warnings: tuple[str, ...] = ()
 
