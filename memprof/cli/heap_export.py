@@ -41,7 +41,11 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
     if as_json and output is None:
         raise UsageError("--json says what was written: name the file with -o")
     profile = heap.load(file)
-    pieces = export.massif(profile) if form == "massif" else export.FORMATS[form](profile, said.chosen(profile, snapshot, phase))
+    if form == "massif":
+        pieces = export.massif(profile)
+    else:
+        write_one = export.collapsed if form == "collapsed" else export.speedscope
+        pieces = write_one(profile, said.chosen(profile, snapshot, phase))
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)

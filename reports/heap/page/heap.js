@@ -10,7 +10,7 @@
   const MOST_NODES = 300000;
   const ANCESTORS = 3;
   const TONES = 7;
-  const TINT = 0.45; // of a module's colour in its boxes, so that names on them can be read in both themes
+  const TINT = 0.44; // of a module's colour in its boxes, so that names on them can be read in both themes
   const WHOLE = "all of the heap";
 
   const state = {
