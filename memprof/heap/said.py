@@ -86,9 +86,11 @@ def moment(profile: HeapProfile, snapshot: Snapshot) -> str:
 
 
 def program(profile: HeapProfile) -> str:
-    """The command without the folder of its program, the file's name where the tool did not write it."""
-    first, _, rest = profile.command.strip().partition(" ")
-    return f"{os.path.basename(first) or first} {rest}".strip() or os.path.basename(profile.path) or profile.tool
+    """What the profile is of, for a title: the command without folders, or the file where the command says nothing (memprof's own runner)."""
+    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in profile.command.split()]
+    if not words or words[1:2] == ["runners"]:
+        return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool
+    return " ".join(words)
 
 
 def headline(profile: HeapProfile) -> str:
@@ -103,9 +105,12 @@ def headline(profile: HeapProfile) -> str:
 
 
 def counting(profile: HeapProfile) -> str:
-    """What the tool counts, as a sentence."""
+    """What the tool counts, and how exact its phases are, as sentences."""
     text = profile.counts.strip().rstrip(".")
-    return f"{text if text.startswith(profile.tool) else f'{profile.tool} counts {text}'}."
+    said = f"{text if text.startswith(profile.tool) else f'{profile.tool} counts {text}'}."
+    if profile.phases and profile.phase_error:
+        said += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
+    return said
 
 
 def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
@@ -122,8 +127,6 @@ def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
         found.append(_not_the_peak(profile, best[0]))
     if shown is not None and best is not None and shown is not best[0]:
         found.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
-    if profile.phases and profile.phase_error:
-        found.append(f"Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}.")
     return [*found, *profile.warnings]
 
 
