@@ -6,7 +6,7 @@ import gzip
 import lzma
 import zlib
 from pathlib import Path
-from typing import IO, cast
+from typing import BinaryIO, cast
 
 from ..errors import InputError, os_reason
 from . import massif
@@ -30,7 +30,7 @@ def read(path: Path) -> HeapProfile:
         raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
 
 
-def _read(file: IO[bytes], path: Path) -> HeapProfile:
+def _read(file: BinaryIO, path: Path) -> HeapProfile:
     head = _peek(file, 8)
     if head.startswith((_MEMRAY, _LZ4)):
         from . import memray
@@ -41,15 +41,15 @@ def _read(file: IO[bytes], path: Path) -> HeapProfile:
 
         return heaptrack.read(path)
     if head.startswith((_GZIP, _XZ)):
-        return _compressed(cast(IO[bytes], gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
+        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
     if _is_heaptrack(head):
         from . import heaptrack
 
         return heaptrack.read(path)
-    return massif.read(file, str(path))
+    return massif.read(cast(massif.Stream, file), str(path))
 
 
-def _compressed(file: IO[bytes], path: Path) -> HeapProfile:
+def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
     try:
         head = file.read(8)
         if _is_heaptrack(head):
@@ -57,7 +57,7 @@ def _compressed(file: IO[bytes], path: Path) -> HeapProfile:
 
             return heaptrack.read(path)
         file.seek(0)
-        return massif.read(file, str(path))
+        return massif.read(cast(massif.Stream, file), str(path))
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
         raise InputError(f"{path}: the compressed file is damaged") from None
 
@@ -67,7 +67,7 @@ def _is_heaptrack(head: bytes) -> bool:
     return head[:2] == b"v " and head[2:3].isalnum()
 
 
-def _peek(file: IO[bytes], count: int) -> bytes:
+def _peek(file: BinaryIO, count: int) -> bytes:
     head = file.read(count)
     file.seek(0)
     return head

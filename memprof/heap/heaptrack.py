@@ -28,22 +28,22 @@ from typing import IO, cast
 
 from ..errors import InputError
 from .names import demangled
-from .profile import UNKNOWN, Frame, HeapProfile, Kind, Snapshot, Tree
-from .trie import Trie
+from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot, Tree
+from .trie import SMALLEST, Trie
 
 COUNTS = (
     "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "
     "not memory mapped directly, nor what the allocator adds or keeps of freed blocks"
 )
 _SNAPSHOTS = 200
-_TREES = 40
+_TREES = 24
 _MOST_ENTRIES = 20_000_000
 _INT64 = (1 << 63) - 1
 _LONGEST_LINE = 1 << 22
 
 
 def read(path: Path) -> HeapProfile:
-    """The profile in a heaptrack recording, with the exact peak and about forty trees in between.
+    """The profile in a heaptrack recording, with the exact peak and some twenty trees in between.
 
     Raises InputError where the file is damaged, was not interpreted (`heaptrack --raw`), or zstd is not installed.
     """
@@ -203,7 +203,7 @@ class _Second:
         self._instructions: list[tuple[int, ...]] = [()]  # frames, the innermost first
         self._instruction, self._parent = array("i", [0]), array("i", [0])  # of traces
         self._size, self._trace, self._live = array("q"), array("i"), array("q")
-        self._frames = [Frame("allocated with malloc, new and their kin", kind="root")]
+        self._frames = [Frame("allocated with malloc, new and their kin", kind="root"), BELOW]
         self._numbers: dict[Frame, int] = {}
         self._format = 1
         self._command = ""
@@ -225,7 +225,7 @@ class _Second:
                         event += 1
                         if event in self._wanted:
                             time, total, word = self._wanted[event]
-                            snapshots.append((time, total, word, None if word == "empty" else self._tree()))
+                            snapshots.append((time, total, word, None if word == "empty" else self._tree(total)))
                     else:
                         self._define(kind, line)
             except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
@@ -294,17 +294,25 @@ class _Second:
             self._frames.append(frame)
         return number
 
-    def _tree(self) -> Tree:
-        """What is live now."""
+    def _tree(self, total: int) -> Tree:
+        """What is live now, and sums up to `total`. Of the many stacks that hold next to nothing only the site is kept."""
+        least = total / SMALLEST
         by_trace: dict[int, list[int]] = {}
         for kind, count in enumerate(self._live):
             if count > 0:
                 sums = by_trace.setdefault(self._trace[kind], [0, 0])
                 sums[0] += count * self._size[kind]
                 sums[1] += count
-        trie = Trie(0, with_blocks=True)
+        trie, small = Trie(0, with_blocks=True), dict[int, list[int]]()
         for trace, (size, blocks) in by_trace.items():
-            trie.add(self._stack(trace), size, blocks)
+            if size >= least:
+                trie.add(self._stack(trace), size, blocks)
+            else:
+                sums = small.setdefault(self._instruction[trace], [0, 0])
+                sums[0] += size
+                sums[1] += blocks
+        for instruction, (size, blocks) in small.items():
+            trie.add((*self._instructions[instruction][:1], 1), size, blocks)
         return trie.tree()
 
     def _stack(self, trace: int) -> Iterator[int]:

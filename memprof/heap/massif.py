@@ -25,7 +25,7 @@ import operator
 import re
 from array import array
 from collections import Counter
-from typing import IO
+from typing import Protocol
 
 from ..errors import InputError
 from .names import demangled
@@ -58,11 +58,18 @@ PAGES = (
 STACKS = "; thread stacks are counted too (--stacks=yes)"
 
 
+class Stream(Protocol):
+    """What can be read bit by bit: a file, a compressed file, bytes in memory."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+
+
 class _Torn(Exception):
     """The file ends here, within something."""
 
 
-def read(stream: IO[bytes], name: str) -> HeapProfile:
+def read(stream: Stream, name: str) -> HeapProfile:
     """The profile in a massif file. A file that ends within a snapshot gives what it holds, and says so in `partial`.
 
     Raises InputError, naming the line, where the file is no massif file or contradicts itself, and where it holds no snapshot.
@@ -138,7 +145,7 @@ def _split_place(text: str) -> tuple[str, str | None]:
 
 
 class _Reader:
-    def __init__(self, stream: IO[bytes], name: str) -> None:
+    def __init__(self, stream: Stream, name: str) -> None:
         self._stream, self._name = stream, name
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
@@ -185,7 +192,7 @@ class _Reader:
         if self._ended:
             return False
         try:
-            data = self._stream.read(_PIECE)
+            data = self._stream.read1(_PIECE)  # a read of exactly so much would lose what comes before a compressed file's torn end
         except EOFError:  # a compressed file that was cut off
             data = b""
             self.partial = "the compressed file is cut off"

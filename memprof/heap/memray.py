@@ -12,8 +12,8 @@ from typing import Any
 
 from ..errors import InputError
 from .names import demangled
-from .profile import UNKNOWN, Frame, HeapProfile, Kind, Snapshot
-from .trie import Trie
+from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot
+from .trie import SMALLEST, Trie
 
 COUNTS = (
     "memray counts the blocks of malloc and its kin and also memory mapped directly with mmap, as large as they were asked for, touched or not; "
@@ -33,7 +33,7 @@ def read(path: Path) -> HeapProfile:
     with resources.as_file(script) as program, tempfile.TemporaryFile() as answer:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", str(program), str(path.absolute())],
+                [sys.executable, "-I", str(program), str(path.absolute()), str(SMALLEST)],
                 stdin=subprocess.DEVNULL,
                 stdout=answer,
                 stderr=subprocess.PIPE,
@@ -51,7 +51,7 @@ def read(path: Path) -> HeapProfile:
 
 def _profile(path: Path, answer: Any) -> HeapProfile:
     head = json.loads(answer.readline())
-    frames = [Frame("allocated", kind="root")]
+    frames = [Frame("allocated", kind="root"), BELOW]
     numbers: dict[Frame, int] = {}
     snapshots: list[Snapshot] = []
     by_dump: list[int] = []
@@ -69,7 +69,7 @@ def _profile(path: Path, answer: Any) -> HeapProfile:
         if row["stacks"] is not None:
             trie = Trie(0, with_blocks=True)
             for stack, size, blocks in row["stacks"]:
-                trie.add([by_dump[number] for number in stack], size, blocks)
+                trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size, blocks)
             tree, kind = trie.tree(), row["as"]
         word: Kind = "peak" if kind == "peak" else "detailed" if kind == "detailed" else "empty"
         snapshots.append(Snapshot(len(snapshots), row["time_ms"], row["bytes"], tree=tree, kind=word))

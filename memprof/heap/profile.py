@@ -41,6 +41,9 @@ class Frame:
     places: int | None = None
 
 
+BELOW = Frame("below the threshold", kind="below")
+
+
 class Tree:
     """Nodes in depth-first order, node 0 the root; every column has one value a node.
 

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from .profile import Direction, Tree
 
+# Of a stack that holds less than this part of the whole, readers keep the site only: there are tens of thousands of them in a program.
+SMALLEST = 5000
+
 
 class Trie:
     """Collects stacks that share their beginnings. A node's own bytes are those of the stacks that end there.
