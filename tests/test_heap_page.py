@@ -442,3 +442,23 @@ def test_a_name_that_looks_like_markup_is_text_in_tooltips_and_tables(viewer):
     assert viewer.js("return document.querySelectorAll('b, script').length") == viewer.js(
         "return document.querySelectorAll('.detail b, script').length"
     )
+
+
+REAL = sorted((Path(__file__).parent / "data" / "heap").glob("massif_*.gz"))
+
+
+@pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
+def test_real_profiles_are_shown(viewer, path):
+    from memprof import heap
+
+    made = heap.load(path)
+    viewer.open(made)
+
+    best = made.peak_tree
+    assert best is not None and best[0].tree is not None
+    assert viewer.caption().startswith(f"snapshot {best[0].index},")
+    viewer.set("invert", True)
+    assert int(viewer.tree("boxes")) > 20
+    viewer.set("by", "module")
+    viewer.set("fold", False)
+    assert len(viewer.first_column()) >= 3
