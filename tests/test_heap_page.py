@@ -45,8 +45,8 @@ def test_the_page_names_nothing_that_it_would_have_to_fetch():
 
 
 def test_a_large_profile_makes_a_small_page_quickly():
-    stacks = {(f"site{place}", f"net::very_long_name_of_a_caller<{place % 50}>", "main"): 1 + place % 7 for place in range(400)}
-    made = profile(*((place, {**stacks, ("hot",): 500 + place % 50}) for place in range(900)))
+    stacks = {(f"site{place}", f"net::very_long_name_of_a_caller<{place % 50}>", "main"): 1 + place % 7 for place in range(200)}
+    made = profile(*((place, {**stacks, ("hot",): 500 + place % 50}) for place in range(350)))
 
     begin = time.process_time()
     text = text_of(made)
