@@ -24,7 +24,7 @@ import psutil
 from memprof.probe import procfs
 from memprof.units import format_bytes
 
-from . import ladder, poller, slowdown, startup, tools
+from . import heap, ladder, poller, slowdown, startup, tools
 from .table import Section, Setting, markdown
 
 MODEL = Path(__file__).resolve().parents[2] / "bench" / "inception_v3.onnx"
@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Callable[[Setting], Section]] = {
     "poller": poller.measure,
     "help": startup.measure_help,
     "job": startup.measure_job,
+    "heap": heap.measure,
 }
 _BUSY_PERCENT = 10
 
