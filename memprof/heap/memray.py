@@ -113,7 +113,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
     return HeapProfile(
         "memray",
         head.command,
-        f"memray, Python allocator {head['allocator']}",
+        f"memray, Python allocator {head.allocator}",
         "ms",
         COUNTS.format(native=_NATIVE if head.native else _PYTHON),
         tuple(snapshots),
