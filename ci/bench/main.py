@@ -24,7 +24,7 @@ import psutil
 from memprof.probe import procfs
 from memprof.units import format_bytes
 
-from . import heap_page, ladder, poller, slowdown, startup, tools
+from . import heap, heap_page, ladder, poller, slowdown, startup, tools
 from .table import Section, Setting, markdown
 
 MODEL = Path(__file__).resolve().parents[2] / "bench" / "inception_v3.onnx"
@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Callable[[Setting], Section]] = {
     "help": startup.measure_help,
     "job": startup.measure_job,
     "heap-page": heap_page.measure,
+    "heap": heap.measure,
 }
 _BUSY_PERCENT = 10
 

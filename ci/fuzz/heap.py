@@ -109,8 +109,17 @@ def seeds(name: str) -> list[bytes]:
         small = {"kind": "snapshot", "time_ms": 5, "bytes": 300, "as": "peak", "stacks": [[[0, 1], 200, 2], [[1, -1], 100, 1]]}
         return [b"".join([*lines[:3], json.dumps(small).encode() + b"\n"])]
     if name == "phases":
-        text = '{"memprof_heap":1,"tool":"massif","files":["input"],"begin_ns":5,"wall_offset_ns":1,"partial":null,"phases":[{"name":"A","begin_ns":5,"end_ns":9}]}'
-        return [text.encode()]
+        phase = {"name": "A", "begin_ns": 5, "end_ns": 9}
+        record = {
+            "memprof_heap": 1,
+            "tool": "massif",
+            "files": ["input"],
+            "begin_ns": 5,
+            "wall_offset_ns": 1,
+            "partial": None,
+            "phases": [phase],
+        }
+        return [json.dumps(record).encode()]
     return [seed for each in ("massif", "heaptrack") for seed in seeds(each)[:1]] + [
         gzip.compress(seeds("massif")[0], mtime=0),
         b"\x28\xb5\x2f\xfd",
@@ -244,7 +253,7 @@ def main() -> None:
     for name in words.names or TARGETS:
         for how in ways:
             command = [sys.executable, str(Path(__file__)), name, "--one", how, "--seconds", str(words.seconds)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            done = subprocess.run(command, capture_output=True, text=True)
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             sys.stderr.write("".join(line + "\n" for line in done.stderr.splitlines() if line.startswith(f"{name}:")))
             if not lines or done.returncode not in (0, 1):

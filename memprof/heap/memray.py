@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import builtins
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
 
 from ..errors import InputError
 from .names import demangled
-from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot
+from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Snapshot
 from .trie import SMALLEST, Trie
 
 COUNTS = (
@@ -49,41 +52,73 @@ def read(path: Path) -> HeapProfile:
         return _profile(path, answer)
 
 
-def _profile(path: Path, answer: Any) -> HeapProfile:
-    head = json.loads(answer.readline())
+class _Head(msgspec.Struct):
+    command: str
+    allocator: str
+    begin_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    native: bool
+    partial: str | None
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
+class _Frame(msgspec.Struct, tag_field="kind", tag="frame"):
+    function: str | None
+    file: str | None
+    line: int | None
+    module: str | None
+
+
+class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word": "as"}):
+    time_ms: Annotated[float, msgspec.Meta(ge=0)]
+    bytes: _Count
+    word: Literal["empty", "detailed", "peak"]
+    stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count, _Count]] | None
+
+
+def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
+    lines = iter(answer)
+    try:
+        head = msgspec.json.decode(next(lines, b""), type=_Head)
+        rows = [msgspec.json.decode(line, type=_Frame | _Snapshot) for line in lines]
+        return _made(path, head, rows)
+    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError) as error:
+        raise InputError(f"{path}: what memray said of it cannot be understood: {' '.join(str(error).split())[:200]}") from None
+
+
+def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfile:
     frames = [Frame("allocated", kind="root"), BELOW]
     numbers: dict[Frame, int] = {}
     snapshots: list[Snapshot] = []
     by_dump: list[int] = []
-    for line in answer:
-        row = json.loads(line)
-        if row["kind"] == "frame":
-            name = demangled(row["function"] or UNKNOWN)
-            frame = Frame(name, row["file"] or None, row["line"] or None, row["module"], None, "unknown" if name == UNKNOWN else "site")
+    for row in rows:
+        if isinstance(row, _Frame):
+            name = demangled(row.function or UNKNOWN)
+            frame = Frame(name, row.file or None, row.line or None, row.module, None, "unknown" if name == UNKNOWN else "site")
             number = numbers.setdefault(frame, len(frames))
             if number == len(frames):
                 frames.append(frame)
             by_dump.append(number)
             continue
-        tree, kind = None, "empty"
-        if row["stacks"] is not None:
+        tree = None
+        if row.stacks is not None:
             trie = Trie(0, with_blocks=True)
-            for stack, size, blocks in row["stacks"]:
+            for stack, size, blocks in row.stacks:
                 trie.add([by_dump[number] if number >= 0 else 1 for number in stack], size, blocks)
-            tree, kind = trie.tree(), row["as"]
-        word: Kind = "peak" if kind == "peak" else "detailed" if kind == "detailed" else "empty"
-        snapshots.append(Snapshot(len(snapshots), row["time_ms"], row["bytes"], tree=tree, kind=word))
+            tree = trie.tree()
+        snapshots.append(Snapshot(len(snapshots), row.time_ms, row.bytes, tree=tree, kind=row.word if tree is not None else "empty"))
     if not snapshots:
         raise InputError(f"{path}: a memray capture without any snapshot")
     return HeapProfile(
         "memray",
-        head["command"],
-        f"memray, Python allocator {head['allocator']}",
+        head.command,
+        f"memray, Python allocator {head.allocator}",
         "ms",
-        COUNTS.format(native=_NATIVE if head["native"] else _PYTHON),
+        COUNTS.format(native=_NATIVE if head.native else _PYTHON),
         tuple(snapshots),
         tuple(frames),
         str(path),
-        partial=head["partial"],
-        started_ns=head["begin_ms"] * 10**6,
+        partial=head.partial,
+        started_ns=head.begin_ms * 10**6,
     )
