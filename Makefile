@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-.PHONY: demo test check wheel-test bench bench-plan clean
+.PHONY: demo test check wheel-test bench bench-plan fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -30,6 +30,11 @@ bench: $(VENV)/.for-tests $(VENV)/.installed
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/plan.py $(PARTS)
+# Seconds for each parser and way of fuzzing: make fuzz FUZZ_SECONDS=600
+FUZZ_SECONDS ?= 30
+fuzz: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet '.[fuzz]' || echo "no atheris for this Python: hypothesis alone" >&2
+	$(BIN)/python ci/fuzz/heap.py --seconds $(FUZZ_SECONDS)
 
 # The runtimes, once; then memprof itself whenever it changed, installed as a user has it (an editable install would put files of its own
 # into every measured child).

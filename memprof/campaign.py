@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +73,27 @@ def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes],
             finally:
                 progress.finished(run)
                 yield run
+
+
+def measure_program(job: Job, start: Mapping[str, object], progress: Progress) -> Run:
+    """Measure one program that is no runtime of memprof's: `start` is the probe's, without memprof's own variable.
+
+    Raises OSError when no process can be started; KeyboardInterrupt passes through.
+    """
+    with _token() as token:
+        environment = start["env"]
+        assert isinstance(environment, Mapping)
+        message = {
+            "job": job,
+            "start": {**start, "env": {**environment, _TOKEN: token}},
+            "timeout_ns": job.timeout_ns,
+            "intervals": intervals(job),
+            "files": [],
+            "cache": "asis",
+            "cache_drop": False,
+        }
+        run, _ = ask(job, msgspec.json.encode(message) + b"\n", token, progress.live)
+        return run
 
 
 # -- the probe
@@ -160,15 +181,18 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "inputs": job.inputs,
         "outputs": order.outputs,
     }
+    if order.until is not None or order.teardown:
+        child.update(until=order.until, teardown=order.teardown)
     files = _files(job)
     drop = any(path not in seen for path in files)
     seen.update(files)
     start: dict[str, object] = {
-        "argv": order.argv or native.argv(order) or [order.python, str(runtimes.runners_path()), "run"],
+        "argv": [*order.wrap, *(order.argv or native.argv(order) or [*_program(order), "run"])],
         "env": {**order.env, _TOKEN: token},
         "cwd": order.cwd,
         "stdin": "" if order.command is not None else json.dumps(child) + "\n",
         "deterministic": job.deterministic,
+        "grace_ns": order.grace_ns,
     }
     if order.command is not None:
         start["command"] = order.command
@@ -182,6 +206,12 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "cache_drop": drop,
     }
     return msgspec.json.encode(message) + b"\n"
+
+
+def _program(order: Order) -> list[str]:
+    path = runtimes.runners_path()
+    # A wrapper that is an interpreter itself may know nothing of programs that are folders.
+    return [order.python, str(path)] if order.python else [str(path / "__main__.py")]
 
 
 def _files(job: Job) -> list[str]:

@@ -106,6 +106,9 @@ class Order:
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
     argv: the command to start in place of the interpreter and memprof's own side. cwd: its working folder, memprof's own where None.
     command: what the probe must know of it (see memprof.probe.command), None for memprof's own side.
+    wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
+    which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
+    was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     """
 
     job: Job
@@ -117,6 +120,10 @@ class Order:
     argv: tuple[str, ...] | None = None
     cwd: str | None = None
     command: Mapping[str, object] | None = None
+    wrap: tuple[str, ...] = ()
+    until: str | None = None
+    teardown: bool = False
+    grace_ns: int = 0
 
 
 @dataclass(frozen=True)

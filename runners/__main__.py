@@ -4,7 +4,8 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "teardown":
+                     leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -59,6 +60,9 @@ def run(job):
         if options.knobs["malloc_trim"]:
             trim()
         marks.end()
+        if job.get("until") == phase:
+            marks.done()
+            return _left(job)
 
         phase = "PREPARE"
         marks.begin(phase)
@@ -66,6 +70,9 @@ def run(job):
         if options.knobs["malloc_trim"]:
             trim()
         marks.end()
+        if job.get("until") == phase:
+            marks.done()
+            return _left(job)
 
         say_about(marks, runtime)  # again: some know only now what to say
         phase = "WARMUP" if job["warmup"] else "EXECUTE"
@@ -74,6 +81,8 @@ def run(job):
             if count:
                 marks.begin(phase)
                 marks.end(iterate(runtime.execute, count))
+            if job.get("until") == phase:
+                break
         if job.get("outputs"):
             save_outputs(runtime, job["outputs"])
     except Refused as error:
@@ -83,6 +92,13 @@ def run(job):
         marks.error(phase, kind, words(error))
         return 1
     marks.done()
+    return _left(job)
+
+
+def _left(job):
+    """Exit code 0 where the process may end at once; where the job asks for the interpreter's own teardown, it does not return."""
+    if job.get("teardown"):
+        sys.exit(0)
     return 0
 
 

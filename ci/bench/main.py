@@ -24,7 +24,7 @@ import psutil
 from memprof.probe import procfs
 from memprof.units import format_bytes
 
-from . import ladder, native, poller, scale, slowdown, startup, symbols, tools
+from . import heap, heap_page, ladder, native, poller, scale, slowdown, startup, symbols, tools
 from .table import Section, Setting, markdown
 
 MODEL = Path(__file__).resolve().parents[2] / "bench" / "inception_v3.onnx"
@@ -39,6 +39,8 @@ SECTIONS: Mapping[str, Callable[[Setting], Section]] = {
     "tree": native.measure_tree,
     "symbols-ladder": symbols.measure_ladder,
     "symbols-calls": symbols.measure_calls,
+    "heap-page": heap_page.measure,
+    "heap": heap.measure,
 }
 _BUSY_PERCENT = 10
 

@@ -35,29 +35,40 @@ _COMMANDS = {
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "marks": ("marks", "Say where the header and the Python file for marks are."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
+    "heap": ("heap", "Who allocated the peak, from massif, heaptrack or memray."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
 }
 
 
-class _Lazy(click.Group):
+class Lazy(click.Group):
+    """A group whose commands are imported when they are asked for. listed: name -> (module of this folder, first line of its help).
+
+    A module holds its command as `command`, or several under their names.
+    """
+
+    def __init__(self, *args: Any, listed: dict[str, tuple[str, str]], **words: Any) -> None:
+        super().__init__(*args, **words)
+        self.listed = listed
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(self.listed)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.listed:
             return None
-        command: click.Command = import_module(f".{_COMMANDS[cmd_name][0]}", __name__).command
+        module = import_module(f".{self.listed[cmd_name][0]}", __name__)
+        command: click.Command = getattr(module, "command", None) or getattr(module, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in _COMMANDS.items()])
+            formatter.write_dl([(name, help) for name, (_, help) in self.listed.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         from ..errors import near
 
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command {args[0]!r}{near(args[0], _COMMANDS)}", ctx)
+        if args and args[0] not in self.listed and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no command {args[0]!r}{near(args[0], self.listed)}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -91,7 +102,8 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
 
 
 @click.group(
-    cls=_Lazy,
+    cls=Lazy,
+    listed=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: memprof run model.onnx -r onnxruntime --threads 1 > table.md",
 )

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,13 +16,19 @@ import click
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 def command(files: tuple[str, ...]) -> None:
     """Open the page in a browser, or print its path where there is none."""
-    from . import talk
     from .page import write_page
 
+    in_browser("report.html", lambda path: write_page(files, path))
+
+
+def in_browser(name: str, write: Callable[[str], object]) -> None:
+    """Have a page written to a folder of its own and open it, or print its path where there is no browser."""
+    from . import talk
+
     folder = Path(tempfile.mkdtemp(prefix="memprof-"))
-    path = folder / "report.html"
+    path = folder / name
     try:
-        write_page(files, str(path))
+        write(str(path))
     except BaseException:
         path.unlink(missing_ok=True)
         folder.rmdir()

@@ -39,8 +39,8 @@ def become_reaper():
 class Measurement:
     """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
-    start: {"argv", "env", "cwd", "stdin", "deterministic"}. intervals: polling period in ns by phase, with the key "" for all others; 0 for
-    not at all. live: called with (phase, rss) at most ten times a second.
+    start: {"argv", "env", "cwd", "stdin", "deterministic", "grace_ns"}; the last may be left out. intervals: polling period in
+    ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second.
     """
 
     def __init__(self, start, timeout_ns, intervals, live):
@@ -65,6 +65,7 @@ class Measurement:
         self._times = []
         self._error = None
         self._done = False
+        self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._foreign = 0
         self._rest = b""
         self._skipping = False
@@ -183,6 +184,7 @@ class Measurement:
         clock, wait, poll = time.monotonic_ns, select.select, self._poll
         reading, sending = list(watched), [self._input_write] if self._unsent else []
         tick_ns = 0  # when to do anything but poll
+        grace_ns, leaving = self._start.get("grace_ns", 0), False
         while self._status is None:
             wait_ns = (next_ns if interval and next_ns < tick_ns else tick_ns) - clock()
             ready, writable, _ = wait(reading, sending, (), wait_ns / 1e9 if wait_ns > 0 else 0)
@@ -208,9 +210,15 @@ class Measurement:
                 if not interval:
                     self._look()
                 self._live(self._phase, self._rss)
+                if grace_ns and self._done and not leaving:
+                    leaving, end_ns = True, min(end_ns, now + grace_ns)
                 if now >= end_ns and self._status is None:
-                    self._time_out()
-                    end_ns = _NEVER
+                    if grace_ns and not self._asked:
+                        self._ask_to_end()
+                        end_ns = now + grace_ns
+                    else:
+                        self._time_out()
+                        end_ns = _NEVER
                 tick_ns = min(now + _LIVE_NS, end_ns)
         for _ in range(_LAST_READS):
             self._marked()
@@ -389,6 +397,15 @@ class Measurement:
         before.update(record)
 
     # -- ending
+
+    def _ask_to_end(self):
+        # A profiler writes its file at SIGTERM, and none at SIGKILL.
+        self._asked = True
+        self.outcome = {"status": "timeout"}
+        try:
+            os.kill(self.measured, signal.SIGTERM)
+        except OSError:
+            pass
 
     def _time_out(self):
         self.outcome = {"status": "timeout"}

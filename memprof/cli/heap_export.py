@@ -1,0 +1,67 @@
+"""`memprof heap export`: a profile in, the file that another tool opens out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_EPILOG = """\b
+Examples:
+  memprof heap export massif.out.4711 --format collapsed -o peak.txt
+  memprof heap export capture.memray --format speedscope --at-phase prepare -o prepare.json
+  memprof heap export heaptrack.app.zst --format massif -o app.massif
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["collapsed", "speedscope", "massif"]),
+    required=True,
+    help="collapsed stacks (flamegraph.pl, inferno); speedscope; massif (massif-visualizer, ms_print): all snapshots.",
+)
+@click.option("--snapshot", type=int, metavar="N", help="This snapshot; not for massif.  [default: the largest tree]")
+@click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase; not for massif.")
+@click.option("-o", "--output", metavar="OUT", help="A new file.  [default: standard output]")
+@click.option("--json", "as_json", is_flag=True, help="Say on standard output what was written, as JSON.")
+def command(file: str, form: str, snapshot: int | None, phase: str | None, output: str | None, as_json: bool) -> None:
+    """Write a profile as collapsed stacks, for speedscope, or as a massif file."""
+    import json
+
+    from .. import heap
+    from ..errors import InputError, UsageError, os_reason
+    from ..heap import export, said
+    from . import talk
+
+    if form == "massif" and (snapshot is not None or phase is not None):
+        raise UsageError("a massif file holds all snapshots: --snapshot and --at-phase are for the other formats")
+    if as_json and output is None:
+        raise UsageError("--json says what was written: name the file with -o")
+    profile = heap.load(file)
+    if form == "massif":
+        pieces = export.massif(profile)
+    else:
+        write_one = export.collapsed if form == "collapsed" else export.speedscope
+        pieces = write_one(profile, said.chosen(profile, snapshot, phase))
+    if output is None:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+        return
+    path = Path(output)
+    try:
+        with path.open("x", encoding="utf-8", errors="backslashreplace") as out:
+            try:
+                out.writelines(pieces)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+    except FileExistsError:
+        raise InputError(f"{path} exists; it was left as it is") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    if as_json:
+        click.echo(json.dumps({"file": output, "format": form, "bytes": path.stat().st_size}))
+    talk(f"{output} is written")

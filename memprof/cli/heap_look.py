@@ -1,0 +1,210 @@
+"""The commands of `memprof heap` that look at profiles: show, plot, view, diff. Each is parse, one call, write."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+_FILE = click.argument("file", metavar="FILE")
+_BY = click.option(
+    "--by", type=click.Choice(["function", "module", "line"]), default="function", show_default=True, help="What is one place."
+)
+_PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase: load, prepare, execute or a name.")
+_INVERT = click.option("--invert", is_flag=True, help="From the program's entry down to what allocates.  [default: what allocates first]")
+_FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, templates and parameters and all.")
+_FOLD = click.option(
+    "--fold/--no-fold", default=True, help="Leave out allocators' own frames (malloc, operator new, ...).  [default: fold]"
+)
+_DEPTH = click.option(
+    "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames shown from one branching to the next; 0 for all."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+
+
+def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    """A share from `5%` or `5`."""
+    from ..errors import UsageError
+
+    try:
+        number = float(value.strip().removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise UsageError(f"{parameter.opts[0]} {value!r} is no percentage: write 5%")
+    return number / 100
+
+
+def _optional_share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else _share(ctx, parameter, value)
+
+
+_LEAST = click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Gather smaller nodes.")
+
+_SHOW = """\b
+Examples:
+  memprof heap show massif.out.4711
+  memprof heap show massif.out.4711 --at-phase prepare --invert --min 2%
+  memprof heap show capture.memray --by module --json
+"""
+
+
+@click.command(epilog=_SHOW)
+@_FILE
+@click.option("--snapshot", type=int, metavar="N", help="The tree of this snapshot.  [default: the largest tree]")
+@_PHASE
+@_BY
+@_INVERT
+@_LEAST
+@_FOLD
+@_DEPTH
+@_FULL
+@_JSON
+def show(file: str, as_json: bool, **look: Any) -> None:
+    """Show who allocated the peak: the total over time, the tree, the largest sites and modules."""
+    from .. import heap
+    from . import report
+
+    profile = heap.load(file)
+    module = report("heap.show")
+    chosen = module.Look(**look)
+    click.echo(_json(module.facts(profile, chosen)) if as_json else module.render(profile, chosen, **_terminal()))
+
+
+_PLOT = """\b
+Examples:
+  memprof heap plot massif.out.4711 -o peak.png
+  memprof heap plot heaptrack.app.zst -o modules.svg --by module
+"""
+
+
+@click.command(epilog=_PLOT)
+@_FILE
+@click.option("-o", "--output", required=True, metavar="FILE", help="The picture: .png, .svg or .pdf. Only an earlier picture is replaced.")
+@_BY
+@_FOLD
+@click.option("--json", "as_json", is_flag=True, help="Say on standard output what is drawn, as JSON.")
+def plot(file: str, output: str, by: str, fold: bool, as_json: bool) -> None:
+    """Draw the largest sites over time as stacked areas, with the total, the peak and the phases."""
+    from .. import heap
+    from . import report, talk
+
+    style, module = report("style"), report("heap.plot")
+    style.check(Path(output))
+    profile = heap.load(file)
+    style.save(module.render(profile, by=by, fold=fold), output)
+    if as_json:
+        click.echo(_json(module.facts(profile, by=by, fold=fold) | {"picture": output}))
+    talk(f"{output} is drawn")
+
+
+_VIEW = """\b
+Examples:
+  memprof heap view massif.out.4711 -o heap.html
+  memprof heap view before.massif after.massif
+"""
+
+
+@click.command(epilog=_VIEW)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "-o", "--output", metavar="FILE.html", help="Write the page there; only an earlier page is replaced.  [default: open a browser]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Say on standard output what was written, as JSON.")
+def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
+    """Make an interactive page: the heap over time, and of any snapshot the tree; several files side by side on one scale."""
+    from ..errors import UsageError
+    from . import talk
+    from .view import in_browser
+
+    if output is None:
+        if as_json:
+            raise UsageError("--json says what was written: name the page with -o FILE.html")
+        in_browser("heap.html", lambda path: _write_page(files, path))
+        return
+    from . import report
+
+    report("heap.page").check(Path(output))
+    size = _write_page(files, output)
+    if as_json:
+        click.echo(_json({"page": output, "bytes": size, "files": list(files)}))
+    from ..units import format_bytes
+
+    talk(f"{output} holds the page ({format_bytes(size)})")
+
+
+def _write_page(files: tuple[str, ...], output: str) -> int:
+    from .. import heap
+    from . import report, write
+
+    page = report("heap.page").render([heap.load(file) for file in files])
+    content: bytes = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
+    write(output, lambda path: path.write_bytes(content))
+    return len(content)
+
+
+_DIFF = """\b
+Examples:
+  memprof heap diff before.massif after.massif
+  memprof heap diff before.massif after.massif --fail-if-grows 5%
+"""
+
+
+@click.command(epilog=_DIFF)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@_PHASE
+@_INVERT
+@click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Show no smaller changes.")
+@_FOLD
+@_DEPTH
+@_FULL
+@click.option(
+    "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 where the peak grew by more than this."
+)
+@_JSON
+def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, limit: float | None, as_json: bool, **look: Any) -> int:
+    """Compare two profiles: what grew and shrank, by module, by function and by call path."""
+    from .. import heap
+    from ..errors import EXIT_OK, EXIT_REGRESSION
+    from ..heap import diff as judging
+    from . import report, talk
+
+    found = judging.diff(heap.load(before), heap.load(after), phase=phase, invert=invert, fold=fold)
+    module = report("heap.diff")
+    chosen = module.Look(invert=invert, **look)
+    click.echo(_json(module.facts(found, chosen)) if as_json else module.render(found, chosen, **_terminal()))
+    if limit is None:
+        return EXIT_OK
+    grew = judging.verdict(found, limit)
+    if grew:
+        talk(f"{module.headline(found)} That is more than the {100 * limit:g}% allowed")
+    return EXIT_REGRESSION if grew else EXIT_OK
+
+
+def _json(facts: Any) -> str:
+    return json.dumps(facts, indent=1, ensure_ascii=True)
+
+
+def _terminal() -> dict[str, Any]:
+    """How standard output wants its text: as wide as the terminal, or COLUMNS, or 120 in a pipe; coloured only where somebody looks."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    return {
+        "width": shutil.get_terminal_size((120, 40)).columns,
+        "colour": console.is_terminal and not console.no_color and console.color_system is not None,
+        "unicode": _drawable(),
+    }
+
+
+def _drawable() -> bool:
+    try:
+        "├─█…".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""A profile's file, whichever tool wrote it: told by its first bytes, opened, and read by the parser for it."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from ..errors import InputError, os_reason
+from . import massif
+from .profile import HeapProfile
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_LZ4 = b"\x04\x22\x4d\x18"
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+_MEMRAY = b"memray\x00"
+
+
+def read(path: Path) -> HeapProfile:
+    """See memprof.heap.load."""
+    from .phases import with_phases
+
+    try:
+        with path.open("rb") as file:
+            return with_phases(_read(file, path), path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
+
+
+def _read(file: BinaryIO, path: Path) -> HeapProfile:
+    head = _peek(file, 8)
+    if head.startswith((_MEMRAY, _LZ4)):
+        from . import memray
+
+        return memray.read(path)
+    if head.startswith(_ZSTD):
+        from . import heaptrack
+
+        return heaptrack.read(path)
+    if head.startswith((_GZIP, _XZ)):
+        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
+    if _is_heaptrack(head):
+        from . import heaptrack
+
+        return heaptrack.read(path)
+    return massif.read(cast(massif.Stream, file), str(path))
+
+
+def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
+    try:
+        head = file.read(8)
+        if _is_heaptrack(head):
+            from . import heaptrack
+
+            return heaptrack.read(path)
+        file.seek(0)
+        return massif.read(cast(massif.Stream, file), str(path))
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
+        raise InputError(f"{path}: the compressed file is damaged") from None
+
+
+def _is_heaptrack(head: bytes) -> bool:
+    # Its first line is `v`, its own version and that of its format, in hexadecimal: `v 10400 3`.
+    return head[:2] == b"v " and head[2:3].isalnum()
+
+
+def _peek(file: BinaryIO, count: int) -> bytes:
+    head = file.read(count)
+    file.seek(0)
+    return head

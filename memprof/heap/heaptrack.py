@@ -1,0 +1,327 @@
+"""Reads heaptrack's recordings, as `heaptrack PROGRAM` leaves them: interpreted, compressed with zstd or gzip.
+
+The format (heaptrack's accumulatedtracedata.cpp, version 1 to 3; every number hexadecimal, indices from 1 with 0 for none):
+
+    v VERSION FORMAT        X COMMAND           I PAGE_SIZE PAGES       # comment      S suppression
+    s LENGTH TEXT           a string (format 3; before it, `s TEXT`)
+    i ADDRESS MODULE [FUNCTION FILE LINE]...    an instruction; more than one function where they were inlined, the innermost first
+    t INSTRUCTION PARENT    a trace: where, called from which trace
+    a SIZE TRACE            a kind of allocation, counted from 0
+    + KIND    - KIND        such a block is allocated, freed
+    c MS      R PAGES       the time, the resident set
+
+heaptrack_print's own massif export is not used: that of 1.4 announces children that it leaves out, has no peak tree, and its times are
+those of its timer, while the recording holds every allocation, so that the peak found here is exact.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import zlib
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from ..errors import InputError
+from .names import demangled
+from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot, Tree
+from .trie import SMALLEST, Trie
+
+COUNTS = (
+    "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "
+    "not memory mapped directly, nor what the allocator adds or keeps of freed blocks"
+)
+_SNAPSHOTS = 200
+_TREES = 24
+_MOST_ENTRIES = 20_000_000
+_INT64 = (1 << 63) - 1
+_LONGEST_LINE = 1 << 22
+
+
+def read(path: Path) -> HeapProfile:
+    """The profile in a heaptrack recording, with the exact peak and some twenty trees in between.
+
+    Raises InputError where the file is damaged, was not interpreted (`heaptrack --raw`), or zstd is not installed.
+    """
+    course = _course(path)
+    wanted = _wanted(course)
+    return _Second(path, course, wanted).profile()
+
+
+# -- opening
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterator[bytes]]:
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head.startswith(b"\x1f\x8b"):
+        with gzip.open(path) as packed:
+            yield _bounded(cast(IO[bytes], packed), path)
+        return
+    if head != b"\x28\xb5\x2f\xfd":
+        with path.open("rb") as file:
+            yield _bounded(file, path)
+        return
+    if shutil.which("zstd") is None:
+        raise InputError(f"{path} is compressed with zstd, which is not installed: on Debian, apt-get install zstd")
+    with subprocess.Popen(
+        ["zstd", "-dcq", "--", str(path.absolute())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield _bounded(process.stdout, path)
+        finally:
+            process.kill()
+
+
+def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Whole lines. A last one without its end, and what follows damage in a compressed file, is left out."""
+    try:
+        while line := file.readline(_LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) >= _LONGEST_LINE:
+                    raise InputError(f"{path}: a line of more than 4 MiB")
+                return
+            yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return
+
+
+# -- first pass: the course of the total
+
+
+class _Course:
+    """The total after each timestamp, and where the peak is. Events are counted from 1; event 0 is the beginning."""
+
+    def __init__(self) -> None:
+        self.times = array("d", [0.0])
+        self.totals = array("q", [0])
+        self.events = array("q", [0])  # how many there had been
+        self.peak_bytes = self.peak_event = 0
+        self.peak_time = 0.0
+        self.count = 0
+        self.whole = False
+
+
+def _course(path: Path) -> _Course:
+    course, sizes = _Course(), array("q")
+    total = event = number = 0
+    time = 0.0
+    seen_version = False
+    with _lines(path) as lines:
+        try:
+            for number, line in enumerate(lines, 1):
+                kind = line[0]
+                if kind == 43:  # +
+                    total += sizes[_index(line)]
+                    event += 1
+                    if total > course.peak_bytes:
+                        if total > _INT64:
+                            raise ValueError("the total is beyond 64 bits")
+                        course.peak_bytes, course.peak_event, course.peak_time = total, event, time
+                elif kind == 45:  # -
+                    total -= sizes[_index(line)]
+                    event += 1
+                elif kind == 97:  # a
+                    if len(sizes) >= _MOST_ENTRIES:
+                        raise ValueError("more kinds of allocations than can be")
+                    sizes.append(int(line.split()[1], 16))
+                elif kind == 99:  # c
+                    time = float(_small(line.split()[1]))
+                    course.times.append(time)
+                    course.totals.append(total)
+                    course.events.append(event)
+                elif kind == 118:  # v
+                    seen_version = True
+                    if int(line.split()[2], 16) > 3:
+                        raise ValueError("a format newer than 3, which is not known here")
+                elif kind in b"mx" and line[1:2] == b" ":
+                    raise ValueError("it was recorded with --raw: run heaptrack_interpret on it first")
+                if number == 1 and not seen_version:
+                    raise ValueError("it does not begin with heaptrack's version")
+        except (ValueError, IndexError, OverflowError) as error:
+            raise InputError(f"{path}, line {number}: {_said(error)}") from None
+    if not number:
+        raise InputError(f"{path} is no heaptrack recording, or nothing of it can be read")
+    course.times.append(time)
+    course.totals.append(total)
+    course.events.append(event)
+    course.count = event
+    return course
+
+
+def _index(line: bytes) -> int:
+    index = int(line[2:], 16)
+    if index < 0:
+        raise ValueError
+    return index
+
+
+def _small(text: bytes) -> int:
+    if len(text) > 15:
+        raise ValueError("a number beyond 64 bits")
+    return int(text, 16)
+
+
+def _said(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, OverflowError) or "limit" in text:
+        return "a number beyond 64 bits"
+    if isinstance(error, IndexError) or not text or "literal" in text:
+        return "no line of a heaptrack recording, or one that names what it never defined"
+    return text
+
+
+def _wanted(course: _Course) -> dict[int, tuple[float, int, Kind]]:
+    """Which moments become snapshots: (time, total, kind) by the number of events before them."""
+    rows = list(zip(course.events, course.times, course.totals, strict=True))
+    step = max(1, -(-len(rows) // _SNAPSHOTS))
+    found: dict[int, tuple[float, int, Kind]] = {}
+    trees = max(1, len(rows) // step // _TREES)
+    for number, start in enumerate(range(0, len(rows), step)):
+        event, time, total = max(rows[start : start + step], key=lambda row: row[2])
+        found[event] = time, total, "detailed" if number % trees == 0 and event else "empty"
+    event, time, total = rows[-1]
+    found[event] = time, total, "detailed" if event else "empty"
+    if course.peak_event:
+        found[course.peak_event] = course.peak_time, course.peak_bytes, "peak"
+    return found
+
+
+# -- second pass: what was live at these moments
+
+
+class _Second:
+    def __init__(self, path: Path, course: _Course, wanted: dict[int, tuple[float, int, Kind]]) -> None:
+        self._path, self._course, self._wanted = path, course, wanted
+        self._strings: list[str] = [""]
+        self._instructions: list[tuple[int, ...]] = [()]  # frames, the innermost first
+        self._instruction, self._parent = array("i", [0]), array("i", [0])  # of traces
+        self._size, self._trace, self._live = array("q"), array("i"), array("q")
+        self._frames = [Frame("allocated with malloc, new and their kin", kind="root"), BELOW]
+        self._numbers: dict[Frame, int] = {}
+        self._format = 1
+        self._command = ""
+        self._below: list[str] = []
+        self._negative = False
+
+    def profile(self) -> HeapProfile:
+        snapshots: list[tuple[float, int, Kind, Tree | None]] = []
+        if 0 in self._wanted:
+            snapshots.append((*self._wanted[0], None))
+        event = number = 0
+        with _lines(self._path) as lines:
+            try:
+                for line in lines:
+                    number += 1
+                    kind = line[0]
+                    if kind == 43 or kind == 45:
+                        self._live[_index(line)] += 44 - kind
+                        event += 1
+                        if event in self._wanted:
+                            time, total, word = self._wanted[event]
+                            snapshots.append((time, total, word, None if word == "empty" else self._tree(total)))
+                    else:
+                        self._define(kind, line)
+            except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
+                raise InputError(f"{self._path}, line {number}: {_said(error)}") from None
+        kept = [row for row in snapshots if row[1] >= 0]
+        return HeapProfile(
+            "heaptrack",
+            self._command,
+            "",
+            "ms",
+            COUNTS,
+            tuple(Snapshot(index, time, total, tree=tree, kind=word) for index, (time, total, word, tree) in enumerate(kept)),
+            tuple(self._frames),
+            str(self._path),
+            warnings=("it frees blocks that it never allocated: the recording is damaged or began late",)
+            if len(kept) < len(snapshots)
+            else (),
+        )
+
+    def _define(self, kind: int, line: bytes) -> None:
+        if kind == 97:  # a
+            words = line.split()
+            trace = int(words[2], 16)
+            self._parent[trace]  # an IndexError where there is no such trace
+            if trace < 0:
+                raise ValueError
+            self._size.append(int(words[1], 16))
+            self._trace.append(trace)
+            self._live.append(0)
+        elif kind == 116:  # t
+            instruction, parent = (int(word, 16) for word in line.split()[1:3])
+            if not (0 <= instruction < len(self._instructions) and 0 <= parent < len(self._parent)):
+                raise IndexError
+            self._instruction.append(instruction)
+            self._parent.append(parent)
+        elif kind == 105:  # i
+            self._instructions.append(self._frames_of([int(word, 16) for word in line.split()[1:]]))
+        elif kind == 115:  # s
+            text = line[2:].rstrip(b"\n")
+            if self._format >= 3:
+                text = text.partition(b" ")[2]
+            self._strings.append(text.decode("utf-8", "backslashreplace"))
+        elif kind == 118:  # v
+            self._format = int(line.split()[2], 16)
+        elif kind == 88:  # X
+            self._command = line[2:].strip().decode("utf-8", "backslashreplace")
+        if max(len(self._strings), len(self._instructions), len(self._parent)) > _MOST_ENTRIES:
+            raise ValueError("more entries than can be")
+
+    def _frames_of(self, numbers: list[int]) -> tuple[int, ...]:
+        address, module = numbers[0], self._strings[_known(numbers[1])] if len(numbers) > 1 else ""
+        if address >> 64:
+            raise ValueError("a number beyond 64 bits")
+        found = []
+        for at in range(2, len(numbers) - 2, 3):
+            function, file = self._strings[_known(numbers[at])], self._strings[_known(numbers[at + 1])]
+            found.append(Frame(demangled(function) or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
+        if not found:
+            function = self._strings[_known(numbers[2])] if len(numbers) > 2 else ""
+            found = [Frame(demangled(function) or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
+        return tuple(self._number(frame) for frame in found)
+
+    def _number(self, frame: Frame) -> int:
+        number = self._numbers.setdefault(frame, len(self._frames))
+        if number == len(self._frames):
+            self._frames.append(frame)
+        return number
+
+    def _tree(self, total: int) -> Tree:
+        """What is live now, and sums up to `total`. Of the many stacks that hold next to nothing only the site is kept."""
+        least = total / SMALLEST
+        by_trace: dict[int, list[int]] = {}
+        for kind, count in enumerate(self._live):
+            if count > 0:
+                sums = by_trace.setdefault(self._trace[kind], [0, 0])
+                sums[0] += count * self._size[kind]
+                sums[1] += count
+        trie, small = Trie(0, with_blocks=True), dict[int, list[int]]()
+        for trace, (size, blocks) in by_trace.items():
+            if size >= least:
+                trie.add(self._stack(trace), size, blocks)
+            else:
+                sums = small.setdefault(self._instruction[trace], [0, 0])
+                sums[0] += size
+                sums[1] += blocks
+        for instruction, (size, blocks) in small.items():
+            trie.add((*self._instructions[instruction][:1], 1), size, blocks)
+        return trie.tree()
+
+    def _stack(self, trace: int) -> Iterator[int]:
+        while trace:  # a parent is defined before its child, so this ends
+            yield from self._instructions[self._instruction[trace]]
+            trace = self._parent[trace]
+
+
+def _known(index: int) -> int:
+    if index < 0:
+        raise IndexError
+    return index

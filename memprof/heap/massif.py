@@ -1,0 +1,439 @@
+"""Reads massif files, those of valgrind of any age and those that other tools export.
+
+The format (valgrind's massif/ms_main.c, ms_print): header lines `desc: `, `cmd: `, `time_unit: `, then blocks
+
+    #-----------
+    snapshot=N
+    #-----------
+    time=T
+    mem_heap_B=N
+    mem_heap_extra_B=N
+    mem_stacks_B=N
+    heap_tree=empty|detailed|peak
+    n2: 300 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
+     n0: 200 0x4005A1: grow(int) (tree.cpp:12)
+     n0: 100 in 3 places, all below massif's threshold (1.00%)
+
+A tree line is indented by a space a level; `n` and the number of children, the bytes, and a place: an address and a function with `(file:line)` or
+`(in module)`, or a sum of places that are too small. Inlined frames repeat an address. Nothing is ever kept of the text but its distinct
+places, and identical trees are one object, so that a file of a gigabyte takes a fraction of that.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from array import array
+from collections import Counter
+from typing import Protocol
+
+from ..errors import InputError
+from .names import demangled
+from .profile import UNKNOWN, Frame, HeapProfile, Kind, Snapshot, TimeUnit, Tree
+
+_PIECE = 1 << 18  # what is taken apart at once stays in a processor's cache
+_LONGEST_LINE = 1 << 22
+_MOST_PLACES = 1_000_000
+_MOST_SNAPSHOTS = 1_000_000
+_INT64 = (1 << 63) - 1
+
+# To split whole lines of a tree by: what stands between two matches is empty, and no tuple is made for a line.
+_NODES = re.compile(rb"^( *)n(\d{1,19}): (\d{1,19}) (.+)$\n?", re.MULTILINE)
+_NODE = re.compile(rb"( *)n(\d+): (\d+) (.+)")
+_PLACE = re.compile(r"(0x[0-9A-Fa-f]{1,16}): (.*)", re.DOTALL)
+_BELOW = re.compile(r"in (\d+) places?,.*below .*threshold.*", re.DOTALL)
+_SOURCE = re.compile(r"(.+):(\d{1,9})", re.DOTALL)
+_UNITS: dict[str, TimeUnit] = {"i": "i", "ms": "ms", "s": "s", "B": "B"}
+_KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak": "peak"}
+_NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
+
+HEAP = (
+    "massif counts what the program asks of malloc, new and their kin and holds at that moment, whether it was touched or not, and as `extra` "
+    "what the allocator adds to each block; not memory mapped directly, nor code, nor what the allocator keeps of freed blocks"
+)
+PAGES = (
+    "massif with --pages-as-heap counts every page that is mapped (mmap, brk), touched or not: code, files and stacks too; it is the address "
+    "space, not what is resident"
+)
+STACKS = "; thread stacks are counted too (--stacks=yes)"
+
+
+class Stream(Protocol):
+    """What can be read bit by bit: a file, a compressed file, bytes in memory."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+
+
+class _Torn(Exception):
+    """The file ends here, within something."""
+
+
+def read(stream: Stream, name: str) -> HeapProfile:
+    """The profile in a massif file. A file that ends within a snapshot gives what it holds, and says so in `partial`.
+
+    Raises InputError, naming the line, where the file is no massif file or contradicts itself, and where it holds no snapshot.
+    """
+    return _Reader(stream, name).read()
+
+
+class _Numbers(dict[bytes, int]):
+    """Numbers by their digits: those of a tree stand there many times."""
+
+    def __missing__(self, digits: bytes) -> int:
+        if len(self) >= 1 << 16:
+            self.clear()
+        number = self[digits] = int(digits)
+        return number
+
+
+class _Places(dict[bytes, int]):
+    """Frame numbers by the text of their places."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self._numbers: dict[Frame, int] = {}
+
+    def __missing__(self, text: bytes) -> int:
+        if len(self) >= _MOST_PLACES:
+            raise ValueError(f"it names more than {_MOST_PLACES} places: no program has so many")
+        frame = parse_place(text.decode("utf-8", "backslashreplace").rstrip("\r"))
+        number = self._numbers.setdefault(frame, len(self.frames))
+        if number == len(self.frames):
+            self.frames.append(frame)
+        self[text] = number
+        return number
+
+
+def parse_place(text: str) -> Frame:
+    """The frame of what stands behind the bytes in a tree line."""
+    if match := _BELOW.fullmatch(text):
+        return Frame("below the threshold", kind="below", places=int(match[1][:18]))
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        return Frame(text, kind="root")
+    function, where = _split_place(match[2])
+    address = int(match[1], 16)
+    if where is None:
+        return _site(function, None, None, None, address)
+    if where.startswith("in ") and len(where) > 3:
+        return _site(function, None, None, where[3:], address)
+    if source := _SOURCE.fullmatch(where):
+        return _site(function, source[1], int(source[2]), None, address)
+    # heaptrack names the module without `in`.
+    return _site(function, None, None, where, address)
+
+
+def _site(function: str, file: str | None, line: int | None, module: str | None, address: int) -> Frame:
+    name = demangled(function)
+    return Frame(name, file, line, module, address, "unknown" if name == UNKNOWN else "site")
+
+
+def _split_place(text: str) -> tuple[str, str | None]:
+    """`f(int) (a.c:1)` as `f(int)` and `a.c:1`; a function alone where no bracket of its own follows a space at the end."""
+    if not text.endswith(")"):
+        return text, None
+    depth = 0
+    for index in range(len(text) - 1, 0, -1):
+        depth += (text[index] == ")") - (text[index] == "(")
+        if depth == 0:
+            where = text[index + 1 : -1]
+            named = text[index - 1] == " " and (where.startswith("in ") or ":" in where or "/" in where or ".so" in where)
+            return (text[: index - 1], where) if named and where else (text, None)
+    cut = text.rfind(" (")  # a path with a bracket of its own
+    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)
+
+
+class _Reader:
+    def __init__(self, stream: Stream, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._buffer, self._at, self._line = b"", 0, 0
+        self._ended = False
+        self._places, self._numbers = _Places(), _Numbers()
+        self._trees: dict[bytes, Tree] = {}
+        self._warnings: list[str] = []
+        self.partial: str | None = None
+
+    def read(self) -> HeapProfile:
+        header = self._header()
+        snapshots: list[Snapshot] = []
+        try:
+            while (snapshot := self._snapshot()) is not None:
+                snapshots.append(snapshot)
+                if self.partial is not None:
+                    break
+                if len(snapshots) > _MOST_SNAPSHOTS:
+                    raise self._bad(f"more than {_MOST_SNAPSHOTS} snapshots")
+        except _Torn:
+            self.partial = f"the file ends within snapshot {len(snapshots)}, in line {self._line}"
+        if not snapshots:
+            raise InputError(f"{self._name}: a massif file without one whole snapshot")
+        description, command, unit = header
+        root = next((self._places.frames[s.tree.frame[0]].function for s in snapshots if s.tree is not None), "")
+        pages = "(page allocation" in root or "--pages-as-heap=yes" in description
+        stacks = any(snapshot.stacks_bytes for snapshot in snapshots)
+        return HeapProfile(
+            "massif",
+            command,
+            description,
+            unit,
+            PAGES if pages else HEAP + (STACKS if stacks else ""),
+            tuple(snapshots),
+            tuple(self._places.frames),
+            self._name,
+            partial=self.partial,
+            warnings=tuple(self._warnings),
+        )
+
+    # -- lines
+
+    def _more(self) -> bool:
+        """Read on; False at the end of the file."""
+        if self._ended:
+            return False
+        try:
+            data = self._stream.read1(_PIECE)  # a read of exactly so much would lose what comes before a compressed file's torn end
+        except EOFError:  # a compressed file that was cut off
+            data = b""
+            self.partial = "the compressed file is cut off"
+        self._buffer, self._at = self._buffer[self._at :] + data, 0
+        self._ended = not data
+        return bool(data)
+
+    def _next(self) -> bytes | None:
+        """The next line that is neither empty nor a comment, None at the end. A last line without its end may be torn and is left out."""
+        while True:
+            end = self._buffer.find(b"\n", self._at)
+            if end < 0:
+                if len(self._buffer) - self._at > _LONGEST_LINE:
+                    raise self._bad("a line of more than 4 MiB", 1)
+                if self._more():
+                    continue
+                if self._at < len(self._buffer):
+                    self._line += 1
+                    raise _Torn
+                return None
+            line = self._buffer[self._at : end].rstrip(b"\r")
+            self._at, self._line = end + 1, self._line + 1
+            if line and not line.startswith(b"#"):
+                return line
+
+    def _bad(self, what: str, ahead: int = 0) -> InputError:
+        return InputError(f"{self._name}, line {self._line + ahead}: {what}")
+
+    # -- parts
+
+    def _header(self) -> tuple[str, str, TimeUnit]:
+        found: dict[str, str] = {}
+        try:
+            while "time_unit" not in found:
+                line = self._next()
+                if line is None:
+                    raise _Torn
+                key, colon, value = line.partition(b":")
+                if not colon or (not found and key != b"desc"):
+                    if not found:
+                        raise InputError(f"{self._name} is no massif file: it does not begin with `desc:`")
+                    raise self._bad("no line of a massif file's header")
+                found[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
+        except _Torn:
+            if not found:
+                empty = self._line == 0
+                raise InputError(f"{self._name} is {'empty' if empty else 'no massif file: it does not begin with `desc:`'}") from None
+            raise InputError(f"{self._name}: the file ends within its header") from None
+        unit = _UNITS.get(found["time_unit"])
+        if unit is None:
+            raise self._bad(f"time_unit {found['time_unit'][:20]!r} is none of i, ms, s and B")
+        return found["desc"], found.get("cmd", ""), unit
+
+    def _snapshot(self) -> Snapshot | None:
+        line = self._next()
+        if line is None:
+            return None
+        if not line.startswith(b"snapshot="):
+            raise self._bad("a snapshot was expected here")
+        index = self._number(line, b"snapshot")
+        values = dict.fromkeys(_NUMBERS, 0)
+        time, seen = 0.0, set()
+        while True:
+            line = self._next()
+            if line is None:
+                raise _Torn
+            key, equals, value = line.partition(b"=")
+            name = key.decode("ascii", "backslashreplace")
+            if name == "heap_tree":
+                break
+            if not equals or name not in values or name in seen:
+                raise self._bad(f"{name[:40]!r} is no field of a snapshot, or stands there twice")
+            seen.add(name)
+            if name == "time":
+                time = self._time(value)
+            else:
+                values[name] = self._number(line, key)
+        missing = {"time", "mem_heap_B"} - seen
+        if missing:
+            raise self._bad(f"the snapshot has no {' and no '.join(sorted(missing))}")
+        if sum(values.values()) > _INT64:
+            raise self._bad("its sizes sum up beyond 64 bits")
+        if value not in _KINDS:
+            raise self._bad(f"heap_tree={value[:20].decode('ascii', 'backslashreplace')} is none of empty, detailed and peak")
+        kind = _KINDS[value]
+        tree = None if kind == "empty" else self._tree()
+        return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree, kind)
+
+    def _number(self, line: bytes, key: bytes) -> int:
+        text = line[len(key) + 1 :]
+        if not text.isdigit():
+            raise self._bad(f"{key.decode()}={text[:40].decode('ascii', 'backslashreplace')} is no number")
+        if len(text) > 4000 or int(text) > _INT64:
+            raise self._bad(f"{key.decode()} is a number beyond 64 bits")
+        return int(text)
+
+    def _time(self, text: bytes) -> float:
+        if not re.fullmatch(rb"\d{1,19}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", text):
+            raise self._bad("time= is no number, or one beyond 64 bits")
+        return float(text)
+
+    # -- trees
+
+    def _tree(self) -> Tree:
+        """The tree that follows. Raises _Torn where the file ends before its first line."""
+        columns = _Columns(self._places, self._numbers)
+        first = self._line + 1
+        while piece := self._piece():
+            lines = piece.count(b"\n") + 1
+            try:
+                columns.add(piece)
+            except ValueError as error:
+                raise self._explained(piece, columns, str(error)) from None
+            self._line += lines
+        at_end = self._ended and b"\n" not in self._buffer[self._at :]
+        if not columns.frame:
+            if at_end:
+                raise _Torn
+            raise self._bad("a tree was announced, and none follows", 1)
+        lie = columns.lie(at_end)
+        if lie is not None:
+            raise self._bad(f"a child count that lies: {columns.counts[lie]} announced, not as many follow", first + lie - self._line)
+        if columns.torn:
+            self.partial = f"the file ends within a tree, in line {self._line}"
+        return self._shared(columns)
+
+    def _piece(self) -> bytes:
+        """Whole lines of a tree, as many as there are at hand; empty where no line of a tree follows."""
+        while True:
+            at, buffer = self._at, self._buffer
+            end = buffer.rfind(b"\n", at)
+            if end >= at:
+                break
+            if len(buffer) - at > _LONGEST_LINE:
+                raise self._bad("a line of more than 4 MiB", 1)
+            if not self._more():
+                return b""
+        if buffer[at : at + 1] not in (b" ", b"n"):
+            return b""
+        stop = buffer.find(b"\n#", at, end)
+        if stop < 0:
+            stop = buffer.find(b"\nsnapshot=", at, end)
+        stop = end if stop < 0 else stop
+        self._at = stop + 1
+        return buffer[at:stop]
+
+    def _explained(self, piece: bytes, columns: _Columns, reason: str) -> InputError:
+        """The error for a piece of a tree that cannot be read, with the number of its line."""
+        columns.restart()
+        for line in piece.split(b"\n"):
+            self._line += 1
+            match = _NODE.fullmatch(line)
+            if match is None:
+                return self._bad("no line of a tree")
+            if any(len(number) > 19 or int(number) > _INT64 for number in (match[2], match[3])):
+                return self._bad("a number beyond 64 bits")
+            try:
+                columns.add(line)
+            except ValueError as error:
+                return self._bad(str(error))
+        return self._bad(reason or "no line of a tree")
+
+    def _shared(self, columns: _Columns) -> Tree:
+        tree = columns.tree()
+        digest = tree.digest()
+        return self._trees.setdefault(digest, tree)
+
+
+class _Columns:
+    """A tree while it is read. counts: how many children each node announced. torn: whether it ended before all of them came."""
+
+    def __init__(self, places: _Places, numbers: _Numbers) -> None:
+        self._places, self._numbers = places, numbers
+        self.frame, self.parent, self.bytes, self.counts = array("i"), array("i"), array("q"), array("q")
+        self.torn = False
+        self._path = [(0, 0)]  # see _link
+        self._before: tuple[int, list[tuple[int, int]], int] = (0, [], -1)
+        self._depth = -1
+
+    def add(self, piece: bytes) -> None:
+        """Add whole lines. Raises ValueError with what is wrong with them, as one sentence."""
+        self._before = len(self.frame), self._path[:], self._depth
+        parts = _NODES.split(piece)
+        if any(parts[0::5]):
+            raise ValueError("no line of a tree")
+        try:
+            self.bytes.extend(map(self._numbers.__getitem__, parts[3::5]))
+            self.counts.extend(map(self._numbers.__getitem__, parts[2::5]))
+        except OverflowError:
+            raise ValueError("a number beyond 64 bits") from None
+        self.frame.extend(map(self._places.__getitem__, parts[4::5]))
+        self._link(list(map(len, parts[1::5])))
+
+    def _link(self, depths: list[int]) -> None:
+        """Parents from indentation. Most lines are children of the line above them; the others begin runs of such lines, and the runs on the
+        path to the newest node are kept as (first node, its depth): each level of the path lies in the last run that begins above it."""
+        first, runs = len(self.parent), self._path
+        before = [self._depth, *depths[:-1]]
+        self._depth = depths[-1]
+        steps = list(map(operator.sub, depths, before))
+        self.parent.extend(range(first - 1, first + len(depths) - 1))
+        for index in [index for index, step in enumerate(steps) if step != 1]:
+            depth, node = depths[index], first + index
+            if steps[index] > 1:
+                raise ValueError("a line that is indented too far for a child of the line above it")
+            while runs and runs[-1][1] >= depth:
+                runs.pop()
+            start, level = runs[-1] if runs else (-1, -1)
+            self.parent[node] = start + depth - 1 - level if depth else -1
+            runs.append((node, depth))
+
+    def restart(self) -> None:
+        """Forget what the last call of `add` did."""
+        count, self._path, self._depth = self._before[0], self._before[1][:], self._before[2]
+        for column in (self.frame, self.parent, self.bytes, self.counts):
+            del column[count:]
+
+    def lie(self, at_end: bool) -> int | None:
+        """The first node whose number of children is not what it announced; None where there is none, or where the file ended before."""
+        tally = Counter(self.parent)
+        if tally.pop(-1) != 1:
+            return 0  # a second root
+        came = list(map(tally.__getitem__, range(len(self.frame))))
+        if came == self.counts.tolist():
+            return None
+        still_open = set()
+        if at_end:
+            node = len(self.frame) - 1
+            while node >= 0:
+                still_open.add(node)
+                node = self.parent[node]
+        for node, (announced, have) in enumerate(zip(self.counts, came, strict=True)):
+            if announced != have and not (node in still_open and have < announced):
+                return node
+        self.torn = True
+        return None
+
+    def tree(self) -> Tree:
+        """The tree, as small as its numbers let it be."""
+        try:
+            sizes = array("i", self.bytes)
+        except OverflowError:
+            sizes = array("q", self.bytes)
+        return Tree(array("i", self.frame), array("i", self.parent), sizes)

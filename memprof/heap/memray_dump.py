@@ -1,0 +1,143 @@
+"""Writes what a memray capture holds as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST`.
+
+    {"command", "allocator", "begin_ms", "native", "partial"}
+    {"kind": "frame", "function", "file", "line", "module"}      numbered from 0 in the order they come
+    {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
+
+Stacks are sites first; of one that holds less than 1/SMALLEST of its snapshot only a line of Python is given, with -1 for all else. Snapshots are
+in the order of time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from bisect import bisect_left
+from typing import Any
+
+_TREES = 16
+_SNAPSHOTS = 200
+
+
+def main(path: str, smallest: int) -> int:
+    """Dump the capture; the exit code is 0 where that went well."""
+    try:
+        import memray
+    except ImportError:
+        sys.stderr.write(f"memray is not installed in {sys.executable}: pip install memray\n")
+        return 1
+    try:
+        with memray.FileReader(path) as reader:
+            dump(reader, smallest, sys.stdout)
+    except (OSError, ValueError, RuntimeError) as error:
+        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        return 1
+    return 0
+
+
+def dump(reader: Any, smallest: int, out: Any) -> None:
+    """Write the lines."""
+    metadata = reader.metadata
+    snapshots = list(reader.get_memory_snapshots())
+    aggregated = str(getattr(metadata, "file_format", "")).endswith("AGGREGATED_ALLOCATIONS")
+    begin_ms = int(metadata.start_time.timestamp() * 1000)
+    head = {
+        "command": metadata.command_line,
+        "allocator": str(metadata.python_allocator).split()[0] if metadata.python_allocator else "unknown",
+        "begin_ms": begin_ms,
+        "native": bool(metadata.has_native_traces),
+        "partial": None if metadata.end_time else "the capture was not closed: the program ended without memray's leave",
+    }
+    write(out, head)
+    writer = Stacks(out, head["native"])
+    count = len(snapshots)
+    rows = []  # (time_ms, bytes, as, stacks)
+    trees: dict[int, list[Any]] = {}
+    if not aggregated and count:
+        every = max(1, count // _TREES)
+        wanted = sorted(set(range(0, count, every)) | {count - 1})
+        trees = at_moments(reader, writer, wanted, [snapshots[index].heap / smallest for index in wanted])
+    step = max(1, -(-count // _SNAPSHOTS))
+    kept = set(trees)
+    for start in range(0, count, step):
+        kept.add(max(range(start, min(start + step, count)), key=lambda index: snapshots[index].heap))
+    for index in sorted(kept):
+        stacks = trees.get(index)
+        # What was in memory when the snapshot was taken, and what its tree sums up to, are of slightly different moments.
+        size = sum(each[1] for each in stacks) if stacks is not None else snapshots[index].heap
+        rows.append((max(0, snapshots[index].time - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
+    records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
+    least = sum(record.size for record in records) / smallest
+    peak = merged((writer.stack(record, record.size >= least), record.size, record.n_allocations) for record in records)
+    size = sum(each[1] for each in peak)
+    if peak or not rows:
+        best = max(range(count), key=lambda index: snapshots[index].heap) if count else 0
+        time_ms = max(0, snapshots[best].time - begin_ms) if count else 0
+        rows.append((time_ms, size, "peak", peak))
+    for time_ms, size, word, stacks in sorted(rows, key=lambda row: row[0]):
+        write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "as": word, "stacks": stacks})
+
+
+def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float]) -> dict[int, list[Any]]:
+    """The stacks that were live at these snapshots, by the snapshot's index; least: what a stack must hold at each to be kept in full."""
+    found: list[list[Any]] = [[] for _ in wanted]
+    for record in reader.get_temporal_allocation_records(merge_threads=True):
+        sizes: dict[int, tuple[int, int]] = {}
+        for interval in record.intervals:
+            end = interval.deallocated_before_snapshot
+            last = len(wanted) if end is None else bisect_left(wanted, end)
+            for place in range(bisect_left(wanted, interval.allocated_before_snapshot), last):
+                size, blocks = sizes.get(place, (0, 0))
+                sizes[place] = size + interval.n_bytes, blocks + interval.n_allocations
+        if sizes:
+            site = writer.stack(record, False)
+            full = writer.stack(record, True) if any(size >= least[place] for place, (size, _) in sizes.items()) else site
+            for place, (size, blocks) in sizes.items():
+                found[place].append((full if size >= least[place] else site, size, blocks))
+    return {index: merged(stacks) for index, stacks in zip(wanted, found, strict=True)}
+
+
+def merged(stacks: Any) -> list[Any]:
+    """Stacks that are the same as one."""
+    sums: dict[tuple[int, ...], list[int]] = {}
+    for stack, size, blocks in stacks:
+        row = sums.setdefault(stack, [0, 0])
+        row[0] += size
+        row[1] += blocks
+    return [(stack, size, blocks) for stack, (size, blocks) in sums.items()]
+
+
+class Stacks:
+    """Numbers frames, and writes each when it is first met."""
+
+    def __init__(self, out: Any, native: bool) -> None:
+        self._out, self._native = out, native
+        self._numbers: dict[Any, int] = {}
+
+    def stack(self, record: Any, full: bool) -> tuple[int, ...]:
+        """The numbers of a record's frames, the site first. Not full: the line of Python it came from alone, with -1 for all else, since to
+        resolve the native frames of every small block takes minutes."""
+        if not full:
+            return (*(self._number(tuple(frame)) for frame in record.stack_trace(max_stacks=1)[:1]), -1)
+        trace = record.hybrid_stack_trace() if self._native else record.stack_trace()
+        return tuple(self._number(tuple(frame)) for frame in trace)
+
+    def _number(self, frame: Any) -> int:
+        number = self._numbers.get(frame)
+        if number is None:
+            number = self._numbers[frame] = len(self._numbers)
+            function, file, line = frame
+            module = None
+            if file and not file.endswith(".py") and (".so" in file or not line):
+                module, file = file, None
+            write(self._out, {"kind": "frame", "function": function, "file": file, "line": line, "module": module})
+        return number
+
+
+def write(out: Any, row: Any) -> None:
+    """Write a line."""
+    out.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

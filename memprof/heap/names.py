@@ -1,0 +1,128 @@
+"""How a frame is named: demangled, shortened for display, put down to a module, and told from the allocator's own frames."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+
+from .profile import UNKNOWN, By, Frame
+
+# Functions that only hand out memory: who calls them is who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
+_ALLOCATORS = re.compile(
+    r"""
+    (?:__(?:GI_|interceptor_)?|_)?(?:libc_)?(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc
+      |valloc|pvalloc|strdup|strndup)
+    | _(?:int|mid)_(?:malloc|memalign|realloc|free) | (?:ptmalloc|tcache)_\w+ | (?:m|__m)map(?:64)? | m?remap | (?:__)?s?brk
+    | sysmalloc(?:_mmap)?
+    | mmap_chunk | alloc_perturb | free_check | (?:sys|arena|heap)_?(?:malloc|grow|new_heap|get2)\w* | new_heap | __default_morecore
+    | __glibc_morecore
+    | _?Py(?:Mem|Object)_(?:Raw)?(?:Malloc|Calloc|Realloc)\w* | _PyMem_\w+ | _PyObject_(?:Malloc|Calloc|Realloc|Arena\w*) | pymalloc_\w+ | new_arena
+    | (?:je|mi|tc|rp|sn)_\w*(?:alloc|memalign|new)\w* | MallocExtension\w*
+    | operator\s+new(?:\[\])?(?:\(.*\))?
+    | (?:std|__gnu_cxx)::(?:__\w+::)?(?:__)?(?:new_)?allocator(?:_traits)?<.*>::_?\w*allocate\w*(?:\(.*\))?(?:\s\[.*\])?
+    | (?:std|__gnu_cxx)::(?:__\w+::)?_\w+(?:<.*>)?::_M_(?:allocate\w*|get_node|create_storage|create_node)(?:\(.*\))?
+    | std::__allocate_guarded<.* | std::allocate_shared\w*<.*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
+_LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
+
+
+@lru_cache(maxsize=1 << 16)
+def is_allocator(frame: Frame) -> bool:
+    """Whether the frame only hands out memory (malloc, operator new, std::allocator, CPython's allocators, mmap)."""
+    return frame.kind == "site" and _ALLOCATORS.fullmatch(frame.function) is not None
+
+
+def group_name(frame: Frame, by: By) -> str:
+    """The name of the group a frame belongs to, in full."""
+    if frame.kind == "below":
+        return "(below the threshold)"
+    if by == "module":
+        return module_name(frame)
+    if by == "line" and frame.file is not None:
+        return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line or '?'})"
+    if frame.function == UNKNOWN and frame.module is not None:
+        return f"{UNKNOWN} ({module_name(frame)})"
+    return frame.function
+
+
+def module_name(frame: Frame) -> str:
+    """A module's short name: `libonnxruntime`, `python`, `libc`; the source file's where only that is known, "(unknown)" otherwise."""
+    if frame.module is not None:
+        return short_module(frame.module)
+    if frame.file is not None:
+        return "python" if frame.file.endswith(".py") else os.path.basename(frame.file)
+    return "(unknown)"
+
+
+@lru_cache(maxsize=4096)
+def short_module(path: str) -> str:
+    """`libonnxruntime` of `/usr/lib/libonnxruntime.so.1.17.0`, without what builds and versions add; every part of glibc is `libc`."""
+    name = os.path.basename(path.rstrip("/")) or path
+    if _PYTHON_FILES.search(name):
+        return "python"
+    if _LIBC.match(name):
+        return "libc"
+    stem = re.split(r"\.so\b|\.cpython-|\.abi3|\.dll$|\.dylib$", name)[0]
+    stem = re.sub(r"-[0-9a-f]{8}$", "", stem)  # auditwheel's hash
+    return re.sub(r"[-.]\d[\d.]*$", "", stem) or name
+
+
+_OPERATOR = re.compile(r"operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\))")
+
+
+@lru_cache(maxsize=1 << 16)
+def short(function: str) -> str:
+    """A function's name for display: without parameters, template arguments as <…>, clone suffixes and return type.
+
+    `void std::vector<int, std::allocator<int> >::resize(unsigned long) [clone .isra.0]` is `std::vector<…>::resize`.
+    """
+    text = re.sub(r"\s*\[clone [^\]]*\]|\s*\[with .*\]$|\.(?:isra|part|constprop|cold|lto_priv)\.?\d*", "", function)
+    if "(" not in text and "<" not in text:
+        return text
+    out: list[str] = []
+    angles = rounds = index = 0
+    while index < len(text):
+        if not rounds and (operator := _OPERATOR.match(text, index)) and not text[index - 1 : index].isalnum():
+            if not angles:
+                out.append(operator[0])
+            index = operator.end()
+            continue
+        char = text[index]
+        if not rounds and char == "<" and (out or angles):
+            if not angles:
+                out.append("<…>")
+            angles += 1
+        elif not rounds and char == ">" and angles and text[index - 1 : index] != "-":
+            angles -= 1
+        elif char == "(":
+            if not angles and not rounds and (special := re.match(r"\((?:anonymous namespace|anonymous class|unnamed)\)", text[index:])):
+                out.append(special[0])
+                index += special.end()
+                continue
+            rounds += 1
+        elif char == ")" and rounds:
+            rounds -= 1
+        elif not angles and not rounds:
+            out.append(char)
+        index += 1
+    if angles or rounds:
+        return text  # not balanced: better in full than wrong
+    name = re.sub(r"\s+(?:const|volatile|noexcept|&{1,2})\b", "", "".join(out)).strip()
+    name = re.sub(r"^(?:[\w:<>…*&~]+\s+[*&]*)+(?=[\w~:<>…(]+(?:::|$))", "", name) if "operator" not in name else name
+    return name or text
+
+
+@lru_cache(maxsize=1 << 16)
+def demangled(name: str) -> str:
+    """A C++ or Rust name as its author wrote it; anything else as it is.
+
+    Names that the tools left mangled go through c++filt where that is installed (see `demangle_all`); here only what was learnt there.
+    """
+    return _LEARNT.get(name, name)
+
+
+_LEARNT: dict[str, str] = {}

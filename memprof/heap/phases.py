@@ -1,0 +1,108 @@
+"""phases.json, which `memprof heap record` keeps beside a profile: the run's phases, put onto the snapshots' own clock.
+
+    {"memprof_heap": 1, "tool": "massif", "files": ["massif.out.123"], "begin_ns": N, "wall_offset_ns": N, "partial": null,
+     "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N}, ...]}
+
+Times are CLOCK_MONOTONIC; begin_ns is that of the tool's start, wall_offset_ns what CLOCK_REALTIME is ahead of it (memray's clock). It is
+no runs file, so that what a run under a tool took is never compared with a plain one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from ..records import Run
+from .profile import HeapProfile, PhaseSpan, Snapshot
+
+NAME = "phases.json"
+# How much later than its process's start a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
+_ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
+
+
+class _Phase(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    begin_ns: int
+    end_ns: int | None
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    memprof_heap: int
+    tool: str
+    files: list[str]
+    begin_ns: int
+    wall_offset_ns: int
+    partial: str | None
+    phases: list[_Phase]
+
+
+def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None) -> None:
+    """Keep a run's phases beside the files of its tool."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    marks = [{"name": mark.phase, "begin_ns": mark.begin_ns, "end_ns": mark.end_ns} for mark in run.marks]
+    last = max((mark.end_ns for mark in run.marks), default=0)
+    failed = run.outcome.phase
+    if not run.outcome.ok and failed and not failed.startswith("after") and failed not in {mark.phase for mark in run.marks} and marks:
+        marks.append({"name": failed, "begin_ns": last, "end_ns": None})
+    record = {
+        "memprof_heap": 1,
+        "tool": tool,
+        "files": list(files),
+        "begin_ns": run.started_ns - offset_ns,
+        "wall_offset_ns": offset_ns,
+        "partial": partial,
+        "phases": marks,
+    }
+    (folder / NAME).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
+    """The profile with the phases that lie beside its file, or as it is where there are none.
+
+    Raises InputError where phases.json is not what `memprof heap record` writes.
+    """
+    beside = path.parent / NAME
+    try:
+        data = beside.read_bytes()
+    except OSError:
+        return profile
+    try:
+        record = msgspec.json.decode(data, type=_Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{beside} is not what `memprof heap record` writes: {error}") from None
+    if path.name not in record.files:
+        return profile
+    first = path.name == record.files[0]  # the others are of its forked children, which end as they please
+    partial = profile.partial or (record.partial if first else None)
+    if profile.time_unit not in ("ms", "s") or not record.phases:
+        return replace(profile, partial=partial)
+    scale = 1e6 if profile.time_unit == "ms" else 1e9
+    zero_ns = record.begin_ns if profile.started_ns is None else profile.started_ns - record.wall_offset_ns
+    spans = tuple(
+        PhaseSpan(
+            phase.name,
+            max(0.0, (phase.begin_ns - zero_ns) / scale),
+            None if phase.end_ns is None else (phase.end_ns - zero_ns) / scale,
+        )
+        for phase in record.phases
+    )
+    return replace(
+        profile,
+        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, spans)) for snapshot in profile.snapshots),
+        phases=spans,
+        phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / scale),
+        partial=partial,
+    )
+
+
+def _phase(snapshot: Snapshot, spans: Sequence[PhaseSpan]) -> str | None:
+    for span in reversed(spans):
+        if span.begin <= snapshot.time and (span.end is None or snapshot.time <= span.end):
+            return span.name
+    return None

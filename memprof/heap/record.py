@@ -1,0 +1,299 @@
+"""Runs a model's job, or any program, under massif, heaptrack or memray, and keeps the tool's files with the phases beside them.
+
+The run goes through the same probe as every measurement, so the phases are those of `memprof run`, on CLOCK_MONOTONIC. What it says of memory
+is the tool's doing and is not kept: the folder gets phases.json (see phases.py), never a runs file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from .. import campaign
+from ..errors import InputError, MeasurementError, UsageError, os_reason
+from ..records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Job, Model, Run
+from ..suite import Order, Suite, plan
+from . import phases
+
+Tool = Literal["massif", "heaptrack", "memray"]
+TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
+SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
+WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
+_GRACE_NS = 60 * 10**9
+_WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to record: one of `suite` (a model in a runtime) and `command` (any program), and how.
+
+    tool: None for the fastest installed one that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
+    """
+
+    folder: Path
+    suite: Suite | None = None
+    command: tuple[str, ...] = ()
+    tool: Tool | None = None
+    until: str | None = None
+    pages_as_heap: bool = False
+    stacks: bool = False
+    detailed_freq: int | None = None
+    threshold: float | None = None
+    timeout_ns: int = 600 * 10**9
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What came of it. files: the tool's, the measured process's own first. partial: why they do not reach the program's end, or None."""
+
+    tool: Tool
+    files: tuple[Path, ...]
+    run: Run
+    partial: str | None = None
+    remarks: tuple[str, ...] = field(default=())
+
+
+def parse_phases(text: str) -> str | None:
+    """The last phase of `load,prepare`, None where it is the job's last. Raises UsageError for an unknown word or a gap."""
+    from ..errors import near
+
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in WORDS:
+            raise UsageError(f"--phases {text}: there is no phase {word!r}{near(word, WORDS)}; there are {', '.join(WORDS)}")
+    if not words:
+        raise UsageError("--phases: name at least one of " + ", ".join(WORDS))
+    last = max(words, key=list(WORDS).index)
+    return None if last == "execute" else WORDS[last]
+
+
+def choose(request: Request, python: str | None) -> tuple[Tool, str]:
+    """The tool to use and why, in a line. python: the interpreter whose program is measured, None where it is none of Python's.
+
+    Raises InputError where the tool is not installed, UsageError where it cannot do what is asked.
+    """
+    needs_massif = _only_massif(request)
+    if request.tool is not None:
+        if request.tool != "massif" and needs_massif:
+            raise UsageError(f"{needs_massif} is massif's: --tool massif, or leave it out")
+        missing = _missing(request.tool, python)
+        if missing:
+            raise InputError(missing)
+        return request.tool, f"recording with {request.tool}: {SLOWDOWN[request.tool]} slower than alone"
+    tools: Sequence[Tool] = ("massif",) if needs_massif else TOOLS
+    reasons = []
+    for tool in tools:
+        missing = _missing(tool, python)
+        if missing is None:
+            why = f"the one that takes {needs_massif}" if needs_massif else "the fastest that is installed and can do it"
+            return tool, f"recording with {tool}, {why}: {SLOWDOWN[tool]} slower than alone"
+        reasons.append(missing)
+    raise InputError("; ".join(reasons))
+
+
+def _only_massif(request: Request) -> str | None:
+    asked = {
+        "--pages-as-heap": request.pages_as_heap,
+        "--stacks": request.stacks,
+        "--detailed-freq": request.detailed_freq is not None,
+        "--threshold": request.threshold is not None,
+    }
+    return next((name for name, said in asked.items() if said), None)
+
+
+def _missing(tool: Tool, python: str | None) -> str | None:
+    """Why a tool cannot be used here, or None."""
+    if tool == "massif":
+        return None if shutil.which("valgrind") else "valgrind is not installed: on Debian, apt-get install valgrind"
+    if tool == "heaptrack":
+        return None if shutil.which("heaptrack") else "heaptrack is not installed: on Debian, apt-get install heaptrack"
+    if python is None:
+        return "memray records programs of Python only"
+    probe = [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('memray') is None)"]
+    try:
+        if subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode == 0:
+            return None
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    return f"memray is not installed in {python}: pip install memray"
+
+
+def record(request: Request, progress: campaign.Progress) -> Recorded:
+    """Run it under the tool. The folder is made, and must be new or empty.
+
+    Raises UsageError or InputError before anything starts; MeasurementError where the program ended without leaving the tool's file.
+    """
+    order = _order(request)
+    python = order.python if order is not None else _python_of(request.command)
+    tool, sentence = choose(request, python)
+    _make(request.folder)
+    progress.say(sentence)
+    with tempfile.TemporaryDirectory(prefix="memprof-heap-") as scratch:  # heaptrack's script cannot cope with a space in its file's path
+        wrap = _wrap(tool, request, scratch, python)
+        if order is not None:
+            order = _under(order, tool, request, wrap, progress.say)
+            run = next(campaign.measure([order], progress, lambda line: None))
+        else:
+            run = _program(request, tool, wrap, python, progress)
+        found = _kept(tool, Path(scratch), request.folder)
+    partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
+    if not found:
+        raise MeasurementError(f"{tool} left no file: {_reason(run)}")
+    try:
+        phases.write(request.folder, tool, [path.name for path in found], run, partial)
+    except OSError as error:
+        raise InputError(f"{request.folder}: {os_reason(error)}") from None
+    return Recorded(tool, tuple(found), run, partial)
+
+
+def _order(request: Request) -> Order | None:
+    if request.suite is None:
+        if not request.command:
+            raise UsageError("name a model and a runtime, or a program behind --")
+        return None
+    if request.command:
+        raise UsageError("name a model or a program, not both")
+    executes = request.until in (None, WARMUP)
+    suite = replace(request.suite, repeats=1, warmup=request.suite.warmup or 0 if executes else 0, timeout_ns=request.timeout_ns)
+    if request.until == WARMUP and not suite.warmup:
+        suite = replace(suite, warmup=1)
+    orders = plan(replace(suite, runs=suite.runs or 1)).orders
+    if len(orders) != 1:
+        raise UsageError("one model in one runtime with one thread count at a time")
+    return orders[0]
+
+
+def _python_of(command: Sequence[str]) -> str | None:
+    """The interpreter of a command that is one of Python's."""
+    name = os.path.basename(command[0])
+    found = shutil.which(command[0])
+    return found if found and name.startswith(("python", "pypy")) else None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty: name a new folder with -o")
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"{folder} cannot be written to")
+    except OSError as error:
+        raise InputError(f"{folder}: {os_reason(error)}") from None
+
+
+# -- starting
+
+
+def _wrap(tool: Tool, request: Request, scratch: str, python: str | None) -> tuple[str, ...]:
+    """What to write in front of the program."""
+    if tool == "heaptrack":
+        return ("heaptrack", "-o", f"{scratch}/heaptrack")
+    if tool == "memray":
+        # --native: a runtime's memory is in C++; --follow-fork: a forked child gets a file of its own.
+        return (python or sys.executable, "-m", "memray", "run", "--native", "--follow-fork", "--quiet", "-o", f"{scratch}/memray.bin")
+    words = ["valgrind", "--tool=massif", "--time-unit=ms", f"--massif-out-file={scratch.replace('%', '%%')}/massif.out.%p", "--depth=60"]
+    if request.suite is None:
+        words.append("--trace-children=yes")  # a script's own program
+    if request.pages_as_heap:
+        words.append("--pages-as-heap=yes")
+    if request.stacks:
+        words.append("--stacks=yes")
+    if request.detailed_freq is not None:
+        words.append(f"--detailed-freq={request.detailed_freq}")
+    if request.threshold is not None:
+        words.append(f"--threshold={request.threshold:g}")
+    return tuple(words)
+
+
+def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], say: Callable[[str], None]) -> Order:
+    """The order under its tool."""
+    job = replace(order.job, interval_ns=_WATCHED_NS, iterations_interval_ns=_WATCHED_NS)
+    env: dict[str, str | None] = dict(order.env)
+    if tool == "massif":
+        # valgrind runs one thread at a time anyway, and 3.19 was seen to hang at the exit of a process whose pool of threads still waits.
+        if "OPENBLAS_NUM_THREADS" not in {**os.environ, **env}:
+            env["OPENBLAS_NUM_THREADS"] = "1"
+        if job.threads is None:
+            say("under massif with 1 thread, since valgrind runs one at a time anyway; --threads sets another count")
+            job = replace(job, threads=1)
+            if order.runtime.threads_env:
+                env[order.runtime.threads_env] = "1"
+        if request.until is None and order.runtime.name != "synthetic":
+            say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
+    under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
+    if tool == "memray":
+        return replace(under, python="", wrap=wrap, teardown=True)
+    return replace(under, wrap=wrap, teardown=tool == "heaptrack")
+
+
+def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | None, progress: campaign.Progress) -> Run:
+    command = request.command
+    if shutil.which(command[0]) is None:
+        raise InputError(f"{command[0]}: no such program")
+    name = os.path.basename(command[0])
+    job = Job(
+        Model(name, shutil.which(command[0]) or command[0], (), 0, ""),
+        "program",
+        tool,
+        1,
+        0,
+        1,
+        timeout_ns=request.timeout_ns,
+        interval_ns=_WATCHED_NS,
+        iterations_interval_ns=_WATCHED_NS,
+    )
+    environment: Mapping[str, str | None] = (
+        {"OPENBLAS_NUM_THREADS": "1"} if tool == "massif" and "OPENBLAS_NUM_THREADS" not in os.environ else {}
+    )
+    argv = [*wrap, *(command[1:] if tool == "memray" else command)]
+    start = {"argv": argv, "env": environment, "cwd": None, "stdin": "", "deterministic": False, "grace_ns": _GRACE_NS}
+    progress.started(job, 1, 1)
+    run = campaign.measure_program(job, start, progress)
+    if run.outcome.status == "lost" and run.outcome.exit_code == 0:
+        run = replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well; it has no phases to say so
+    progress.finished(run)
+    return run
+
+
+# -- afterwards
+
+
+def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
+    """Move the tool's files to where they stay; the first process's own first."""
+    found = []
+    for path in sorted(scratch.iterdir(), key=lambda path: (_pid(path), path.name)):
+        target = folder / path.name
+        with suppress(OSError):
+            if path.stat().st_size == 0:
+                continue
+        try:
+            shutil.move(path, target)
+        except OSError as error:
+            raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
+        found.append(target)
+    return found
+
+
+def _pid(path: Path) -> int:
+    """The process a file is of, by its name; 0 where it names none, which is the first."""
+    numbers = [part for part in path.name.split(".") if part.isdigit()]
+    return int(numbers[-1]) if numbers else 0
+
+
+def _reason(run: Run) -> str:
+    tail = (run.output_tail or "").strip()
+    for line in reversed(tail.splitlines()):
+        low = line.lower()
+        if any(word in low for word in ("ptrace", "permission", "not permitted", "perf_event", "cannot", "error", "failed")):
+            return line.strip()[:300]
+    if run.outcome.ok:
+        return "the program allocated nothing, or ended without the tool's leave"
+    return run.outcome.sentence

@@ -1,0 +1,152 @@
+"""What every view of a profile says beside its figures, and which snapshot it shows."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Sequence
+
+from ..errors import InputError, UsageError, near
+from ..units import format_bytes
+from .profile import HeapProfile, Snapshot, TimeUnit
+
+_STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
+
+
+def format_time(time: float, unit: TimeUnit) -> str:
+    """A moment in the profile's unit as people read it: `1.25 G instructions`, `3.2 s`, `14.0 MiB allocated`."""
+    if unit == "B":
+        return f"{format_bytes(time)} allocated"
+    if unit in ("s", "ms"):
+        seconds = time / 1000 if unit == "ms" else time
+        return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+    for name, size in _STEPS:
+        if time >= size:
+            return f"{time / size:.3g} {name} instructions"
+    return f"{time:.0f} instructions"
+
+
+def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None = None) -> Snapshot | None:
+    """The snapshot to show: that of this number, else the largest with a tree, of this phase or of all; None where none has a tree.
+
+    Raises UsageError for a snapshot or a phase that the profile does not have, InputError where the one asked for has no tree.
+    """
+    if snapshot is not None and phase is not None:
+        raise UsageError("--snapshot and --at-phase exclude one another")
+    if snapshot is not None:
+        return _numbered(profile, snapshot)
+    if phase is None:
+        return profile.peak_tree[0] if profile.peak_tree else None
+    name = phase_name(profile, phase)
+    if not any(one.phase == name for one in profile.snapshots):
+        raise InputError(f"{profile.path} has no snapshot in {name}")
+    found = profile.largest_tree(name)
+    if found is None:
+        raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)})")
+    return found[0]
+
+
+def phase_name(profile: HeapProfile, word: str) -> str:
+    """The profile's phase that a word means: `prepare`, `load` or the name itself. Raises UsageError."""
+    names = list(dict.fromkeys([span.name for span in profile.phases] + [one.phase for one in profile.snapshots if one.phase]))
+    if not names:
+        raise UsageError(f"{profile.path} knows no phases: only what `memprof heap record MODEL` records does")
+    wanted = {"load": "MODEL_LOAD"}.get(word.lower(), word)
+    for name in names:
+        if name.lower() == wanted.lower():
+            return name
+    raise UsageError(f"{profile.path} has no phase {word!r}{near(word.upper(), names) or '; it has ' + ', '.join(names)}")
+
+
+def _numbered(profile: HeapProfile, number: int) -> Snapshot:
+    for one in profile.snapshots:
+        if one.index == number:
+            if one.tree is None:
+                raise InputError(f"snapshot {number} of {profile.path} has no tree ({_has_trees(profile, number)})")
+            return one
+    first, last = profile.snapshots[0].index, profile.snapshots[-1].index
+    raise UsageError(f"{profile.path} has no snapshot {number}: its snapshots are {first} to {last}")
+
+
+def _has_trees(profile: HeapProfile, beside: int | None = None) -> str:
+    numbers = [one.index for one in profile.snapshots if one.tree is not None]
+    if not numbers:
+        return "no snapshot of it has one"
+    place = 0 if beside is None else max(bisect.bisect(numbers, beside) - 3, 0)
+    shown = numbers[place : place + 6]
+    return f"those with trees{' near it' if beside is not None and len(shown) < len(numbers) else ''}: " + (
+        ", ".join(map(str, shown)) + (", ..." if beside is None and len(shown) < len(numbers) else "")
+    )
+
+
+def moment(profile: HeapProfile, snapshot: Snapshot) -> str:
+    """Which snapshot, when and in which phase: `snapshot 57, at 1.2 G instructions, in PREPARE`."""
+    where = f", in {snapshot.phase}" if snapshot.phase else ""
+    return f"snapshot {snapshot.index}, at {format_time(snapshot.time, profile.time_unit)}{where}"
+
+
+def program(profile: HeapProfile) -> str:
+    """What the profile is of, for a title: the command without folders, or the file where the command says nothing (memprof's own runner)."""
+    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in profile.command.split()]
+    if not words or words[1:2] == ["runners"]:
+        return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool
+    return " ".join(words)
+
+
+def headline(profile: HeapProfile) -> str:
+    """The peak in a sentence."""
+    if not profile.snapshots or profile.peak.total_bytes == 0:
+        return "No allocation was recorded."
+    peak = profile.peak
+    parts = [(peak.extra_bytes, "that the allocator added"), (peak.stacks_bytes, "of stacks")]
+    with_parts = [f"{format_bytes(size)} {what}" for size, what in parts if size]
+    held = f" ({', '.join([f'{format_bytes(peak.heap_bytes)} asked for', *with_parts])})" if with_parts else ""
+    return f"Peak {format_bytes(peak.total_bytes)}{held}: {moment(profile, peak)}."
+
+
+def counting(profile: HeapProfile) -> str:
+    """What the tool counts, and how exact its phases are, as sentences."""
+    text = profile.counts.strip().rstrip(".")
+    said = f"{text if text.startswith(profile.tool) else f'{profile.tool} counts {text}'}."
+    if profile.phases and profile.phase_error:
+        said += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
+    return said
+
+
+def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
+    """What a reader of any view must know: a partial profile, a tree that is not the peak's, and the parser's warnings."""
+    found = []
+    if profile.partial:
+        found.append(f"This profile is partial: {profile.partial.rstrip('.')}. What came later is not in it.")
+    best = profile.peak_tree
+    if not profile.snapshots or profile.peak.total_bytes == 0:
+        pass
+    elif best is None:
+        found.append("No snapshot has a tree of allocation sites, so who allocated the peak is not known.")
+    elif not best[1]:
+        found.append(_not_the_peak(profile, best[0]))
+    if shown is not None and best is not None and shown is not best[0]:
+        found.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
+    return [*found, *profile.warnings]
+
+
+def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:
+    peak, short = profile.peak, profile.peak.total_bytes - tree.total_bytes
+    return (
+        f"The tree is not that of the peak: the peak is {format_bytes(peak.total_bytes)} in snapshot {peak.index}, which has no tree; the largest "
+        f"tree is that of snapshot {tree.index}, {format_bytes(tree.total_bytes)}, {format_bytes(short)} "
+        f"({100 * short / peak.total_bytes:.1f}%) less. Who holds the difference is not known."
+    )
+
+
+def gathered(profile: HeapProfile) -> bool:
+    """Whether the tool itself left out places as too small."""
+    return any(frame.kind == "below" for frame in profile.frames)
+
+
+def comparable(profiles: Sequence[HeapProfile]) -> list[str]:
+    """Why figures of these profiles are not the same thing, in sentences."""
+    counts = {(one.tool, one.counts) for one in profiles}
+    if len(counts) == 1:
+        return []
+    return ["These profiles do not count the same: " + "; ".join(counting(one).rstrip(".") for one in profiles) + "."]

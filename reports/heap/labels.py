@@ -1,0 +1,80 @@
+"""What nodes and groups are called in every view: the short name, the module, and the source lines."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from dataclasses import dataclass
+
+from memprof.heap.names import module_name, short
+from memprof.heap.profile import By, Frame, HeapProfile
+from memprof.heap.shape import BELOW, ROOT, Shape
+
+WHOLE = "all of the heap"
+
+
+@dataclass(frozen=True)
+class Label:
+    """text: what is shown; full: the name as the tool has it; module: a short one, empty where it would repeat the text; source: file:line."""
+
+    text: str
+    full: str
+    module: str = ""
+    source: str = ""
+
+
+def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: bool = False) -> Label:
+    """What a node is called."""
+    group = shape.group[node]
+    if group == ROOT:
+        return Label(WHOLE, WHOLE)
+    if group == BELOW:
+        return Label(*[below(shape, node)] * 2)
+    return group_label(profile.frames[shape.frames[group]], shape.names[group], by, full_names)
+
+
+def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> Label:
+    """What a group of frames is called, from its name and a frame that belongs to it."""
+    clean = plain(name)
+    if by == "module":
+        return Label(clean, clean)
+    text = clean if full_names else plain(short(name))
+    module = plain(module_name(frame))
+    return Label(text, clean, "" if f"({module})" in text else module, source(frame))
+
+
+def source(frame: Frame) -> str:
+    """`file.cc:12`, or an empty string where the tool has no source line."""
+    if frame.file is None:
+        return ""
+    name = plain(os.path.basename(frame.file) or frame.file)
+    return f"{name}:{frame.line}" if frame.line else name
+
+
+def below(shape: Shape, node: int) -> str:
+    """What a gathered node is called."""
+    places = shape.places[node]
+    if shape.direction == "callees" and shape.parent[node] == 0:
+        return "(called from places below the threshold)"
+    return f"({places:,} smaller place{'s' if places != 1 else ''})" if places else "(smaller places)"
+
+
+_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def plain(text: str) -> str:
+    """A name on one line, without what would steer a terminal or turn the writing's direction round."""
+    if text.isascii() and text.isprintable():
+        return text
+    line = " ".join(text.split())
+    return "".join("\ufffd" if mark in _DIRECTIONS or unicodedata.category(mark) in ("Cc", "Cs", "Cn", "Co") else mark for mark in line)
+
+
+def shortened(text: str, most: int) -> str:
+    """A name of at most so many letters, its middle left out: what it begins and what it ends with tells most."""
+    if len(text) <= most:
+        return text
+    if most < 2:
+        return text[: max(most, 0)]
+    tail = (most - 1) // 3
+    return text[: most - 1 - tail] + "…" + (text[-tail:] if tail else "")

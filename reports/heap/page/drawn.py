@@ -1,0 +1,259 @@
+"""What heap.js draws: totals and areas over time, and thin trees over one table of frames that all files share.
+
+A page must open in a browser whatever the profile's size: at most `_MOST_SNAPSHOTS` points a file, `_MOST_TREES` trees, and of these only
+nodes above a share of their snapshot that lets all of them together stay below `_MOST_NODES`; smaller ones are gathered at their parent.
+The share is said on the page.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from memprof.heap import said
+from memprof.heap.names import is_allocator, module_name, short
+from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
+
+from .. import labels
+from ..series import filled, rows, series, thinned
+
+_MOST_SNAPSHOTS = 1200
+_MOST_TREES = 300
+_MOST_NODES = 200_000
+_MOST_SITES = 10
+_LONGEST = 3000  # letters of a name; templates get longer, and nobody reads them to their end
+_SHARES = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
+BELOW = -1
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tree's columns, base64 of little-endian arrays: frame (int32, BELOW for gathered nodes), parent (int32), bytes (float64), places (int32)."""
+
+    frame: str
+    parent: str
+    bytes: str
+    places: str
+    callees: bool
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Stacked areas: of each its name, and its bytes at every point."""
+
+    names: tuple[str, ...]
+    full: tuple[str, ...]
+    modules: tuple[str, ...]
+    kinds: tuple[str, ...]
+    values: tuple[list[int], ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """One profile. A point is a snapshot that is drawn; known: whether its areas are a tree's own; tree: its place in trees, or -1."""
+
+    name: str
+    tool: str
+    unit: str
+    index: list[int]
+    time: list[float]
+    total: list[int]
+    phase: list[str]
+    known: list[bool]
+    tree: list[int]
+    peak: int
+    shown: int
+    phases: list[tuple[str, float, float | None]]
+    stacks: dict[str, Stack]
+    trees: list[Node]
+    left_out: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Page:
+    """frames: (name, module, source line, whether an allocator's own); names: (short, full)."""
+
+    files: list[File]
+    names: list[tuple[str, str]]
+    modules: list[str]
+    frames: list[tuple[int, int, str, int]]
+
+
+class _Frames:
+    """The one table of frames, names and modules that all files share. Only frames that a tree on the page has are in it."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.modules: dict[str, int] = {}
+        self.frames: dict[tuple[int, int, str, int], int] = {}
+
+    def numbers(self, profile: HeapProfile, used: NDArray[Any]) -> NDArray[Any]:
+        """The number of each used frame in the table, BELOW for those that are no places."""
+        found = numpy.full(len(profile.frames), BELOW, "<i4")
+        key, names = profile.keys("function", fold=False)
+        for place in used.tolist():
+            frame = profile.frames[place]
+            if frame.kind not in ("below", "root"):
+                name = self.names.setdefault(labels.plain(names[key[place]]), len(self.names))
+                module = self.modules.setdefault(labels.plain(module_name(frame)), len(self.modules))
+                row = (name, module, _cut(labels.source(frame)), int(is_allocator(frame)))
+                found[place] = self.frames.setdefault(row, len(self.frames))
+        return found
+
+
+def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> Page:
+    """Everything that is drawn of these profiles."""
+    frames = _Frames()
+    points = [_points(profile) for profile in profiles]
+    trees = [[one for one in chosen if one.tree is not None] for chosen in points]
+    share = _share([one.tree for chosen in trees for one in chosen if one.tree is not None])
+    files = [
+        _file(profile, name, shown, with_trees, share, frames)
+        for profile, name, shown, with_trees in zip(profiles, names, points, trees, strict=True)
+    ]
+    return Page(
+        files,
+        [(_cut(labels.plain(short(name))), _cut(name)) for name in frames.names],
+        [_cut(name) for name in frames.modules],
+        list(frames.frames),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _points(profile: HeapProfile) -> list[Snapshot]:
+    """The snapshots that are drawn, with no more trees than a page has room for; those that lose theirs keep their total."""
+    chosen = thinned(profile.snapshots, _MOST_SNAPSHOTS)
+    having = [one for one in chosen if one.tree is not None]
+    kept = {one.index for one in thinned(having, _MOST_TREES)}
+    best = profile.peak_tree
+    if best is not None:
+        kept.add(best[0].index)
+    return [one if one.tree is None or one.index in kept else _without_tree(one) for one in chosen]
+
+
+def _without_tree(one: Snapshot) -> Snapshot:
+    return Snapshot(one.index, one.time, one.heap_bytes, one.extra_bytes, one.stacks_bytes, None, "empty", one.phase)
+
+
+def _share(trees: Sequence[Tree]) -> float:
+    """The smallest share of a snapshot below which nodes are gathered so that all nodes have room."""
+    for share in _SHARES:
+        if sum(int((numpy.asarray(tree.bytes) >= share * tree.bytes[0]).sum()) for tree in trees) <= _MOST_NODES:
+            return share
+    return _SHARES[-1]
+
+
+def _file(
+    profile: HeapProfile, name: str, points: Sequence[Snapshot], with_trees: Sequence[Snapshot], share: float, frames: _Frames
+) -> File:
+    below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
+    places = numpy.array([frame.places or 0 for frame in profile.frames], "i8")
+    thin = [_thin(one.tree, share, below, places) for one in with_trees if one.tree is not None]
+    used = numpy.unique(numpy.concatenate([columns[0] for columns in thin])) if thin else numpy.zeros(0, "i8")
+    numbers = frames.numbers(profile, used[used >= 0])
+    number = {one.index: place for place, one in enumerate(with_trees)}
+    peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, -place)) if points else -1
+    shown = max(
+        (place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak
+    )
+    return File(
+        name=name,
+        tool=profile.tool,
+        unit=profile.time_unit,
+        index=[one.index for one in points],
+        time=[one.time for one in points],
+        total=[one.total_bytes for one in points],
+        phase=[labels.plain(one.phase or "") for one in points],
+        known=[one.index in number for one in points],
+        tree=[number.get(one.index, -1) for one in points],
+        peak=peak,
+        shown=shown,
+        phases=[(labels.plain(span.name), span.begin, span.end) for span in profile.phases],
+        stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
+        trees=[_node(columns, numbers, one.tree) for columns, one in zip(thin, with_trees, strict=True)],
+        left_out=len(profile.snapshots) - len(points) + sum(one.tree is not None for one in profile.snapshots) - len(with_trees),
+        share=share,
+    )
+
+
+def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
+    found = series(profile, by, _MOST_SITES, True, points)
+    areas = rows(found)
+    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
+    return Stack(
+        tuple(_cut(area.name.text) for area in areas),
+        tuple(_cut(area.name.full) for area in areas),
+        tuple(_cut(area.name.module) for area in areas),
+        tuple(area.kind for area in areas),
+        tuple(row.astype("i8").tolist() for row in filled(found, columns, points).values),
+    )
+
+
+_Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+def _thin(tree: Tree | None, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
+    """A tree's frame, parent, bytes and places without nodes below the share; what they held is in nodes of frame -1 behind the others."""
+    assert tree is not None
+    frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
+    keep = (size >= share * size[0]) & ~below[frame]
+    keep[0] = True
+    while True:  # a file may claim that a child holds more than its parent
+        closed = keep & numpy.where(parent >= 0, keep[parent], True)
+        if (closed == keep).all():
+            break
+        keep = closed
+    number = numpy.cumsum(keep) - 1
+    gone = ~keep & numpy.where(parent >= 0, keep[parent], True)
+    at = number[parent[gone]]
+    counts = numpy.where(below[frame[gone]], places[frame[gone]], 1)
+    held = numpy.bincount(at, size[gone], int(keep.sum()))
+    many = numpy.bincount(at, counts, int(keep.sum()))
+    gathering = numpy.flatnonzero(held > 0)
+    kept_parent = numpy.where(parent[keep] >= 0, number[parent[keep]], -1)
+    return (
+        numpy.concatenate([frame[keep], numpy.full(len(gathering), -1)]),
+        numpy.concatenate([kept_parent, gathering]),
+        numpy.concatenate([size[keep].astype("f8"), held[gathering]]),
+        numpy.concatenate([numpy.zeros(int(keep.sum())), many[gathering]]),
+    )
+
+
+def _node(columns: _Columns, numbers: NDArray[Any], tree: Tree | None) -> Node:
+    frame, parent, size, places = columns
+    mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
+    return Node(
+        _packed(mapped, "<i4"),
+        _packed(parent, "<i4"),
+        _packed(size, "<f8"),
+        _packed(places, "<i4"),
+        tree is not None and tree.direction == "callees",
+    )
+
+
+def _packed(values: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode()
+
+
+def gathering(pages: Page, profiles: Sequence[HeapProfile]) -> list[str]:
+    """What the page leaves out, in sentences."""
+    found = []
+    share = max((file.share for file in pages.files), default=0.0)
+    if share:
+        found.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
+    if any(said.gathered(profile) for profile in profiles):
+        found.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
+    if any(file.left_out for file in pages.files):
+        kept = sum(len(file.index) for file in pages.files)
+        trees = sum(len(file.trees) for file in pages.files)
+        found.append(f"Of all snapshots {kept:,} are drawn, {trees:,} of them with their tree, the largest among them.")
+    return found

@@ -1,0 +1,1157 @@
+"use strict";
+// Draws what drawn.py handed over: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
+// measured programs: they reach the page as text nodes or as canvas text, never as markup. No walk over a tree is recursive.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const BELOW = -2;
+  const ROW = 20;
+  const MOST_ROWS = 500;
+  const MOST_NODES = 300000;
+  const ANCESTORS = 3;
+  const TONES = 7;
+  const TINT = 0.44; // of a module's colour in its boxes, so that names on them can be read in both themes
+  const WHOLE = "all of the heap";
+
+  const state = {
+    areas: "function",
+    by: "function",
+    tableBy: "function",
+    shape: "icicle",
+    colours: "module",
+    invert: false,
+    fold: true,
+    scaled: true,
+    search: "",
+    files: data.files.map((file) => ({ point: file.shown, zoom: 0, focus: 0, hover: -1, made: null, rows: [] })),
+  };
+
+  // -- small tools
+
+  const $ = (id) => document.getElementById(id);
+
+  function element(name, attributes = {}, ...children) {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key === "style") for (const [property, text] of Object.entries(value)) made.style.setProperty(property, text);
+      else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+      else if (value !== undefined && value !== false) made.setAttribute(key, value);
+    }
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+
+  const say = (text) => {
+    $("said").textContent = text;
+  };
+
+  function bytes(count) {
+    let size = Math.abs(count);
+    const sign = count < 0 ? "-" : "";
+    for (const name of ["B", "KiB", "MiB"]) {
+      if (size < (name === "B" ? 1000 : 1024)) return `${sign}${name === "B" ? size.toFixed(0) : size.toFixed(1)} ${name}`;
+      size /= 1024;
+    }
+    return `${sign}${size.toFixed(2)} GiB`;
+  }
+
+  const percent = (part, whole) => `${whole ? ((100 * part) / whole).toFixed(1) : "0.0"}%`;
+
+  function moment(time, unit) {
+    if (unit === "B") return `${bytes(time)} allocated`;
+    if (unit === "s" || unit === "ms") {
+      const seconds = unit === "ms" ? time / 1000 : time;
+      return `${seconds < 1000 ? Number(seconds.toPrecision(3)) : seconds.toFixed(0)} s`;
+    }
+    for (const [name, size] of [
+      ["G", 1e9],
+      ["M", 1e6],
+      ["k", 1e3],
+    ])
+      if (time >= size) return `${Number((time / size).toPrecision(3))} ${name} instructions`;
+    return `${time} instructions`;
+  }
+
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  function parts(hex) {
+    return [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
+  }
+
+  function mixed(hex, other, share) {
+    const [a, b] = [parts(hex), parts(other)];
+    return "#" + a.map((value, place) => Math.round(value * share + b[place] * (1 - share)).toString(16).padStart(2, "0")).join("");
+  }
+
+  const font = (size) => `${size}px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
+
+  // A canvas as sharp as the screen, its unit a CSS pixel.
+  function sharp(canvas, wide, high) {
+    const ratio = Math.min(devicePixelRatio || 1, Math.sqrt(3.2e7 / Math.max(wide * high, 1)));
+    canvas.width = Math.max(1, Math.round(wide * ratio));
+    canvas.height = Math.max(1, Math.round(high * ratio));
+    canvas.style.height = `${high}px`;
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, wide, high);
+    return pen;
+  }
+
+  // As much of a text's beginning and end as fits; widths by a ruler of one letter at first, so that ten thousand names are cheap.
+  function fitted(pen, text, room) {
+    if (text.length * 9 <= room || pen.measureText(text.slice(0, 400)).width <= room) return text.length <= 400 ? text : text.slice(0, 400) + "…";
+    let low = 0;
+    let high = Math.min(text.length - 1, Math.ceil(room / 3));
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (pen.measureText(cut(text, middle)).width <= room) low = middle;
+      else high = middle - 1;
+    }
+    return low < 3 ? "" : cut(text, low);
+  }
+
+  function cut(text, keep) {
+    const tail = Math.floor(keep / 3);
+    return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
+  }
+
+  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
+
+  function unpacked(text, Kind) {
+    const raw = atob(text);
+    const found = new Uint8Array(raw.length);
+    for (let place = 0; place < raw.length; place++) found[place] = raw.charCodeAt(place);
+    return new Kind(found.buffer);
+  }
+
+  // -- names
+
+  // unknown: a chain of frames of one module that have no name says no more than one of them.
+  const frames = data.frames.map(([name, module, source, allocator]) => ({ name, module, source, allocator, unknown: data.names[name][1].startsWith("???") }));
+
+  function named(node) {
+    if (node.parent < 0) return { text: WHOLE, full: WHOLE, module: "", source: "" };
+    if (node.key === BELOW) {
+      const text =
+        state.invert && node.parent === 0
+          ? "(called from places below the threshold)"
+          : node.places
+            ? `(${node.places.toLocaleString("en")} smaller place${node.places === 1 ? "" : "s"})`
+            : "(smaller places)";
+      return { text, full: text, module: "", source: "" };
+    }
+    return ofFrame(frames[node.frame], state.by);
+  }
+
+  function ofFrame(frame, by) {
+    const module = data.modules[frame.module];
+    if (by === "module") return { text: module, full: module, module: "", source: "" };
+    const [text, full] = data.names[frame.name];
+    const beside = by === "line" && frame.source ? ` ${frame.source}` : "";
+    return { text: text + beside, full, module, source: frame.source };
+  }
+
+  // Modules by what they allocate in the largest trees; the first have a colour each, the others share grey.
+  const modules = (() => {
+    const held = new Map();
+    data.files.forEach((file, place) => {
+      const made = shaped(place, file.shown, { by: "module", invert: false, fold: true });
+      if (made) for (const child of made.nodes[0].children) add(held, made.nodes[child].key, made.nodes[child].bytes);
+      const deep = shaped(place, file.shown, { by: "module", invert: false, fold: false });
+      if (deep) for (const node of deep.nodes) if (node.key >= 0) add(held, node.key, node.bytes * 1e-6);
+    });
+    held.delete(BELOW);
+    return [...held].sort((a, b) => b[1] - a[1]).map(([module]) => module);
+  })();
+  const toneOf = new Map(modules.map((module, place) => [module, place]));
+
+  function add(sums, key, size) {
+    sums.set(key, (sums.get(key) || 0) + size);
+  }
+
+  // -- trees
+
+  function treeOf(place, point) {
+    const file = data.files[place];
+    const number = point < 0 ? -1 : file.tree[point];
+    if (number < 0) return null;
+    const tree = file.trees[number];
+    if (typeof tree.frame === "string") {
+      tree.frame = unpacked(tree.frame, Int32Array);
+      tree.parent = unpacked(tree.parent, Int32Array);
+      tree.bytes = unpacked(tree.bytes, Float64Array);
+      tree.places = unpacked(tree.places, Int32Array);
+      tree.own = Float64Array.from(tree.bytes);
+      for (let node = 1; node < tree.own.length; node++) tree.own[tree.parent[node]] -= tree.bytes[node];
+    }
+    return tree;
+  }
+
+  function keys(by, fold) {
+    return frames.map((frame, place) => (fold && frame.allocator ? -1 : by === "module" ? frame.module : by === "line" ? place : frame.name));
+  }
+
+  // A snapshot's tree merged by function, module or line, in the direction asked for: nodes with their children, larger ones first.
+  function shaped(place, point, { by, invert, fold }) {
+    const tree = treeOf(place, point);
+    if (!tree) return null;
+    const key = keys(by, fold);
+    const nodes = [{ key: -1, frame: -1, parent: -1, own: tree.own[0], places: 0, children: [] }];
+    const known = new Map();
+    const many = frames.length + data.names.length + data.modules.length + 3;
+    const child = (above, group, frame, places) => {
+      const name = above * many + group + 3;
+      let found = known.get(name);
+      if (found === undefined) {
+        found = nodes.length;
+        nodes.push({ key: group, frame, parent: above, own: 0, places: 0, children: [] });
+        known.set(name, found);
+        nodes[above].children.push(found);
+      }
+      nodes[found].places += places;
+      return found;
+    };
+    const step = (above, node) => {
+      const frame = tree.frame[node];
+      const group = frame < 0 ? BELOW : key[frame];
+      if (group === -1 || (above > 0 && nodes[above].key === group && (by === "module" || (frame >= 0 && frames[frame].unknown)))) return above;
+      return child(above, group, frame, frame < 0 ? tree.places[node] : 0);
+    };
+    if (invert === tree.callees) {
+      const at = new Int32Array(tree.frame.length);
+      for (let node = 1; node < at.length; node++) {
+        at[node] = step(at[tree.parent[node]], node);
+        nodes[at[node]].own += tree.own[node];
+      }
+    } else
+      // A turned tree can have as many nodes as its stacks have frames together: the largest come first, the rest is gathered.
+      for (const end of [...tree.own.keys()].filter((node) => node && tree.own[node] > 0).sort((a, b) => tree.own[b] - tree.own[a])) {
+        let above = 0;
+        if (nodes.length > MOST_NODES) above = child(0, BELOW, -1, 1);
+        else for (let node = end; node > 0; node = tree.parent[node]) above = step(above, node);
+        nodes[above].own += tree.own[end];
+      }
+    for (const node of nodes) node.bytes = node.own;
+    for (let place = nodes.length - 1; place > 0; place--) nodes[nodes[place].parent].bytes += nodes[place].bytes;
+    return laidOut(nodes);
+  }
+
+  function laidOut(nodes) {
+    nodes[0].x = 0;
+    nodes[0].depth = 0;
+    let deepest = 0;
+    const todo = [0];
+    while (todo.length) {
+      const node = nodes[todo.pop()];
+      node.children.sort((a, b) => (nodes[a].key === BELOW) - (nodes[b].key === BELOW) || nodes[b].bytes - nodes[a].bytes);
+      let x = node.x;
+      for (const child of node.children) {
+        nodes[child].x = x;
+        nodes[child].depth = node.depth + 1;
+        deepest = Math.max(deepest, node.depth + 1);
+        x += nodes[child].bytes;
+        todo.push(child);
+      }
+    }
+    return { nodes, deepest };
+  }
+
+  // -- search
+
+  function matcher() {
+    const wanted = state.search.trim().toLowerCase();
+    if (!wanted) return null;
+    const found = new Map();
+    return (node) => {
+      if (node.parent < 0 || node.key === BELOW) return false;
+      let hit = found.get(node.key);
+      if (hit === undefined) {
+        const name = named(node);
+        hit = `${name.full}\n${name.text}\n${name.module}\n${name.source}`.toLowerCase().includes(wanted);
+        found.set(node.key, hit);
+      }
+      return hit;
+    };
+  }
+
+  // What matches, and the bytes of the outermost matches: what lies below a match is not counted twice.
+  function matches(made) {
+    const hits = matcher();
+    const marked = new Uint8Array(made.nodes.length);
+    if (!hits) return { marked, count: 0, size: 0, any: false };
+    let count = 0;
+    let size = 0;
+    const todo = [[0, false]];
+    while (todo.length) {
+      const [place, inside] = todo.pop();
+      const node = made.nodes[place];
+      const hit = hits(node);
+      if (hit) {
+        marked[place] = 1;
+        count++;
+        if (!inside) size += node.bytes;
+      }
+      for (const child of node.children) todo.push([child, inside || hit]);
+    }
+    return { marked, count, size, any: true };
+  }
+
+  // -- the chart
+
+  function areaTone(stack, place) {
+    const kind = stack.kinds[place];
+    if (kind !== "site") return { hex: colour(kind === "others" ? "--muted" : "--line"), hatch: kind === "others" ? 2 : kind === "unlisted" ? 3 : 0 };
+    if (state.areas === "module") {
+      const module = data.modules.indexOf(stack.names[place]);
+      const rank = toneOf.get(module);
+      if (rank !== undefined && rank < TONES) return { hex: colour(`--v${rank}`), hatch: 0 };
+    }
+    return { hex: mixed(colour(`--v${place % TONES}`), colour("--page"), place < TONES ? 1 : 0.6), hatch: place < TONES ? 0 : 1 };
+  }
+
+  function painted(pen, { hex, hatch }) {
+    if (!hatch) return hex;
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const small = tile.getContext("2d");
+    small.fillStyle = hatch === 1 ? hex : colour("--page");
+    small.fillRect(0, 0, 8, 8);
+    small.strokeStyle = small.fillStyle = hatch === 1 ? colour("--page") : hex;
+    small.lineWidth = 1.2;
+    small.beginPath();
+    if (hatch === 3) small.fillRect(2, 2, 1.6, 1.6);
+    else
+      for (const from of [-8, 0, 8]) {
+        small.moveTo(from, 8);
+        small.lineTo(from + 8, 0);
+      }
+    small.stroke();
+    return pen.createPattern(tile, "repeat");
+  }
+
+  const MARGIN = { left: 66, right: 12, top: 30, bottom: 42 };
+
+  function chartFrame(place, canvas) {
+    const file = data.files[place];
+    const wide = canvas.clientWidth;
+    const high = innerWidth <= 640 ? 230 : 290;
+    const first = file.time[0];
+    const last = Math.max(...file.time);
+    const most = Math.max(1, state.scaled ? Math.max(...data.files.map((one) => (one.peak < 0 ? 0 : one.total[one.peak]))) : file.total[file.peak]) * 1.08;
+    const across = Math.max(wide - MARGIN.left - MARGIN.right, 10);
+    const up = high - MARGIN.top - MARGIN.bottom;
+    return {
+      wide,
+      high,
+      first,
+      last,
+      most,
+      x: (time) => MARGIN.left + (last > first ? (time - first) / (last - first) : 0.5) * across,
+      y: (size) => high - MARGIN.bottom - (size / most) * up,
+      across,
+    };
+  }
+
+  function steps(most, count) {
+    const unit = most >= 2 ** 30 ? 2 ** 30 : most >= 2 ** 20 ? 2 ** 20 : most >= 1024 ? 1024 : 1;
+    const step = niceStep(most / unit, count) * unit;
+    const found = [];
+    for (let value = 0; value <= most && found.length < 50; value += step) found.push(value);
+    return found;
+  }
+
+  function niceStep(most, count) {
+    const rough = most / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return [1, 2, 5, 10].find((one) => one * power >= rough) * power;
+  }
+
+  function drawChart(place) {
+    const file = data.files[place];
+    const canvas = $(`chart-${place}`);
+    if (!file.index.length) return;
+    const frame = chartFrame(place, canvas);
+    const pen = sharp(canvas, frame.wide, frame.high);
+    const ink = colour("--ink");
+    const muted = colour("--muted");
+    const ground = frame.y(0);
+    pen.font = font(11);
+    phases(pen, file, frame, ground);
+    grid(pen, frame, ink, muted, file, ground);
+    const stack = file.stacks[state.areas];
+    areas(pen, file, frame, stack);
+    estimates(pen, file, frame);
+    pen.strokeStyle = ink;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    file.time.forEach((time, point) => pen[point ? "lineTo" : "moveTo"](frame.x(time), frame.y(file.total[point])));
+    pen.stroke();
+    pen.lineWidth = 1;
+    for (let point = 0; point < file.time.length; point++)
+      if (file.tree[point] >= 0) {
+        pen.beginPath();
+        pen.moveTo(frame.x(file.time[point]), ground + 1);
+        pen.lineTo(frame.x(file.time[point]), ground + 7);
+        pen.stroke();
+      }
+    peakMark(pen, file, frame, ink);
+    chosenMark(pen, place, frame, ground);
+  }
+
+  function phases(pen, file, frame, ground) {
+    file.phases.forEach(([name, begin, end], place) => {
+      const left = Math.max(frame.x(begin), MARGIN.left);
+      const right = Math.min(end === null ? frame.wide - MARGIN.right : frame.x(end), frame.wide - MARGIN.right);
+      if (right <= left) return;
+      if (place % 2 === 0) {
+        pen.fillStyle = colour("--band");
+        pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
+      }
+      pen.fillStyle = colour("--muted");
+      pen.textAlign = "left";
+      const text = fitted(pen, name, right - left - 6);
+      if (text.length > 3) pen.fillText(text, left + 3, MARGIN.top - 3);
+    });
+  }
+
+  function grid(pen, frame, ink, muted, file, ground) {
+    pen.textAlign = "right";
+    for (const value of steps(frame.most, 5)) {
+      const y = frame.y(value);
+      pen.fillStyle = muted;
+      pen.fillText(value ? bytes(value).replace(".0 ", " ") : "0", MARGIN.left - 7, y + 4);
+      pen.strokeStyle = colour("--line");
+      pen.beginPath();
+      pen.moveTo(MARGIN.left, y);
+      pen.lineTo(frame.wide - MARGIN.right, y);
+      pen.stroke();
+    }
+    pen.fillStyle = muted;
+    pen.textAlign = "left";
+    pen.fillText(frame.first ? moment(frame.first, file.unit) : "0", MARGIN.left, ground + 20);
+    pen.textAlign = "right";
+    pen.fillText(moment(frame.last, file.unit), frame.wide - MARGIN.right, ground + 20);
+  }
+
+  function areas(pen, file, frame, stack) {
+    const count = file.time.length;
+    if (!file.trees.length || count < 2) return;
+    let low = new Float64Array(count);
+    stack.values.forEach((values, place) => {
+      const high = low.map((value, point) => value + values[point]);
+      pen.fillStyle = painted(pen, areaTone(stack, place));
+      pen.beginPath();
+      for (let point = 0; point < count; point++) pen.lineTo(frame.x(file.time[point]), frame.y(high[point]));
+      for (let point = count - 1; point >= 0; point--) pen.lineTo(frame.x(file.time[point]), frame.y(low[point]));
+      pen.closePath();
+      pen.fill();
+      low = high;
+    });
+  }
+
+  function estimates(pen, file, frame) {
+    if (!file.trees.length) return;
+    pen.fillStyle = colour("--page");
+    pen.globalAlpha = 0.3;
+    for (let point = 0; point < file.known.length; point++) {
+      if (file.known[point]) continue;
+      let end = point;
+      while (end < file.known.length && !file.known[end]) end++;
+      const left = frame.x(file.time[Math.max(point - 1, 0)]);
+      const right = frame.x(file.time[Math.min(end, file.known.length - 1)]);
+      pen.fillRect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
+      point = end;
+    }
+    pen.globalAlpha = 1;
+  }
+
+  function peakMark(pen, file, frame, ink) {
+    const x = frame.x(file.time[file.peak]);
+    const y = frame.y(file.total[file.peak]);
+    pen.fillStyle = ink;
+    pen.beginPath();
+    pen.moveTo(x, y - 1);
+    pen.lineTo(x - 5, y - 9);
+    pen.lineTo(x + 5, y - 9);
+    pen.closePath();
+    pen.fill();
+    pen.font = `600 ${font(12)}`;
+    const text = `peak ${bytes(file.total[file.peak])}`;
+    const half = pen.measureText(text).width / 2;
+    // Beside the mark, on the side with room: above it phases have their names.
+    const right = x + 9 + 2 * half < frame.wide - MARGIN.right;
+    pen.textAlign = right ? "left" : "right";
+    const at = right ? x + 9 : x - 9;
+    pen.globalAlpha = 0.75;
+    pen.fillStyle = colour("--page");
+    pen.fillRect(right ? at - 2 : at - 2 * half - 2, y - 13, 2 * half + 4, 14);
+    pen.globalAlpha = 1;
+    pen.fillStyle = ink;
+    pen.fillText(text, at, y - 2);
+    pen.font = font(11);
+  }
+
+  function chosenMark(pen, place, frame, ground) {
+    const file = data.files[place];
+    const point = state.files[place].point;
+    if (point < 0) return;
+    const x = frame.x(file.time[point]);
+    pen.strokeStyle = pen.fillStyle = colour("--accent");
+    pen.lineWidth = 2;
+    pen.beginPath();
+    pen.moveTo(x, MARGIN.top);
+    pen.lineTo(x, ground + 8);
+    pen.stroke();
+    pen.beginPath();
+    pen.arc(x, frame.y(file.total[point]), 4, 0, 7);
+    pen.fill();
+    const text = `snapshot ${file.index[point]}`;
+    const half = pen.measureText(text).width / 2;
+    pen.textAlign = "center";
+    pen.fillText(text, Math.min(Math.max(x, MARGIN.left + half), frame.wide - MARGIN.right - half), ground + 35);
+  }
+
+  // The snapshot nearest in time to a place on the chart.
+  function pointAt(place, canvas, x) {
+    const file = data.files[place];
+    const frame = chartFrame(place, canvas);
+    let best = 0;
+    file.time.forEach((time, point) => {
+      const [one, other] = [Math.abs(frame.x(time) - x), Math.abs(frame.x(file.time[best]) - x)];
+      if (one < other - 1e-6 || (Math.abs(one - other) <= 1e-6 && (file.tree[point] >= 0) > (file.tree[best] >= 0))) best = point;
+    });
+    return best;
+  }
+
+  function nearestTree(place, point) {
+    const file = data.files[place];
+    let best = -1;
+    file.tree.forEach((tree, other) => {
+      if (tree >= 0 && (best < 0 || Math.abs(file.time[other] - file.time[point]) < Math.abs(file.time[best] - file.time[point]))) best = other;
+    });
+    return best;
+  }
+
+  function choose(place, point) {
+    const file = data.files[place];
+    const own = state.files[place];
+    const chosen = file.tree[point] >= 0 ? point : nearestTree(place, point);
+    if (chosen < 0) {
+      say("No snapshot of this profile has a tree");
+      return;
+    }
+    own.asked = chosen === point ? null : point;
+    Object.assign(own, { point: chosen, zoom: 0, focus: 0, hover: -1 });
+    reshape(place);
+    drawChart(place);
+    drawList(place);
+    drawTree(place);
+    drawTables();
+    say(`${caption(place)}: ${bytes(file.total[chosen])}`);
+  }
+
+  function caption(place) {
+    const file = data.files[place];
+    const point = state.files[place].point;
+    if (point < 0) return "no snapshot with a tree";
+    return `snapshot ${file.index[point]}, ${moment(file.time[point], file.unit)}${file.phase[point] ? `, in ${file.phase[point]}` : ""}`;
+  }
+
+  function drawList(place) {
+    const file = data.files[place];
+    const stack = file.stacks[state.areas];
+    const point = state.files[place].point;
+    if (!stack || point < 0) return;
+    const items = stack.names.map((name, row) => {
+      const { hex, hatch } = areaTone(stack, row);
+      const size = stack.values[row][point];
+      const beside = stack.modules[row] && stack.modules[row] !== name ? `  ${stack.modules[row]}` : "";
+      const swatch = hatch
+        ? `repeating-linear-gradient(135deg, ${hex} 0 ${hatch === 1 ? 5 : 1}px, ${colour("--page")} ${hatch === 1 ? 5 : 1}px 6px)`
+        : hex;
+      return element(
+        "li",
+        { title: stack.full[row] },
+        element("i", { style: { background: swatch } }),
+        element("span", { class: "name" }, name, element("span", { class: "muted" }, beside)),
+        element("span", { class: "figure" }, `${bytes(size)} ${percent(size, file.total[point])}`),
+      );
+    });
+    $(`list-${place}`).replaceChildren(...items.reverse());
+  }
+
+  // -- the tree
+
+  function reshape(place) {
+    const own = state.files[place];
+    own.made = shaped(place, own.point, state);
+    if (own.made && own.zoom >= own.made.nodes.length) own.zoom = 0;
+    own.found = own.made && matches(own.made);
+  }
+
+  function scaleOf(place) {
+    const own = state.files[place];
+    const node = own.made.nodes[own.zoom];
+    if (!state.scaled || own.zoom) return node.bytes || 1;
+    return Math.max(1, ...state.files.map((one) => (one.made ? one.made.nodes[0].bytes : 0)));
+  }
+
+  // The chain from the root to the zoomed node; only its end is drawn where it is long.
+  function above(made, zoom) {
+    const found = [];
+    for (let node = made.nodes[zoom].parent; node >= 0; node = made.nodes[node].parent) found.push(node);
+    return found.reverse().slice(-ANCESTORS);
+  }
+
+  function nodeColour(own, node) {
+    const page = colour("--page");
+    if (node.parent < 0) return mixed(colour("--muted"), page, 0.35);
+    if (node.key === BELOW) return mixed(colour("--muted"), page, 0.14);
+    if (state.colours === "size") return mixed(colour("--v1"), page, 0.12 + 0.6 * Math.sqrt(node.bytes / (own.made.nodes[0].bytes || 1)));
+    const rank = toneOf.get(frames[node.frame].module);
+    return rank !== undefined && rank < TONES ? mixed(colour(`--v${rank}`), page, TINT) : mixed(colour("--muted"), page, 0.28);
+  }
+
+  function drawTree(place) {
+    const own = state.files[place];
+    const canvas = $(`tree-${place}`);
+    $(`caption-${place}`).textContent =
+      caption(place) +
+      (own.made ? `: ${bytes(own.made.nodes[0].bytes)}` : "") +
+      (own.asked === undefined || own.asked === null ? "" : ` (snapshot ${data.files[place].index[own.asked]} has no tree)`);
+    if (!own.made) {
+      canvas.hidden = true;
+      return;
+    }
+    canvas.hidden = false;
+    const { nodes } = own.made;
+    const chain = above(own.made, own.zoom);
+    const wide = canvas.clientWidth;
+    const scale = wide / scaleOf(place);
+    const begin = nodes[own.zoom].x;
+    const rows = visible(own.made, own.zoom, scale);
+    const count = Math.min(rows.length, MOST_ROWS);
+    const high = (chain.length + count) * ROW + 1;
+    const pen = sharp(canvas, wide, high);
+    const flame = state.shape === "flame";
+    const top = (row) => (flame ? high - 1 - (row + 1) * ROW : row * ROW);
+    own.rows = [];
+    const style = { own, pen, ink: colour("--ink"), page: colour("--page"), accent: colour("--accent"), found: own.found };
+    pen.font = font(12);
+    pen.textAlign = "left";
+    chain.forEach((node, row) => {
+      rectangle(style, node, 0, nodes[own.zoom].parent >= 0 ? wide : 0, top(row), true);
+      own.rows.push({ y: top(row), boxes: [{ node, x: 0, w: wide }] });
+    });
+    for (let row = 0; row < count; row++) {
+      const y = top(chain.length + row);
+      const boxes = rows[row].map((node) => ({ node, x: (nodes[node].x - begin) * scale, w: nodes[node].bytes * scale }));
+      for (const { node, x, w } of boxes) rectangle(style, node, x, w, y, false);
+      own.rows.push({ y, boxes });
+    }
+    if (own.focus || document.activeElement === canvas) outline(style, own.rows, own.focus);
+    if (flame) canvas.parentElement.scrollTop = canvas.parentElement.scrollHeight;
+    Object.assign(canvas.dataset, {
+      rows: own.rows.length,
+      boxes: own.rows.reduce((sum, row) => sum + row.boxes.length, 0),
+      zoom: named(nodes[own.zoom]).text,
+      cut: rows.length > MOST_ROWS || rows.cut ? "1" : "",
+    });
+    canvas.setAttribute("aria-label", `${state.shape === "flame" ? "Flame graph" : "Icicle"} of ${caption(place)}, ${nodes.length} frames`);
+    $("reset").disabled = !state.files.some((one) => one.zoom);
+    detail(place, own.hover >= 0 ? own.hover : own.focus);
+  }
+
+  // The nodes below the zoomed one, row by row, that are at least half a pixel wide.
+  function visible(made, zoom, scale) {
+    const rows = [[zoom]];
+    while (rows.length <= MOST_ROWS) {
+      const next = [];
+      for (const node of rows[rows.length - 1])
+        for (const child of made.nodes[node].children) if (made.nodes[child].bytes * scale >= 0.5) next.push(child);
+      if (!next.length) break;
+      rows.push(next);
+    }
+    return rows;
+  }
+
+  function rectangle({ own, pen, ink, page, accent, found }, place, x, w, y, faint) {
+    const node = own.made.nodes[place];
+    const gap = w > 3 ? 1 : 0;
+    const dim = faint || (found.any && !found.marked[place]);
+    pen.globalAlpha = dim ? 0.38 : 1;
+    pen.fillStyle = nodeColour(own, node);
+    pen.fillRect(x, y, Math.max(w - gap, 0.5), ROW - 1);
+    pen.globalAlpha = 1;
+    if (found.any && found.marked[place]) {
+      pen.strokeStyle = accent;
+      pen.lineWidth = 2;
+      pen.strokeRect(x + 1, y + 1, Math.max(w - gap - 2, 0.5), ROW - 3);
+    }
+    if (place === own.hover) {
+      pen.strokeStyle = ink;
+      pen.lineWidth = 1;
+      pen.strokeRect(x + 0.5, y + 0.5, Math.max(w - gap - 1, 0.5), ROW - 2);
+    }
+    if (w < 26) return;
+    pen.fillStyle = ink;
+    pen.globalAlpha = dim ? 0.75 : 1;
+    const name = named(node);
+    const size = bytes(node.bytes);
+    const text = fitted(pen, w > 190 ? `${name.text}  ${size}` : name.text, w - gap - 8);
+    if (text) pen.fillText(text, x + 4, y + 14);
+    pen.globalAlpha = 1;
+  }
+
+  function outline({ pen, accent }, rows, focus) {
+    for (const { y, boxes } of rows)
+      for (const { node, x, w } of boxes)
+        if (node === focus) {
+          pen.strokeStyle = accent;
+          pen.lineWidth = 2;
+          pen.setLineDash([4, 2]);
+          pen.strokeRect(x + 1, y + 1, Math.max(w - 3, 1), ROW - 3);
+          pen.setLineDash([]);
+        }
+  }
+
+  function nodeAt(place, event) {
+    const canvas = $(`tree-${place}`);
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const row = state.files[place].rows.find((one) => y >= one.y && y < one.y + ROW);
+    const hit = row && row.boxes.find((one) => x >= one.x && x < one.x + Math.max(one.w, 1));
+    return hit ? hit.node : -1;
+  }
+
+  function shareLine(own, node) {
+    const [whole, zoomed] = [own.made.nodes[0].bytes, own.made.nodes[own.zoom].bytes];
+    const ofZoomed = own.zoom ? `, ${percent(node.bytes, zoomed)} of what is zoomed` : "";
+    const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.invert ? "below" : "above"}` : "";
+    return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
+  }
+
+  function facts(own, place) {
+    const node = own.made.nodes[place];
+    const name = named(node);
+    const where = [name.module, name.source].filter(Boolean).join(" · ");
+    return { name, where, share: shareLine(own, node) };
+  }
+
+  function detail(place, node) {
+    const own = state.files[place];
+    const { name, where, share } = facts(own, node);
+    $(`detail-${place}`).replaceChildren(
+      element("b", { class: "full name" }, name.full),
+      ...(where ? [element("span", { class: "where" }, where), document.createElement("br")] : []),
+      element("span", {}, share),
+    );
+  }
+
+  function zoom(place, node) {
+    const own = state.files[place];
+    Object.assign(own, { zoom: node, focus: node, hover: -1 });
+    drawTree(place);
+    say(`Zoomed to ${named(own.made.nodes[node]).text}, ${bytes(own.made.nodes[node].bytes)}`);
+  }
+
+  function treeKeys(place, event) {
+    const own = state.files[place];
+    if (!own.made) return;
+    const { nodes } = own.made;
+    const node = nodes[own.focus];
+    const siblings = node.parent >= 0 && own.focus !== own.zoom ? nodes[node.parent].children : [own.focus];
+    const at = siblings.indexOf(own.focus);
+    const [deeper, higher] = state.shape === "flame" ? ["ArrowUp", "ArrowDown"] : ["ArrowDown", "ArrowUp"];
+    if (event.key === "Enter" || event.key === " ") zoom(place, own.focus);
+    else if (event.key === "Escape") zoom(place, own.zoom ? nodes[own.zoom].parent : 0);
+    else if (event.key === "Home") zoom(place, 0);
+    else {
+      const next = {
+        [deeper]: node.children[0],
+        [higher]: node.parent,
+        ArrowRight: siblings[at + 1],
+        ArrowLeft: siblings[at - 1],
+      }[event.key];
+      if (next === undefined) return;
+      if (next >= 0) {
+        own.focus = next;
+        if (event.key === higher && own.zoom && !inside(nodes, next, own.zoom)) own.zoom = next;
+        drawTree(place);
+        const { name, share } = facts(own, next);
+        say(`${name.text}: ${share}`);
+      }
+    }
+    event.preventDefault();
+  }
+
+  function inside(nodes, node, zoomed) {
+    for (let one = node; one >= 0; one = nodes[one].parent) if (one === zoomed) return true;
+    return false;
+  }
+
+  // -- the tooltip
+
+  function tip(event, ...children) {
+    const box = $("tip");
+    if (!children.length) {
+      box.hidden = true;
+      return;
+    }
+    box.replaceChildren(...children);
+    box.hidden = false;
+    const [wide, high] = [box.offsetWidth, box.offsetHeight];
+    box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - wide - 8))}px`;
+    box.style.top = `${event.clientY + 18 + high > innerHeight ? Math.max(4, event.clientY - high - 12) : event.clientY + 18}px`;
+  }
+
+  function chartTip(place, event) {
+    const file = data.files[place];
+    const canvas = $(`chart-${place}`);
+    const point = pointAt(place, canvas, event.clientX - canvas.getBoundingClientRect().left);
+    const stack = file.stacks[state.areas];
+    const rows = file.trees.length
+      ? stack.names
+          .map((name, row) => [name, stack.values[row][point]])
+          .filter(([, size]) => size > 0)
+          .reverse()
+          .map(([name, size]) => element("tr", {}, element("td", {}, short(name, 60)), element("td", {}, bytes(size))))
+      : [];
+    const known = file.known[point] ? "" : file.trees.length ? " · parts estimated: no tree here" : " · no tree";
+    tip(
+      event,
+      element("b", {}, `${bytes(file.total[point])}`),
+      ` snapshot ${file.index[point]}, ${moment(file.time[point], file.unit)}${file.phase[point] ? `, ${file.phase[point]}` : ""}${known}`,
+      element("table", {}, element("tbody", {}, ...rows)),
+    );
+  }
+
+  function treeTip(place, event) {
+    const own = state.files[place];
+    if (!own.made) return;
+    const node = nodeAt(place, event);
+    if (node !== own.hover) {
+      own.hover = node;
+      drawTree(place);
+    }
+    if (node < 0) {
+      tip(event);
+      return;
+    }
+    const { name, where, share } = facts(own, node);
+    tip(event, element("span", { class: "full name" }, name.full), where ? element("span", { class: "where" }, where) : null, element("div", {}, share));
+  }
+
+  // -- tables
+
+  // By group: what it allocates itself, and what it stands anywhere in the stack of, counted once a stack.
+  function sums(place, by) {
+    const own = state.files[place];
+    const made = own.point < 0 ? null : shaped(place, own.point, { by, invert: false, fold: state.fold });
+    if (!made) return null;
+    const found = new Map();
+    const group = (key, frame) => {
+      if (!found.has(key)) found.set(key, { key, frame, own: 0, total: 0 });
+      return found.get(key);
+    };
+    const open = new Map();
+    const todo = [...made.nodes[0].children];
+    while (todo.length) {
+      const place = todo.pop();
+      if (place < 0) {
+        const key = made.nodes[~place].key;
+        open.set(key, open.get(key) - 1);
+        continue;
+      }
+      const node = made.nodes[place];
+      if (node.key !== BELOW) {
+        const one = group(node.key, node.frame);
+        if (node.parent === 0) one.own += node.bytes;
+        if (!open.get(node.key)) one.total += node.bytes;
+      }
+      open.set(node.key, (open.get(node.key) || 0) + 1);
+      todo.push(~place, ...node.children);
+    }
+    return { whole: made.nodes[0].bytes, found };
+  }
+
+  function drawTables() {
+    const by = state.tableBy;
+    const each = data.files.map((_, place) => sums(place, by));
+    const rows = new Map();
+    each.forEach((one, place) => {
+      if (one)
+        for (const [key, row] of one.found) {
+          if (!rows.has(key)) rows.set(key, { frame: row.frame, cells: [], most: 0 });
+          const all = rows.get(key);
+          all.cells[place] = row;
+          all.most = Math.max(all.most, row.own, row.total * 1e-6);
+        }
+    });
+    const ordered = [...rows.values()].sort((a, b) => b.most - a.most).slice(0, 25);
+    const several = data.files.length > 1;
+    const head = data.files.flatMap((file, place) =>
+      ["self", "", "total"].map((word) => element("th", { scope: "col" }, several && word ? `${word}, ${short(file.name, 30)}` : word)),
+    );
+    const body = ordered.map((row) => {
+      const name = ofFrame(frames[row.frame], by);
+      const beside = [name.module, by === "line" ? "" : ""].filter(Boolean).join(" ");
+      return element(
+        "tr",
+        {},
+        element("th", { scope: "row" }, element("span", { class: "clamp name", title: name.full }, name.text, beside ? element("span", { class: "muted" }, `  ${beside}`) : null)),
+        ...data.files.flatMap((_, place) => {
+          const cell = row.cells[place];
+          if (!cell) return [element("td", { class: "absent" }, "-"), element("td"), element("td", { class: "absent" }, "-")];
+          return [element("td", {}, bytes(cell.own)), element("td", { class: "absent" }, percent(cell.own, each[place].whole)), element("td", {}, bytes(cell.total))];
+        }),
+      );
+    });
+    const title = data.files.map((file, place) => (several ? `${file.name}: ` : "") + caption(place)).join("; ");
+    $("tables").replaceChildren(
+      element(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Largest allocation sites" },
+        element(
+          "table",
+          {},
+          element("caption", {}, `By ${by}, ${title}`),
+          element("thead", {}, element("tr", {}, element("th", { scope: "col" }, by), ...head)),
+          element("tbody", {}, ...body),
+        ),
+      ),
+      element("p", { class: "muted" }, "self: it is what allocates, first on the stack; total: it stands anywhere on the stack. " + (rows.size > ordered.length ? `The ${ordered.length} largest of ${rows.size}.` : "")),
+    );
+  }
+
+  // -- everything
+
+  function drawModules() {
+    const shown = modules.slice(0, TONES);
+    $("modules").hidden = state.colours !== "module" || !shown.length;
+    $("modules").replaceChildren(
+      ...shown.map((module, place) =>
+        element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), TINT) } }), ` ${data.modules[module]}`),
+      ),
+      ...(modules.length > TONES
+        ? [element("span", {}, element("i", { class: "tone", style: { "--tone": mixed(colour("--muted"), colour("--page"), 0.28) } }), ` ${modules.length - TONES} other modules`)]
+        : []),
+    );
+  }
+
+  function drawMatched() {
+    const found = state.files.filter((one) => one.found?.any);
+    $("matched").textContent = found.length
+      ? found.map((one) => `${one.found.count} frame${one.found.count === 1 ? "" : "s"} match, ${bytes(one.found.size)} (${percent(one.found.size, one.made.nodes[0].bytes)})`).join(" | ")
+      : "";
+  }
+
+  function drawCharts() {
+    data.files.forEach((_, place) => {
+      drawChart(place);
+      drawList(place);
+    });
+  }
+
+  function drawTrees() {
+    data.files.forEach((_, place) => drawTree(place));
+  }
+
+  function rebuild() {
+    state.files.forEach((own) => Object.assign(own, { zoom: 0, focus: 0, hover: -1 }));
+    data.files.forEach((_, place) => reshape(place));
+    drawTrees();
+    drawMatched();
+  }
+
+  function drawAll() {
+    drawModules();
+    drawCharts();
+    drawTrees();
+  }
+
+  function build() {
+    data.files.forEach((file, place) => {
+      const several = data.files.length > 1;
+      const chart = element("canvas", {
+        id: `chart-${place}`,
+        class: "chart",
+        tabindex: "0",
+        role: "img",
+        "aria-label": `The heap over time of ${file.name}: ${file.index.length} snapshots, peak ${file.peak < 0 ? "unknown" : bytes(file.total[file.peak])}. Arrow keys walk the snapshots that have a tree.`,
+        onclick: (event) => choose(place, pointAt(place, chart, event.clientX - chart.getBoundingClientRect().left)),
+        onmousemove: (event) => chartTip(place, event),
+        onmouseleave: (event) => tip(event),
+        onkeydown: (event) => chartKeys(place, event),
+      });
+      $("charts").append(
+        element(
+          "figure",
+          {},
+          several ? element("figcaption", {}, element("span", { class: "name" }, file.name)) : null,
+          file.index.length ? chart : element("p", { class: "muted" }, "No snapshot was recorded."),
+          element("ul", { class: "list", id: `list-${place}` }),
+        ),
+      );
+      const tree = element("canvas", {
+        id: `tree-${place}`,
+        tabindex: "0",
+        role: "img",
+        "aria-describedby": `detail-${place}`,
+        onclick: (event) => {
+          const node = nodeAt(place, event);
+          if (node >= 0) zoom(place, node);
+        },
+        onmousemove: (event) => treeTip(place, event),
+        onmouseleave: (event) => {
+          state.files[place].hover = -1;
+          tip(event);
+          drawTree(place);
+        },
+        onkeydown: (event) => treeKeys(place, event),
+        onfocus: () => drawTree(place),
+        onblur: () => drawTree(place),
+      });
+      const walk = (by) => () => walkTo(place, by);
+      $("trees").append(
+        element(
+          "figure",
+          {},
+          element(
+            "figcaption",
+            {},
+            several ? element("span", { class: "name" }, file.name) : null,
+            element("span", { class: "muted", id: `caption-${place}` }),
+            element("button", { type: "button", "aria-label": "Previous snapshot with a tree", onclick: walk(-1) }, "‹"),
+            element("button", { type: "button", "aria-label": "Next snapshot with a tree", onclick: walk(1) }, "›"),
+          ),
+          element("div", { class: "frame" }, tree),
+          element("p", { class: "detail", id: `detail-${place}` }),
+        ),
+      );
+    });
+  }
+
+  function walkTo(place, by) {
+    const { tree } = data.files[place];
+    const own = state.files[place];
+    for (let point = own.point + by; point >= 0 && point < tree.length; point += by)
+      if (tree[point] >= 0) {
+        choose(place, point);
+        return;
+      }
+  }
+
+  function chartKeys(place, event) {
+    const { tree, shown } = data.files[place];
+    const act = {
+      ArrowLeft: () => walkTo(place, -1),
+      ArrowRight: () => walkTo(place, 1),
+      Home: () => choose(place, tree.findIndex((one) => one >= 0)),
+      End: () => choose(place, tree.findLastIndex((one) => one >= 0)),
+      p: () => choose(place, shown),
+      P: () => choose(place, shown),
+    }[event.key];
+    if (!act || !tree.some((one) => one >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
+    act();
+    event.preventDefault();
+  }
+
+  function setTheme(name) {
+    root.dataset.theme = name;
+    $("theme").textContent = name === "dark" ? "Light theme" : "Dark theme";
+    drawAll();
+  }
+
+  function connect() {
+    const on = (id, act) => $(id)?.addEventListener("change", (event) => act(event.target));
+    on("areas", (one) => {
+      state.areas = one.value;
+      drawCharts();
+    });
+    on("by", (one) => {
+      state.by = one.value;
+      rebuild();
+    });
+    on("table-by", (one) => {
+      state.tableBy = one.value;
+      drawTables();
+    });
+    on("shape", (one) => {
+      state.shape = one.value;
+      drawTrees();
+    });
+    on("colours", (one) => {
+      state.colours = one.value;
+      drawModules();
+      drawTrees();
+    });
+    on("invert", (one) => {
+      state.invert = one.checked;
+      rebuild();
+    });
+    on("fold", (one) => {
+      state.fold = one.checked;
+      rebuild();
+      drawTables();
+    });
+    on("scaled", (one) => {
+      state.scaled = one.checked;
+      drawCharts();
+      drawTrees();
+    });
+    let waiting = 0;
+    $("search").addEventListener("input", (event) => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => {
+        state.search = event.target.value;
+        for (const own of state.files) own.found = own.made && matches(own.made);
+        drawTrees();
+        drawMatched();
+      }, 120);
+    });
+    $("reset").addEventListener("click", () => {
+      for (const own of state.files) Object.assign(own, { zoom: 0, focus: 0 });
+      drawTrees();
+      say("The whole tree is shown");
+    });
+    addEventListener("keydown", (event) => {
+      if (event.key === "/" && !["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName)) {
+        $("search").focus();
+        event.preventDefault();
+      }
+    });
+    let chosenTheme = false;
+    $("theme").addEventListener("click", () => {
+      chosenTheme = true;
+      setTheme(root.dataset.theme === "dark" ? "light" : "dark");
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
+      if (!chosenTheme) setTheme(event.matches ? "dark" : "light");
+    });
+    let wide = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth === wide) return; // a phone's bars come and go
+      wide = innerWidth;
+      drawAll();
+    });
+    let before = null;
+    addEventListener("beforeprint", () => {
+      before = root.dataset.theme;
+      setTheme("light");
+    });
+    addEventListener("afterprint", () => {
+      if (before) setTheme(before);
+      before = null;
+    });
+  }
+
+  root.classList.add("scripted");
+  build();
+  connect();
+  $("theme").textContent = root.dataset.theme === "dark" ? "Light theme" : "Dark theme";
+  data.files.forEach((_, place) => reshape(place));
+  drawAll();
+  drawTables();
+  root.dataset.ready = "1";
+})();

@@ -1,0 +1,182 @@
+"""How much each allocating function or module held over time: one column a snapshot with a tree, one row a site.
+
+A profile of a hundred megabytes has a million nodes, so whole columns are worked on, never single nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy
+from numpy.typing import NDArray
+
+from memprof.heap.names import is_allocator
+from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
+
+from . import labels
+
+Ints = NDArray[Any]
+_LEAST = 0.005  # of the largest total: what never holds more is not seen as an area
+
+
+@dataclass(frozen=True)
+class Series:
+    """Bytes by site over time. snapshots: those with a tree, in the order of time; sites: the largest, the largest first.
+
+    values: a row a site, a column a snapshot. rest: what all other sites hold together; unnamed: what the tool had left out or could not name.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    sites: tuple[labels.Label, ...]
+    values: Ints
+    rest: Ints
+    unnamed: Ints
+
+
+def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> Series:
+    """The `most` largest sites of these snapshots (of all with a tree) by the most that each ever held."""
+    chosen = [one for one in (profile.snapshots if snapshots is None else snapshots) if one.tree is not None]
+    key, names = profile.keys(by, fold)
+    hidden = numpy.array([frame.kind in ("root", "below") or (fold and is_allocator(frame)) for frame in profile.frames], bool)
+    below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
+    groups = numpy.where(hidden, -1, numpy.array(key, "i8"))
+    held = numpy.zeros((len(chosen), len(names)), "i8")
+    unnamed = numpy.zeros(len(chosen), "i8")
+    for place, one in enumerate(chosen):
+        assert one.tree is not None
+        sizes = of_tree(one.tree, groups, hidden & ~below, len(names))
+        held[place] = sizes
+        unnamed[place] = one.tree.bytes[0] - int(sizes.sum())
+    first: dict[int, int] = {}
+    for frame, group in enumerate(groups.tolist()):
+        first.setdefault(group, frame)
+    largest = held.max(0, initial=0)
+    least = _LEAST * max((one.total_bytes for one in chosen), default=0)
+    order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
+    if len(order) > most and int((largest > 0).sum()) > most + 1:  # else one more takes no more room than "others" would
+        order = order[:most]
+    sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
+    values = held[:, order].T
+    return Series(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
+
+
+def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
+    """Evenly fewer snapshots where there are too many: of each stretch the largest, and with it the largest that has a tree."""
+    if len(snapshots) <= most:
+        return list(snapshots)
+    borders = numpy.linspace(0, len(snapshots), most // 2 + 1).astype(int).tolist()
+    kept = {0, len(snapshots) - 1}
+    for begin, end in pairwise(borders):
+        inside = range(begin, end)
+        kept.add(max(inside, key=lambda place: snapshots[place].total_bytes))
+        trees = [place for place in inside if snapshots[place].tree is not None]
+        if trees:
+            kept.add(max(trees, key=lambda place: snapshots[place].total_bytes))
+    return [snapshots[place] for place in sorted(kept)]
+
+
+Kind = Literal["site", "others", "unlisted", "extra", "stacks"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of the stacked areas: what it is called, what kind it is, and its bytes at each snapshot with a tree."""
+
+    name: labels.Label
+    kind: Kind
+    values: Ints
+
+
+def rows(found: Series) -> list[Row]:
+    """The areas from the ground up: the largest site lowest, what is no site at the top. Together they are the snapshots' totals."""
+    made = [Row(name, "site", found.values[place]) for place, name in enumerate(found.sites)]
+    extra = numpy.array([one.extra_bytes for one in found.snapshots], "i8")
+    stacks = numpy.array([one.stacks_bytes for one in found.snapshots], "i8")
+    more: tuple[tuple[str, Kind, Ints], ...] = (
+        ("other sites", "others", found.rest),
+        ("places the tool left out as too small", "unlisted", found.unnamed),
+        ("added by the allocator", "extra", extra),
+        ("stacks", "stacks", stacks),
+    )
+    return made + [Row(labels.Label(name, name), kind, values) for name, kind, values in more if values.any()]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A Series at every snapshot: a row an area, a column a snapshot; and which columns are a tree's own figures rather than estimates."""
+
+    snapshots: tuple[Snapshot, ...]
+    values: NDArray[numpy.float64]
+    known: NDArray[numpy.bool_]
+
+
+def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
+    """Areas at snapshots without a tree, whose total alone is known: between their neighbours with one, as far as the total has come.
+
+    areas: a row an area, a column a snapshot of `found`, which with the others adds up to the snapshots' totals. A total beyond both
+    neighbours is shared out as in the nearer of them. What is drawn there is an estimate and must be said to be.
+    """
+    place = {one.index: column for column, one in enumerate(found.snapshots)}
+    known = numpy.array([one.index in place for one in snapshots], bool)
+    values = numpy.zeros((len(areas), len(snapshots)))
+    trees = numpy.flatnonzero(known)
+    if not len(trees):
+        return Filled(tuple(snapshots), values, known)
+    columns = numpy.array([place[snapshots[at].index] for at in trees])
+    totals = numpy.array([one.total_bytes for one in snapshots], "f8")
+    exact = areas[:, columns].astype("f8")
+    for at in range(len(snapshots)):
+        after = int(numpy.searchsorted(trees, at))
+        if known[at]:
+            values[:, at] = exact[:, after]
+            continue
+        left, right = max(after - 1, 0), min(after, len(trees) - 1)
+        low, high = totals[trees[left]], totals[trees[right]]
+        share = min(max((totals[at] - low) / (high - low), 0.0), 1.0) if high != low else 0.0
+        mixed = exact[:, left] * (1 - share) + exact[:, right] * share
+        whole = mixed.sum()
+        values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
+    return Filled(tuple(snapshots), values, known)
+
+
+def of_tree(tree: Tree, groups: Ints, passed: Ints, count: int) -> Ints:
+    """What each group holds as the place that allocates: the first frame of a stack that is not passed over.
+
+    groups: of each frame the number of its group, or -1; passed: whether it is passed over.
+    """
+    frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
+    if tree.direction == "callees":
+        return _of_callees(frame, parent, size, groups, passed, count)
+    open_ = passed[frame]
+    open_[0] = True
+    front = numpy.zeros(len(frame), bool)  # nodes above which everything is passed over
+    front[0] = True
+    sites = numpy.zeros(len(frame), bool)
+    while True:
+        reached = front[parent]
+        reached[0] = False
+        sites |= reached & ~open_
+        further = reached & open_
+        if not (further & ~front).any():
+            break
+        front |= further
+    found = groups[frame[sites]]
+    return numpy.bincount(found[found >= 0], size[sites][found >= 0], count).astype("i8")
+
+
+def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
+    own = size.astype("i8")
+    numpy.subtract.at(own, parent[1:], size[1:])
+    site = numpy.where(passed[frame], parent, numpy.arange(len(frame)))
+    site[0] = 0
+    while True:  # up to the nearest frame that is not passed over
+        further = site[site]
+        if (further == site).all():
+            break
+        site = further
+    found = groups[frame[site]]
+    found[site == 0] = -1
+    return numpy.bincount(found[found >= 0], own[found >= 0], count).astype("i8")

@@ -1,0 +1,341 @@
+"""A profile in the terminal: its peak, a chart of the total over time, the tree of one snapshot, and the largest sites and modules.
+
+Right at any width from 60 columns, with and without colour; in a pipe it is plain text. Chains of single callers are not indented, so that
+a tree of any depth stays on the screen; what is cut short says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from memprof.errors import UsageError
+from memprof.heap import said
+from memprof.heap.profile import By, HeapProfile, Snapshot
+from memprof.heap.shape import BELOW, Shape, shape, sums
+from memprof.units import format_bytes
+
+from . import labels, terminal
+
+_TOP = 12
+_CHART_ROWS = 8
+_MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of a profile is shown. least: the share of the whole below which nodes are gathered; depth: callers shown a branch, 0 for all."""
+
+    snapshot: int | None = None
+    phase: str | None = None
+    by: By = "function"
+    invert: bool = False
+    least: float = 0.01
+    fold: bool = True
+    full_names: bool = False
+    depth: int = 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group of frames. own_bytes: where it is what allocates; total_bytes: where it stands anywhere in the stack."""
+
+    label: labels.Label
+    own_bytes: int
+    total_bytes: int
+
+
+def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
+    """The profile as text. Raises UsageError or InputError where what was asked for is not in it."""
+    return terminal.rendered(width, colour, lambda console: _Page(profile, look, console, unicode).write())
+
+
+def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
+    """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
+    shown = said.chosen(profile, look.snapshot, look.phase)
+    found: dict[str, Any] = {
+        "tool": profile.tool,
+        "command": profile.command,
+        "path": profile.path,
+        "counts": profile.counts,
+        "time_unit": profile.time_unit,
+        "partial": profile.partial,
+        "remarks": said.remarks(profile, shown),
+        "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
+        "peak": _snapshot_facts(profile.peak) if profile.snapshots else None,
+        "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
+        "snapshots": [_snapshot_facts(one) for one in profile.snapshots],
+        "shown": None if shown is None else _snapshot_facts(shown),
+    }
+    if shown is not None:
+        found |= {"by": look.by, "inverted": look.invert, "least_share": look.least, "tree": _nodes(profile, shown, look)}
+        groups: tuple[tuple[str, By], ...] = (("sites", look.by if look.by != "module" else "function"), ("modules", "module"))
+        for name, by in groups:
+            found[name] = [
+                {"name": row.label.full, "module": row.label.module, "source": row.label.source, "self_bytes": row.own_bytes}
+                | {"total_bytes": row.total_bytes}
+                for row in top(profile, shown, by, look.fold)
+            ]
+    return found
+
+
+def _snapshot_facts(one: Snapshot) -> dict[str, Any]:
+    return {
+        "index": one.index,
+        "time": one.time,
+        "heap_bytes": one.heap_bytes,
+        "extra_bytes": one.extra_bytes,
+        "stacks_bytes": one.stacks_bytes,
+        "total_bytes": one.total_bytes,
+        "phase": one.phase,
+        "has_tree": one.tree is not None,
+    }
+
+
+def _nodes(profile: HeapProfile, shown: Snapshot, look: Look) -> list[dict[str, Any]]:
+    """The tree's nodes in depth-first order, each with its parent's place: nested objects would be as deep as the stack."""
+    made = _shaped(profile, shown, look)
+    found = []
+    for node in range(len(made)):
+        named = labels.label(profile, made, node, look.by, full_names=True)
+        one = {"parent": made.parent[node], "name": named.full, "module": named.module, "source": named.source, "bytes": made.bytes[node]}
+        found.append(one | ({"places": made.places[node]} if made.group[node] == BELOW else {}))
+    return found
+
+
+def _shaped(profile: HeapProfile, shown: Snapshot, look: Look) -> Shape:
+    assert shown.tree is not None
+    return shape(profile, shown.tree, by=look.by, invert=look.invert, fold=look.fold, least=look.least)
+
+
+def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> list[Row]:
+    """Groups of frames in a snapshot, those that allocate most first."""
+    assert shown.tree is not None
+    found = sums(profile, shown.tree, by=by, fold=fold)
+    return [Row(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in found]
+
+
+class _Page:
+    """One text, written from its top to its bottom."""
+
+    def __init__(self, profile: HeapProfile, look: Look, console: Console, unicode: bool) -> None:
+        self.profile, self.look, self.console, self.unicode = profile, look, console, unicode
+        self.width = console.width
+        self.shown = said.chosen(profile, look.snapshot, look.phase)
+        self.tones: dict[str, str] = {}
+
+    def write(self) -> None:
+        self._head()
+        if len(self.profile.snapshots) > 1 and self.profile.peak.total_bytes:
+            self._line()
+            self._chart()
+        if self.shown is None or self.shown.tree is None or not self.shown.tree.bytes[0]:
+            return
+        rows = top(self.profile, self.shown, "module", self.look.fold)
+        self.tones = {row.label.text: _MODULE_COLOURS[place] for place, row in enumerate(rows[: len(_MODULE_COLOURS)])}
+        self._line()
+        self._tree()
+        self._line()
+        self._top()
+        self._line()
+        self._modules(rows)
+
+    def _line(self, text: Text | str = "", style: str = "") -> None:
+        self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
+
+    def _prose(self, text: str, style: str = "") -> None:
+        self.console.print(Text(labels.plain(text), style))
+
+    def _ascii(self, text: str) -> str:
+        return text if self.unicode else text.replace("…", "~")
+
+    # -- what is said
+
+    def _head(self) -> None:
+        profile = self.profile
+        title = labels.plain(profile.path or profile.tool)
+        self._prose(title, "bold")
+        command = labels.shortened(labels.plain(profile.command), 3 * self.width)
+        if command:
+            self._prose(self._ascii(f"{profile.tool} of {command}"), "dim")
+        self._prose(said.headline(profile), "bold")
+        self._prose(said.counting(profile), "dim")
+        for remark in said.remarks(profile, self.shown):
+            self._prose(f"! {remark}", "yellow")
+
+    # -- the chart
+
+    def _chart(self) -> None:
+        profile, left = self.profile, 11
+        wide = self.width - left - 1
+        first, last = _span(profile)
+        levels = columns(profile.snapshots, wide, first, last)
+        most = max(levels)
+        blocks = terminal.BLOCKS[self.unicode]
+        step = len(blocks) - 1
+        peak = _column(profile.peak.time, first, last, wide)
+        shown = None if self.shown is None else _column(self.shown.time, first, last, wide)
+        for row in range(_CHART_ROWS - 1, -1, -1):
+            scale = format_bytes(most) if row == _CHART_ROWS - 1 else format_bytes(most / 2) if row == _CHART_ROWS // 2 - 1 else ""
+            text = Text(f"{scale:>{left - 2}} ", "dim")
+            text.append("┤" if self.unicode and scale else "│" if self.unicode else "|", "dim")
+            for place, level in enumerate(levels):
+                filled = level / most * _CHART_ROWS * step - row * step
+                mark = blocks[max(0, min(step, round(filled) or (1 if filled > 0 else 0)))]
+                text.append(mark, "red" if place == peak else "cyan" if place == shown else "blue")
+            self._line(text)
+        self._axis(left, wide, first, last, peak, shown)
+
+    def _axis(self, left: int, wide: int, first: float, last: float, peak: int, shown: int | None) -> None:
+        flat = "─" if self.unicode else "-"
+        ruler = [flat] * wide
+        if shown is not None and shown != peak:
+            ruler[shown] = "^"
+        ruler[peak] = "▲" if self.unicode else "^"
+        line = Text(" " * (left - 1) + ("└" if self.unicode else "+"), "dim")
+        for place, mark in enumerate(ruler):
+            line.append(mark, "red" if place == peak else "cyan" if place == shown else "dim")
+        self._line(line)
+        unit = self.profile.time_unit
+        begin, end = said.format_time(first, unit), said.format_time(last, unit)
+        if first == 0:
+            begin = "0"
+        self._line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
+        if self.profile.phases:
+            self._line(Text(" " * left + self._phases(wide, first, last), "magenta"))
+        legend = Text(" " * left)
+        legend.append("▲" if self.unicode else "^", "red")
+        legend.append(" the peak", "dim")
+        if shown is not None and shown != peak:
+            legend.append("   ")
+            legend.append("^", "cyan")
+            legend.append(" the snapshot of the tree", "dim")
+        self._line(legend)
+
+    def _phases(self, wide: int, first: float, last: float) -> str:
+        """A strip with each phase's name where it is, as much of it as there is room for."""
+        strip = [" "] * wide
+        bar = "│" if self.unicode else "|"
+        for span in self.profile.phases:
+            begin = _column(span.begin, first, last, wide)
+            end = wide if span.end is None else _column(span.end, first, last, wide)
+            room = end - begin
+            if room < 1 or begin >= wide:
+                continue
+            name = labels.plain(span.name)
+            text = bar + (name if len(name) < room else name[: room - 2] + "." if room > 3 else "")
+            strip[begin:end] = list(text.ljust(room))
+        return "".join(strip[:wide]).rstrip()
+
+    # -- the tree
+
+    def _tree(self) -> None:
+        assert self.shown is not None
+        look = self.look
+        made = _shaped(self.profile, self.shown, look)
+        order = "from the program's entry down to what allocates" if look.invert else "what allocates, and below each who called it"
+        by = "" if look.by == "function" else f", by {look.by}"
+        self._title(f"Tree of snapshot {self.shown.index}: {order}{by}")
+        whole = made.bytes[0]
+        self._node(made, 0, whole, "")
+        for node, guide, cut in terminal.walk(made.children(), look.depth, max(2, self.width - 56), terminal.GUIDES[self.unicode]):
+            if cut:
+                self._line(Text(" " * 18 + guide + ("… " if self.unicode else "... ") + cut, "dim"))
+            else:
+                self._node(made, node, whole, guide)
+        if made.own()[0] > whole * look.least:
+            self._line(Text(f"{format_bytes(made.own()[0]):>10} {100 * made.own()[0] / whole:5.1f}%  (in no place the tool names)", "dim"))
+        notes = [f"nodes below {100 * look.least:g}% are gathered (--min)"] if look.least else []
+        if said.gathered(self.profile):
+            notes.append("the tool had left out the smallest places before")
+        if look.fold:
+            notes.append("allocators' own frames are left out (--no-fold)")
+        if notes:
+            self._prose("; ".join(notes)[0].upper() + "; ".join(notes)[1:] + ".", "dim")
+
+    def _node(self, made: Shape, node: int, whole: int, guide: str) -> None:
+        size, above = made.bytes[node], made.parent[node]
+        share = 100 * size / whole if whole else 0.0
+        text = Text(f"{format_bytes(size):>10} ")
+        text.append(f"{share:5.1f}% ", "bold red" if share >= 25 else "yellow" if share >= 5 else "dim")
+        if above > 0 and made.bytes[above] == size:
+            text = Text(" " * 18)  # as much as the line above: all of it came this way
+        text.append(guide, "dim")
+        named = labels.label(self.profile, made, node, self.look.by, self.look.full_names)
+        if above >= 0 and named.module == labels.label(self.profile, made, above, self.look.by).module:
+            named = replace(named, module="")  # said above
+        self._named(text, named, "dim" if made.group[node] == BELOW else "bold" if above <= 0 else "")
+        self._line(text)
+
+    def _named(self, text: Text, named: labels.Label, style: str) -> None:
+        tones = (style or self.tones.get(named.text, ""), self.tones.get(named.module, "dim"))
+        terminal.append_name(text, named, self.width, tones, self.look.full_names, self.unicode)
+
+    # -- the tops
+
+    def _title(self, text: str) -> None:
+        self._prose(text, "bold underline")
+
+    def _top(self) -> None:
+        assert self.shown is not None
+        by: By = self.look.by if self.look.by != "module" else "function"
+        rows = [row for row in top(self.profile, self.shown, by, self.look.fold) if row.own_bytes > 0]
+        self._title(f"Largest allocation sites of snapshot {self.shown.index}, by {by}")
+        self._rows(rows[:_TOP], len(rows))
+
+    def _modules(self, rows: Sequence[Row]) -> None:
+        assert self.shown is not None
+        self._title(f"Modules of snapshot {self.shown.index}")
+        self._rows(rows[:_TOP], len(rows))
+
+    def _rows(self, rows: Sequence[Row], count: int) -> None:
+        assert self.shown is not None and self.shown.tree is not None
+        whole = self.shown.tree.bytes[0]
+        self._line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
+        for row in rows:
+            text = Text(f"{format_bytes(row.own_bytes):>10} {100 * row.own_bytes / whole:5.1f}%")
+            text.append(f" {format_bytes(row.total_bytes):>12} {100 * row.total_bytes / whole:5.1f}%", "dim")
+            text.append("  ")
+            self._named(text, row.label, "")
+            self._line(text)
+        if count > len(rows):
+            self._line(Text(f"{'':10} {count - len(rows):,} more: --json has them all", "dim"))
+
+
+# -- the chart's columns
+
+
+def _span(profile: HeapProfile) -> tuple[float, float]:
+    return profile.snapshots[0].time, max(one.time for one in profile.snapshots)
+
+
+def _column(time: float, first: float, last: float, wide: int) -> int:
+    return 0 if last <= first else max(0, min(wide - 1, int((time - first) / (last - first) * wide)))
+
+
+def columns(snapshots: Sequence[Snapshot], wide: int, first: float, last: float) -> list[float]:
+    """The total in each of `wide` equal parts of the time: the largest of the snapshots inside, else on the line between its neighbours."""
+    if not wide:
+        raise UsageError("there is no room for a chart")
+    largest: list[float | None] = [None] * wide
+    for one in snapshots:
+        place = _column(one.time, first, last, wide)
+        largest[place] = max(largest[place] or 0, one.total_bytes)
+    known = [place for place, value in enumerate(largest) if value is not None]
+    found = []
+    after = 0
+    for place, value in enumerate(largest):
+        if value is not None:
+            found.append(value)
+            continue
+        while known[after] < place and after < len(known) - 1:
+            after += 1
+        right = known[after]
+        left = known[after - 1] if after and right > place else known[-1]
+        low, high = largest[left] or 0.0, largest[right] or 0.0
+        found.append(low + (high - low) * (place - left) / (right - left) if right > left else low)
+    return found

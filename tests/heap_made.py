@@ -1,0 +1,130 @@
+"""Made-up heap profiles, for what looks at them: stacks in, HeapProfiles and massif files out."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memprof.heap.profile import Frame, HeapProfile, PhaseSpan, Snapshot, Tree
+from memprof.heap.trie import Trie
+
+MIB = 1 << 20
+ROOT = Frame("(heap allocation functions) malloc/new/new[], --alloc-fns, etc.", kind="root")
+LIB = "/opt/build-17/lib/libnet.so.1.2"
+COUNTS = "massif counts what the program asks of malloc"
+
+# Stacks, sites first, and their MiB: what a small runtime holds at its peak.
+PEAK: Mapping[tuple[str, ...], float] = {
+    ("net::Weights::read", "net::load", "main"): 60,
+    ("net::pack", "net::prepare", "main"): 30,
+    ("net::Arena::grow", "net::prepare", "main"): 8,
+    ("log", "main"): 1.5,
+    ("(below)",): 0.5,
+}
+BEFORE: Mapping[tuple[str, ...], float] = {("net::Weights::read", "net::load", "main"): 60, ("log", "main"): 1}
+
+
+def frame(name: str, module: str | None = LIB, line: int | None = None) -> Frame:
+    if name == "(below)":
+        return Frame(name, kind="below", places=7)
+    return Frame(name, file="net.cc" if line else None, line=line, module=None if line else module, address=0x400000 + hash(name) % 4096)
+
+
+def tree(stacks: Mapping[tuple[str, ...], float], frames: list[Frame], scale: int = MIB, module: str | None = LIB) -> Tree:
+    trie = Trie(0)
+    known = {one: number for number, one in enumerate(frames)}
+    for stack, size in stacks.items():
+        numbers = []
+        for name in stack:
+            one = frame(name, module)
+            if one not in known:
+                known[one] = len(frames)
+                frames.append(one)
+            numbers.append(known[one])
+        trie.add(numbers, int(size * scale))
+    return trie.tree()
+
+
+def profile(
+    *snapshots: tuple[float, Mapping[tuple[str, ...], float] | float],
+    phases: Sequence[PhaseSpan] = (),
+    extra: float = 0.0,
+    module: str | None = LIB,
+    **changes: object,
+) -> HeapProfile:
+    """Snapshots as (time, stacks in MiB) or, without a tree, (time, MiB)."""
+    frames = [ROOT]
+    made = []
+    for index, (time, held) in enumerate(snapshots):
+        phase = next((span.name for span in reversed(phases) if span.begin <= time), None)
+        if isinstance(held, Mapping):
+            made.append(tree(held, frames, module=module))
+            size = made[-1].bytes[0]
+        else:
+            made.append(None)
+            size = int(held * MIB)
+        made[-1] = Snapshot(index, time, size, int(extra * MIB), 0, made[-1], "detailed" if made[-1] else "empty", phase)
+    facts: dict[str, object] = {"path": "made.massif", "phases": tuple(phases)}
+    usual = HeapProfile("massif", "/usr/bin/net model.bin", "", "ms", COUNTS, tuple(made), tuple(frames))
+    return replace(usual, **{**facts, **changes})  # type: ignore[arg-type]
+
+
+def usual(**changes: object) -> HeapProfile:
+    """Load, a peak in PREPARE with a tree, and less in EXECUTE."""
+    phases = (PhaseSpan("MODEL_LOAD", 0, 40), PhaseSpan("PREPARE", 40, 80), PhaseSpan("EXECUTE", 80, None))
+    snapshots = ((0, 0.0), (10, 30.0), (30, BEFORE), (50, 80.0), (60, PEAK), (70, 100.0), (90, BEFORE), (100, 61.0))
+    return profile(*snapshots, **{"phases": phases, **changes})  # type: ignore[arg-type]
+
+
+def chain(depth: int, module: str = LIB) -> HeapProfile:
+    """One stack of this depth."""
+    frames = [ROOT, *(Frame(f"f{place}", module=module, address=place) for place in range(depth))]
+    count = depth + 1
+    made = Tree(array("i", range(count)), array("i", range(-1, depth)), array("q", [MIB] * count))
+    return HeapProfile("massif", "deep", "", "i", COUNTS, (Snapshot(0, 5, MIB, 0, 0, made, "peak"),), tuple(frames), "deep.massif")
+
+
+def comb(depth: int) -> HeapProfile:
+    """A stack of this depth of which each frame also calls a leaf of its own."""
+    frames, number, parent, size = [ROOT], [0], [-1], [2 * depth + 1]
+    at = 0
+    for place in range(depth):
+        frames += [Frame(f"f{place}", module=LIB), Frame(f"leaf{place}", module=LIB)]
+        here = len(number)
+        number += [2 * place + 1, 2 * place + 2]
+        parent += [at, here]
+        size += [2 * (depth - place), 1]
+        at = here
+    made = Tree(array("i", number), array("i", parent), array("q", size))
+    return HeapProfile("massif", "comb", "", "i", COUNTS, (Snapshot(0, 5, size[0], 0, 0, made, "peak"),), tuple(frames), "comb.massif")
+
+
+def massif_text(made: HeapProfile) -> str:
+    """The profile as massif writes it."""
+    lines = ["desc: --massif-out-file=made", f"cmd: {made.command}", f"time_unit: {made.time_unit}"]
+    for one in made.snapshots:
+        lines += ["#-----------", f"snapshot={one.index}", "#-----------", f"time={one.time:g}", f"mem_heap_B={one.heap_bytes}"]
+        lines += [f"mem_heap_extra_B={one.extra_bytes}", f"mem_stacks_B={one.stacks_bytes}", f"heap_tree={one.kind}"]
+        if one.tree is not None:
+            depths = one.tree.depths()
+            for node in range(len(one.tree)):
+                lines.append(
+                    " " * depths[node] + _line(made.frames[one.tree.frame[node]], len(one.tree.children(node)), one.tree.bytes[node])
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _line(one: Frame, children: int, size: int) -> str:
+    if one.kind == "root":
+        return f"n{children}: {size} {one.function}"
+    if one.kind == "below":
+        return f"n0: {size} in {one.places} places, all below massif's threshold (1.00%)"
+    where = f"in {one.module}" if one.module else f"{one.file}:{one.line}"
+    return f"n{children}: {size} 0x{one.address or 1:X}: {one.function} ({where})"
+
+
+def write(made: HeapProfile, path: Path) -> Path:
+    path.write_text(massif_text(made), encoding="utf-8")
+    return path

@@ -1,0 +1,372 @@
+"""Massif files in: every form of the format, real profiles, and what is wrong with a file, said in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memprof.errors import InputError, MemprofError
+from memprof.heap import load, massif
+from memprof.heap.names import group_name, is_allocator, module_name, short
+from memprof.heap.profile import Frame, HeapProfile
+
+DATA = Path(__file__).parent / "data" / "heap"
+HEADER = "desc: (none)\ncmd: ./program\ntime_unit: ms\n"
+ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
+TREE = (
+    f"n2: 300 {ROOT}\n n1: 200 0x4005A1: grow(int) (tree.cpp:12)\n  n0: 200 0x400600: main (tree.cpp:20)\n"
+    " n0: 100 in 3 places, all below massif's threshold (1.00%)\n"
+)
+
+
+def snapshot(
+    index: int, heap: int, tree: str = "", kind: str = "detailed", extra: int = 0, stacks: int = 0, time: str | None = None
+) -> str:
+    """A snapshot's text, at ten times its number unless a time is given."""
+    return (
+        f"#-----------\nsnapshot={index}\n#-----------\ntime={time or index * 10}\nmem_heap_B={heap}\nmem_heap_extra_B={extra}\n"
+        f"mem_stacks_B={stacks}\nheap_tree={kind if tree else 'empty'}\n{tree}"
+    )
+
+
+def parsed(text: str | bytes) -> HeapProfile:
+    data = text.encode() if isinstance(text, str) else text
+    return massif.read(io.BytesIO(data), "f")
+
+
+# -- the forms of the format
+
+
+def test_a_snapshot_has_its_figures_and_its_tree() -> None:
+    profile = parsed(HEADER + snapshot(0, 0) + snapshot(1, 300, TREE, extra=24, stacks=8))
+    assert (profile.tool, profile.command, profile.time_unit) == ("massif", "./program", "ms")
+    last = profile.snapshots[1]
+    assert (last.index, last.time, last.heap_bytes, last.extra_bytes, last.stacks_bytes, last.total_bytes) == (1, 10.0, 300, 24, 8, 332)
+    assert last.tree is not None
+    assert (last.tree.parent.tolist(), last.tree.bytes.tolist()) == ([-1, 0, 1, 0], [300, 200, 200, 100])
+    frames = [profile.frames[number] for number in last.tree.frame]
+    assert frames[0] == Frame(ROOT, kind="root")
+    assert frames[1] == Frame("grow(int)", "tree.cpp", 12, None, 0x4005A1)
+    assert frames[3] == Frame("below the threshold", kind="below", places=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "frame"),
+    [
+        ("in 1 place, below massif's threshold (1.00%)", Frame("below the threshold", kind="below", places=1)),
+        ("in 12 places, all below massif's threshold (01.00%)", Frame("below the threshold", kind="below", places=12)),
+        ("0x4C2FB0F: ??? (in /usr/lib/libc-2.31.so)", Frame("???", module="/usr/lib/libc-2.31.so", address=0x4C2FB0F, kind="unknown")),
+        ("0x10: operator()(int) const (a.c:3)", Frame("operator()(int) const", "a.c", 3, None, 16)),
+        ("0x10: f(void (*)(int)) (in /a (b)/c.so)", Frame("f(void (*)(int))", module="/a (b)/c.so", address=16)),
+        ("0x10: (anonymous namespace)::g (a:b.c:3)", Frame("(anonymous namespace)::g", "a:b.c", 3, None, 16)),
+        ("0x10: (below main) (libc-start.c:308)", Frame("(below main)", "libc-start.c", 308, None, 16)),
+        ("0x10: f(int)", Frame("f(int)", address=16)),
+        ("0x7F: grow (/usr/bin/program)", Frame("grow", module="/usr/bin/program", address=0x7F)),
+        ("(page allocation syscalls) mmap/mremap/brk", Frame("(page allocation syscalls) mmap/mremap/brk", kind="root")),
+    ],
+)  # fmt: skip
+def test_places(text: str, frame: Frame) -> None:
+    assert massif.parse_place(text) == frame
+
+
+def test_inlined_frames_of_one_address_stay_apart() -> None:
+    tree = f"n1: 9 {ROOT}\n n1: 9 0x10: inner (a.h:1)\n  n0: 9 0x10: outer (a.c:2)\n"
+    profile = parsed(HEADER + snapshot(0, 9, tree))
+    assert [frame.function for frame in profile.frames[1:]] == ["inner", "outer"]
+
+
+@pytest.mark.parametrize(("unit", "time"), [("i", "12345678901"), ("ms", "17"), ("B", "0"), ("s", "0.015625")])
+def test_time_units(unit: str, time: str) -> None:
+    profile = parsed(HEADER.replace("ms", unit) + snapshot(0, 1, time=time))
+    assert (profile.time_unit, profile.snapshots[0].time) == (unit, float(time))
+
+
+def test_lines_may_end_as_on_windows_and_blank_lines_do_no_harm() -> None:
+    text = HEADER + "\n" + snapshot(0, 300, TREE)
+    assert parsed(text.replace("\n", "\r\n")).frames == parsed(text).frames
+
+
+def test_what_is_counted_is_said() -> None:
+    assert "address space" in parsed(HEADER.replace("(none)", "--pages-as-heap=yes") + snapshot(0, 1)).counts
+    assert "stacks" in parsed(HEADER + snapshot(0, 1, stacks=5)).counts.rpartition(";")[2]
+    assert "stacks are counted" not in parsed(HEADER + snapshot(0, 1)).counts
+
+
+def test_identical_trees_are_one_object() -> None:
+    profile = parsed(HEADER + snapshot(0, 300, TREE) + snapshot(1, 300, TREE) + snapshot(2, 300, TREE.replace("n0: 100", "n0: 101")))
+    first, second, third = (each.tree for each in profile.snapshots)
+    assert first is second and first is not third
+
+
+# -- the true maximum
+
+
+def test_a_higher_peak_without_a_tree_is_the_peak_and_the_peak_tree_is_said_not_to_be_it() -> None:
+    profile = parsed(HEADER + snapshot(0, 300, TREE, kind="peak") + snapshot(1, 5000) + snapshot(2, 100))
+    assert profile.peak.index == 1
+    found = profile.peak_tree
+    assert found is not None and (found[0].index, found[1]) == (0, False)
+
+
+def test_without_a_peak_snapshot_the_largest_tree_counts() -> None:
+    profile = parsed(HEADER + snapshot(0, 300, TREE) + snapshot(1, 400, TREE.replace("n2: 300", "n2: 400")))
+    found = profile.peak_tree
+    assert found is not None and (found[0].index, found[1]) == (1, True)
+
+
+def test_nothing_allocated_is_a_profile_without_a_tree() -> None:
+    profile = parsed(HEADER + snapshot(0, 0))
+    assert (profile.peak.total_bytes, profile.peak_tree, profile.partial) == (0, None, None)
+
+
+# -- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "f is empty"),
+        ("hello\nworld\n", "f is no massif file: it does not begin with `desc:`"),
+        ("hello", "f is no massif file: it does not begin with `desc:`"),
+        ("\x7fELF\x02\x01" * 50 + "\n", "f is no massif file: it does not begin with `desc:`"),
+        ("desc: x\ncmd: y\n", "f: the file ends within its header"),
+        ("desc: x\ncmd: y\ntime_unit: m", "f: the file ends within its header"),
+        ("desc: x\ncmd: y\ntime_unit: years\n", "f, line 3: time_unit 'years' is none of i, ms, s and B"),
+        ("desc: x\nnonsense\n", "f, line 2: no line of a massif file's header"),
+        (HEADER, "f: a massif file without one whole snapshot"),
+        (HEADER + "#---\nsnapshot=0\n#---\ntime=1\nmem_he", "f: a massif file without one whole snapshot"),
+        (HEADER + "snapshot=zero\n", "f, line 4: snapshot=zero is no number"),
+        (HEADER + "time=1\n", "f, line 4: a snapshot was expected here"),
+        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=1x"), "f, line 8: mem_heap_B=1x is no number"),
+        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=-1"), "f, line 8: mem_heap_B=-1 is no number"),
+        (HEADER + snapshot(0, 1 << 64), "f, line 8: mem_heap_B is a number beyond 64 bits"),
+        (HEADER + snapshot(0, (1 << 63) - 1, extra=1), "f, line 11: its sizes sum up beyond 64 bits"),
+        (HEADER + snapshot(0, 1).replace("time=0", "time=1e999"), "f, line 7: time= is no number, or one beyond 64 bits"),
+        (HEADER + snapshot(0, 1).replace("mem_heap_B=1\n", ""), "f, line 10: the snapshot has no mem_heap_B"),
+        (HEADER + snapshot(0, 1).replace("empty", "sideways"), "f, line 11: heap_tree=sideways is none of empty, detailed and peak"),
+        (HEADER + snapshot(0, 1).replace("empty", "detailed") + snapshot(1, 1), "f, line 12: a tree was announced, and none follows"),
+        (HEADER + snapshot(0, 1, TREE.replace("n2", "n3")) + snapshot(1, 1), "f, line 12: a child count that lies: 3 announced, not as many follow"),
+        (HEADER + snapshot(0, 1, TREE.replace("n2", "n1")) + snapshot(1, 1), "f, line 12: a child count that lies: 1 announced, not as many follow"),
+        (HEADER + snapshot(0, 1, TREE.replace("  n0", "    n0")), "f, line 14: a line that is indented too far for a child of the line above it"),
+        (HEADER + snapshot(0, 1, " " + TREE), "f, line 12: a line that is indented too far for a child of the line above it"),
+        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 99999999999999999999")), "f, line 13: a number beyond 64 bits"),
+        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 9223372036854775808")), "f, line 13: a number beyond 64 bits"),
+        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: " + "9" * 6000)), "f, line 13: a number beyond 64 bits"),
+        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 2OO")), "f, line 13: no line of a tree"),
+        (HEADER + snapshot(0, 1, TREE + TREE), "f, line 12: a child count that lies: 2 announced, not as many follow"),
+        (HEADER + "x" * 5_000_000 + "\n", "f, line 4: a line of more than 4 MiB"),
+    ],
+)  # fmt: skip
+def test_damage_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        parsed(text)
+    assert str(error.value) == sentence
+
+
+def test_a_file_that_ends_anywhere_gives_the_snapshots_before_and_is_partial() -> None:
+    whole = HEADER + snapshot(0, 10) + snapshot(1, 300, TREE) + snapshot(2, 20)
+    whole_snapshots = (HEADER + snapshot(0, 10), HEADER + snapshot(0, 10) + snapshot(1, 300, TREE))
+    least = len(whole_snapshots[0])
+    for end in range(least, len(whole)):
+        profile = parsed(whole[:end])
+        assert profile.snapshots[0].heap_bytes == 10
+        assert (profile.partial is None) == (whole[:end].removesuffix("#-----------\n") in whole_snapshots), whole[end - 30 : end]
+
+
+def test_a_tree_that_was_cut_off_keeps_the_bytes_of_what_was_written() -> None:
+    profile = parsed(HEADER + snapshot(0, 300, TREE[: TREE.index("  n0")]))
+    tree = profile.snapshots[0].tree
+    assert tree is not None and profile.partial == "the file ends within a tree, in line 13"
+    assert tree.self_bytes().tolist() == [100, 200]
+
+
+def test_a_compressed_file_that_was_cut_off_is_partial(tmp_path: Path) -> None:
+    packed = gzip.compress((HEADER + snapshot(0, 300, TREE) + "".join(snapshot(n, n * 7919 % 1013) for n in range(1, 2000))).encode())
+    (tmp_path / "torn.gz").write_bytes(packed[: len(packed) // 2])
+    profile = load(tmp_path / "torn.gz")
+    assert profile.partial is not None and 1 < len(profile.snapshots) < 2000
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="cannot be read"):
+            load(path)
+
+
+# -- size
+
+
+def test_a_tree_ten_thousand_deep() -> None:
+    lines = "".join(f"{' ' * depth}n1: 64 0x{depth + 1:X}: f{depth % 7} (deep.c:{depth})\n" for depth in range(1, 10_000))
+    tree_text = f"n1: 64 {ROOT}\n{lines}{' ' * 10_000}n0: 64 0xFFFF: main (deep.c:1)\n"
+    profile = parsed(HEADER + snapshot(0, 64, tree_text))
+    tree = profile.snapshots[0].tree
+    assert tree is not None and len(tree) == 10_001
+    assert tree.depths()[-1] == 10_000
+    turned = tree.inverted()
+    assert len(turned) == 10_001 and profile.frames[turned.frame[1]].function == "main"
+    assert len(tree.grouped(profile.keys("function")[0])) > 5_000
+
+
+_MEMORY = """
+import resource, sys
+from memprof.heap import load
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+profile = load(sys.argv[1])
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(len(profile.snapshots), sum(len(s.tree) for s in profile.snapshots if s.tree), grown >> 10)
+"""
+
+
+def test_a_large_file_takes_a_fraction_of_its_size(tmp_path: Path) -> None:
+    with gzip.open(DATA / "massif_onnxruntime_inception_v3.gz", "rt") as file:
+        head, _, body = file.read().partition("#-----------")
+    path = tmp_path / "large.massif"
+    with path.open("w") as large:
+        large.write(head)
+        for number in range(30):  # other sizes each time, so that no tree is that of another round
+            large.write("#-----------" + body.replace("n1: 1", f"n1: {number + 1}"))
+    done = subprocess.run([sys.executable, "-c", _MEMORY, path], capture_output=True, text=True, check=True)
+    snapshots, nodes, grown_mib = map(int, done.stdout.split())
+    assert (snapshots, nodes > 300_000) == (51 * 30, True)
+    assert grown_mib < path.stat().st_size / (1 << 20) * 0.28 + 8  # 300 MiB for 1 GiB
+
+
+# -- real files
+
+
+@pytest.mark.parametrize(
+    ("name", "heap_bytes", "is_peak", "site", "module"),
+    [
+        ("massif_tflite_mobilenet_v2.gz", 15_338_713, True, "tflite::SimpleMemoryArena::Commit", "_pywrap_tensorflow_interpreter_wrapper"),
+        ("massif_tflite_mobilenet_v2_pages.gz", 184_332_288, False, "", ""),
+        ("massif_onert_inception_v3.gz", 117_483_049, True, "", "libonert_core"),
+        ("massif_onnxruntime_inception_v3.gz", 206_126_456, True, "", "onnxruntime_pybind11_state"),
+    ],
+)
+def test_real_profiles(name: str, heap_bytes: int, is_peak: bool, site: str, module: str) -> None:
+    profile = load(DATA / name)
+    assert profile.partial is None and profile.peak.heap_bytes == heap_bytes
+    found = profile.peak_tree
+    assert found is not None and found[1] == is_peak and found[0].tree is not None
+    tree = found[0].tree
+    assert tree.bytes[0] == found[0].heap_bytes
+    assert sum(tree.self_bytes()) == tree.bytes[0] == tree.inverted().bytes[0]
+    for by, wanted in (("function", site), ("module", module)):
+        key, names = profile.keys(by)  # type: ignore[arg-type]
+        top = tree.top_by(key)
+        assert sum(own for _, own, _ in top) <= tree.bytes[0]
+        assert not wanted or names[top[0][0]].startswith(wanted)
+
+
+def test_the_three_tools_agree_on_one_job_within_what_they_count() -> None:
+    massif_peak = load(DATA / "massif_onnxruntime_inception_v3.gz").peak.heap_bytes
+    # The heaptrack recording kept here holds only blocks of 64 KiB and more.
+    assert load(DATA / "heaptrack_onnxruntime_inception_v3.gz").peak.heap_bytes == pytest.approx(massif_peak, rel=0.08)
+    with gzip.open(DATA / "memray_onnxruntime_inception_v3.jsonl.gz") as file:
+        from memprof.heap import memray
+
+        assert memray._profile(Path("x"), file).peak.heap_bytes == pytest.approx(massif_peak, rel=0.03)
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("main", "main"),
+        ("grow(int)", "grow"),
+        ("std::vector<int, std::allocator<int> >::resize(unsigned long)", "std::vector<…>::resize"),
+        ("void std::vector<float, std::allocator<float> >::emplace<int>(int&&) [clone .isra.0]", "std::vector<…>::emplace<…>"),
+        ("(anonymous namespace)::Loader::load(char const*)", "(anonymous namespace)::Loader::load"),
+        ("std::function<void (int)>::operator()(int) const", "std::function<…>::operator()"),
+        ("operator new(unsigned long)", "operator new"),
+        ("bool operator< <int>(A<int> const&, A<int> const&)", "bool operator< <…>"),
+        ("onnxruntime::Tensor::Tensor(long, void*)", "onnxruntime::Tensor::Tensor"),
+        ("core::ptr::drop_in_place<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place<…>"),
+        ("<module>", "<module>"),
+        ("broken<(", "broken<("),
+        ("???", "???"),
+    ],
+)
+def test_names_are_shortened_for_display(name: str, expected: str) -> None:
+    assert short(name) == expected
+
+
+@given(st.text(alphabet="ab:<>() ,*&~[]-", max_size=40))
+def test_a_shortened_name_is_never_empty_nor_longer(name: str) -> None:
+    assert len(short(name)) <= len(name) + name.count("<") * 2 and (short(name) or not name)
+
+
+@pytest.mark.parametrize(
+    ("function", "allocates"),
+    [
+        ("malloc", True),
+        ("calloc", True),
+        ("posix_memalign", True),
+        ("operator new(unsigned long)", True),
+        ("operator new[](unsigned long, std::align_val_t)", True),
+        ("_PyObject_Malloc", True),
+        ("PyMem_RawCalloc", True),
+        ("__gnu_cxx::new_allocator<float>::allocate(unsigned long, void const*)", True),
+        ("std::allocator_traits<std::allocator<int> >::allocate(std::allocator<int>&, unsigned long)", True),
+        ("std::_Vector_base<float, std::allocator<float> >::_M_allocate(unsigned long)", True),
+        ("main", False),
+        ("onert::backend::basic::Allocator::Allocator(unsigned int)", False),
+        ("tflite::SimpleMemoryArena::Commit(TfLiteContext*, bool*)", False),
+        ("my_malloc_wrapper", False),
+        ("PyUnicode_New", False),
+    ],
+)
+def test_allocators_own_frames(function: str, allocates: bool) -> None:
+    assert is_allocator(Frame(function)) == allocates
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libonnxruntime.so.1.17.0", "libonnxruntime"),
+        ("/opt/a/libgomp-a34b3233.so.1.0.0", "libgomp"),
+        ("/opt/a/onnxruntime_pybind11_state.cpython-311-x86_64-linux-gnu.so", "onnxruntime_pybind11_state"),
+        ("/usr/bin/python3.11", "python"),
+        ("/usr/lib/libpython3.11.so.1.0", "python"),
+        ("/usr/lib/x86_64-linux-gnu/libc-2.31.so", "libc"),
+        ("/lib64/ld-linux-x86-64.so.2", "libc"),
+        ("/usr/lib/libcrypto.so.3", "libcrypto"),
+        ("/home/user/program", "program"),
+    ],
+)
+def test_modules_have_short_names(module: str, name: str) -> None:
+    assert module_name(Frame("f", module=module)) == name
+
+
+def test_groups() -> None:
+    assert group_name(Frame("f", "/a/b.c", 7), "line") == "f (b.c:7)"
+    assert group_name(Frame("???", module="/lib/libx.so.1", kind="unknown"), "function") == "??? (libx)"
+    assert group_name(Frame("below the threshold", kind="below", places=4), "module") == "(below the threshold)"
+
+
+# -- any input
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_damage_to_a_real_file_ends_in_anything_but_a_profile_or_a_sentence(data: st.DataObject) -> None:
+    whole = (HEADER + snapshot(0, 10) + snapshot(1, 300, TREE, kind="peak") + snapshot(2, 20)).encode()
+    begin = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(begin, min(len(whole), begin + 40)))
+    damaged = whole[:begin] + data.draw(st.binary(max_size=20)) + whole[end:]
+    try:
+        profile = parsed(damaged)
+    except MemprofError as error:
+        assert "\n" not in str(error)
+    else:
+        assert profile.peak.total_bytes >= 0

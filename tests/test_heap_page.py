@@ -1,0 +1,464 @@
+"""The page of heap profiles, in a real browser: what is clicked is shown, what is searched is found, and names stay text."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from heap_made import MIB, chain, comb, profile, usual, write
+from test_heap_show import HOSTILE, hostile
+from test_page import Browser, chromium, contrast  # noqa: F401
+
+from memprof.heap.profile import HeapProfile
+from memprof.reports.heap import page
+from memprof.reports.heap.page import drawn
+
+numpy = pytest.importorskip("numpy")
+
+
+def text_of(made: HeapProfile, *more: HeapProfile) -> str:
+    return page.render([made, *more])
+
+
+# -- the file
+
+
+def test_what_comes_from_a_profile_cannot_end_or_begin_a_script():
+    text = text_of(hostile(), profile((0, {("</script><img src=x onerror=alert(2)>",): 3}), path="<b>&\"'.massif", command="<i>x</i>"))
+
+    assert text.count("</script>") == text.count("<script") == 3
+    for bad in ("<img src=x", "alert(1)</script>", "<b>&", "<i>x"):
+        assert bad not in text
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+def test_the_page_names_nothing_that_it_would_have_to_fetch():
+    text = text_of(usual())
+
+    assert not re.findall(r"""(?:src|href)=(?!["']?(?:#|data:))""", text)
+    assert "http" not in text.replace("http-equiv", "")
+    assert "default-src &#39;none&#39;" in text
+
+
+def test_a_large_profile_makes_a_small_page_quickly():
+    stacks = {(f"site{place}", f"net::very_long_name_of_a_caller<{place % 50}>", "main"): 1 + place % 7 for place in range(200)}
+    made = profile(*((place, {**stacks, ("hot",): 500 + place % 50}) for place in range(350)))
+
+    begin = time.process_time()
+    text = text_of(made)
+
+    assert len(text) < 10 << 20
+    assert time.process_time() - begin < 20
+    data = drawn.page([made], ["x"])
+    assert sum(len(numpy.frombuffer(_decoded(tree.frame), "<i4")) for tree in data.files[0].trees) <= 2 * drawn._MOST_NODES
+    assert len(data.files[0].trees) <= drawn._MOST_TREES + 1
+    assert data.files[0].total[data.files[0].peak] == made.peak.total_bytes
+    assert "of them with their tree, the largest among them" in text
+
+
+def _decoded(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
+def test_thin_trees_lose_no_byte(share):
+    made = usual()
+    tree = made.snapshots[4].tree
+    below = numpy.array([frame.kind == "below" for frame in made.frames])
+    places = numpy.array([frame.places or 0 for frame in made.frames])
+
+    frame, parent, size, count = drawn._thin(tree, share, below, places)
+
+    own = size.copy()
+    numpy.subtract.at(own, parent[1:], size[1:])
+    assert own.sum() == size[0] == 100 * MIB
+    assert (own >= 0).all()
+    assert ((size >= share * size[0]) | (frame < 0)).all()
+    assert count[frame < 0].sum() >= 7
+
+
+def test_a_tree_that_lies_about_its_children_is_thinned_all_the_same():
+    from array import array
+
+    from memprof.heap.profile import Tree
+
+    lying = Tree(array("i", [0, 1, 2]), array("i", [-1, 0, 1]), array("q", [100, 5, 90]))
+
+    frame, parent, _, _ = drawn._thin(lying, 0.1, numpy.zeros(3, bool), numpy.zeros(3))
+
+    assert frame.tolist() == [0, -1] and parent.tolist() == [-1, 0]
+
+
+def test_files_are_named_apart():
+    assert page._names(["a/x.massif", "b/x.massif", "c/y.massif"]) == ["a/x.massif", "b/x.massif", "y.massif"]
+    assert page._names(["x.massif", "x.massif"]) == ["x.massif (1)", "x.massif (2)"]
+
+
+def test_without_scripts_there_are_tables():
+    text = text_of(usual())
+
+    assert re.search(r"<th scope=\"row\">net::Weights::read</th><td>60.0 MiB</td><td>60.0 MiB</td>", text)
+
+
+def test_view_writes_the_page_and_replaces_an_earlier_one(memprof, tmp_path):
+    write(usual(), tmp_path / "m.massif")
+
+    for _ in range(2):
+        done = memprof("heap", "view", "m.massif", "m.massif", "-o", "heap.html")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "heap.html holds the page" in done.stderr
+    assert (tmp_path / "heap.html").read_text().startswith("<!doctype html>")
+
+
+def test_view_prints_the_path_where_there_is_no_display(memprof, tmp_path):
+    write(usual(), tmp_path / "m.massif")
+
+    done = memprof("heap", "view", "m.massif", env={"PATH": "/usr/bin", "TMPDIR": str(tmp_path)})
+
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_text().startswith("<!doctype html>")
+
+
+# -- in a browser
+
+
+class Viewer:
+    """A page of heap profiles in the browser."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser, self.js, self.find, self.driver = browser, browser.js, browser.find, browser.driver
+
+    def open(self, *made: HeapProfile, width: int = 1200, theme: str = "light") -> None:
+        path = self.browser.folder / "heap.html"
+        path.write_text(page.render(made), encoding="utf-8")
+        self.browser.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        self.driver.get(path.as_uri())
+        self.browser.wait("return document.documentElement.dataset.ready")
+
+    def click(self, canvas: str, x: float, y: float) -> None:
+        """Click at a place of a canvas, x as a share of its width, y in pixels from its top."""
+        self.js("document.getElementById(arguments[0]).scrollIntoView({block: 'start'})", canvas)
+        box = self.js("return document.getElementById(arguments[0]).getBoundingClientRect().toJSON()", canvas)
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            words: dict[str, Any] = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.browser.command("Input.dispatchMouseEvent", type=kind, x=box["x"] + x * box["width"], y=box["y"] + y, **words)
+
+    def chart(self, time: float, last: float = 100, place: int = 0) -> None:
+        """Click the chart at a time."""
+        wide = self.js(f"return document.getElementById('chart-{place}').clientWidth")
+        self.click(f"chart-{place}", (66 + (wide - 78) * time / last) / wide, 150)
+
+    def hover(self, x: float, row: int, place: int = 0) -> str:
+        self.js(f"document.getElementById('tree-{place}').scrollIntoView({{block: 'center'}})")
+        box = self.js(f"return document.getElementById('tree-{place}').getBoundingClientRect().toJSON()")
+        self.browser.command("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + x * box["width"], y=box["y"] + row * 20 + 10)
+        return str(self.js("return document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText"))
+
+    def set(self, id: str, value: str | bool) -> None:
+        self.js(
+            "const one = document.getElementById(arguments[0]);"
+            "if (typeof arguments[1] === 'boolean') one.checked = arguments[1]; else one.value = arguments[1];"
+            "one.dispatchEvent(new Event(one.type === 'search' ? 'input' : 'change', {bubbles: true}))",
+            id,
+            value,
+        )
+
+    def detail(self, place: int = 0) -> str:
+        return str(self.js(f"return document.getElementById('detail-{place}').innerText"))
+
+    def caption(self, place: int = 0) -> str:
+        return str(self.js(f"return document.getElementById('caption-{place}').innerText"))
+
+    def tree(self, what: str, place: int = 0) -> str:
+        return str(self.js(f"return document.getElementById('tree-{place}').dataset.{what}"))
+
+    def pixels(self, canvas: str) -> str:
+        return str(self.js("return document.getElementById(arguments[0]).toDataURL()", canvas))
+
+    def first_column(self) -> list[str]:
+        return [str(text) for text in self.js("return [...document.querySelectorAll('#tables tbody th')].map((one) => one.innerText)")]
+
+
+@pytest.fixture
+def viewer(chromium: Browser) -> Iterator[Viewer]:  # noqa: F811
+    """A browser in which nothing may have gone wrong, and nothing may have been asked of a network, when the test ends."""
+    yield Viewer(chromium)
+    assert chromium.complaints() == []
+    assert chromium.requests() == []
+
+
+def test_it_opens_at_the_peak(viewer):
+    viewer.open(usual())
+
+    assert viewer.caption() == "snapshot 4, 0.06 s, in PREPARE: 100.0 MiB"
+    assert "Peak 100.0 MiB" in viewer.find("#finding").text
+    assert "60% of it was allocated by net::Weights::read (libnet)" in viewer.find("#finding").text
+    assert viewer.first_column()[:2] == ["net::Weights::read libnet", "net::pack libnet"]
+    assert viewer.tree("zoom") == "all of the heap"
+    assert "net::Weights::read" in viewer.find("#list-0").text
+
+
+def test_a_click_on_a_snapshot_shows_its_tree(viewer):
+    viewer.open(usual())
+    before, boxes = viewer.pixels("tree-0"), viewer.tree("boxes")
+
+    viewer.chart(31)
+
+    assert viewer.caption() == "snapshot 2, 0.03 s, in MODEL_LOAD: 61.0 MiB"
+    assert viewer.pixels("tree-0") != before
+    assert int(viewer.tree("boxes")) < int(boxes)
+    assert "net::pack" not in " ".join(viewer.first_column())
+
+
+def test_a_click_on_a_snapshot_without_a_tree_says_so_and_shows_the_nearest(viewer):
+    viewer.open(usual())
+
+    viewer.chart(49)
+
+    assert viewer.caption().startswith("snapshot 4") and "(snapshot 3 has no tree)" in viewer.caption()
+
+
+def test_arrows_walk_the_snapshots(viewer):
+    from selenium.webdriver.common.keys import Keys
+
+    viewer.open(usual())
+    viewer.js("document.getElementById('chart-0').focus()")
+
+    viewer.browser.press(Keys.ARROW_LEFT)
+    assert viewer.caption().startswith("snapshot 2")
+    viewer.browser.press(Keys.END)
+    assert viewer.caption().startswith("snapshot 6")
+    viewer.browser.press("p")
+    assert viewer.caption().startswith("snapshot 4")
+    assert "100.0 MiB" in viewer.js("return document.getElementById('said').innerText")
+
+
+def test_hovering_says_the_whole_name_module_and_size(viewer):
+    viewer.open(usual())
+
+    said = viewer.hover(0.3, 1)
+
+    assert "net::Weights::read" in said and "libnet" in said and "60.0 MiB, 60.0% of the snapshot" in said
+
+
+def test_a_click_zooms_and_reset_zooms_out(viewer):
+    viewer.open(usual())
+
+    viewer.click("tree-0", 0.75, 30)
+    assert viewer.tree("zoom") == "net::pack"
+    assert "30.0 MiB" in viewer.detail()
+    viewer.click("tree-0", 0.5, 10)  # the root, above it
+    assert viewer.tree("zoom") == "all of the heap"
+    viewer.click("tree-0", 0.1, 50)
+    assert viewer.tree("zoom") == "net::load"
+    viewer.find("#reset").click()
+    assert viewer.tree("zoom") == "all of the heap"
+
+
+def test_keys_walk_the_tree(viewer):
+    from selenium.webdriver.common.keys import Keys
+
+    viewer.open(usual())
+    viewer.js("document.getElementById('tree-0').focus()")
+
+    for key, said in (
+        (Keys.ARROW_DOWN, "net::Weights::read"),
+        (Keys.ARROW_RIGHT, "net::pack"),
+        (Keys.ARROW_DOWN, "net::prepare"),
+        (Keys.ARROW_UP, "net::pack"),
+        (Keys.ARROW_LEFT, "net::Weights::read"),
+    ):
+        viewer.browser.press(key)
+        assert viewer.detail().startswith(said)
+    viewer.browser.press(Keys.ENTER)
+    assert viewer.tree("zoom") == "net::Weights::read"
+    viewer.browser.press(Keys.ESCAPE)
+    assert viewer.tree("zoom") == "all of the heap"
+    viewer.browser.press("/")
+    assert viewer.js("return document.activeElement.id") == "search"
+
+
+def test_search_counts_what_matches_once(viewer):
+    viewer.open(usual())
+    before = viewer.pixels("tree-0")
+
+    viewer.set("search", "NET::")
+    viewer.browser.wait("return document.getElementById('matched').innerText")
+
+    assert viewer.find("#matched").text == "6 frames match, 98.0 MiB (98.0%)"
+    assert viewer.pixels("tree-0") != before
+    viewer.set("search", "nothing like it")
+    viewer.browser.wait("return document.getElementById('matched').innerText.startsWith('0')")
+    viewer.set("search", "")
+    viewer.browser.wait("return !document.getElementById('matched').innerText")
+    assert viewer.pixels("tree-0") == before
+
+
+def test_inverted_it_begins_where_the_program_does(viewer):
+    viewer.open(usual())
+
+    viewer.set("invert", True)
+
+    assert "main" in viewer.hover(0.3, 1) and "99.5 MiB" in viewer.hover(0.3, 1)
+    assert "net::load" in viewer.hover(0.3, 2)
+    assert "called from places below the threshold" in viewer.hover(0.998, 1)
+    viewer.set("invert", False)
+    assert "net::Weights::read" in viewer.hover(0.3, 1)
+
+
+def test_frames_can_be_modules_and_a_flame_grows_upwards(viewer):
+    viewer.open(usual())
+    rows = int(viewer.tree("rows"))
+
+    viewer.set("by", "module")
+    assert viewer.hover(0.3, 1).startswith("libnet") and int(viewer.tree("rows")) == 2
+    viewer.set("by", "function")
+    viewer.set("shape", "flame")
+
+    assert "all of the heap" in viewer.hover(0.3, rows - 1)
+    assert "net::Weights::read" in viewer.hover(0.3, rows - 2)
+
+
+def test_allocators_can_be_unfolded(viewer):
+    viewer.open(profile((0, {("operator new(unsigned long)", "grow", "main"): 3})))
+
+    assert viewer.hover(0.3, 1).startswith("grow")
+    viewer.set("fold", False)
+    assert viewer.hover(0.3, 1).startswith("operator new")
+    assert viewer.first_column()[0].startswith("operator new")
+
+
+def test_colours_and_areas_change(viewer):
+    viewer.open(usual())
+    tree, chart = viewer.pixels("tree-0"), viewer.pixels("chart-0")
+
+    viewer.set("colours", "size")
+    viewer.set("areas", "module")
+
+    assert viewer.pixels("tree-0") != tree
+    assert viewer.pixels("chart-0") != chart
+    assert "libnet" in viewer.find("#list-0").text
+
+
+def test_several_files_stand_side_by_side_on_one_scale(viewer):
+    half = profile((0, {("net::Weights::read", "main"): 50}), path="half.massif")
+    viewer.open(usual(), half)
+
+    tops = [viewer.js(f"return document.getElementById('tree-{place}').getBoundingClientRect().top") for place in (0, 1)]
+    assert tops[0] == pytest.approx(tops[1], abs=2)
+    assert viewer.hover(0.4, 1, 1).startswith("net::Weights::read")
+    assert viewer.hover(0.6, 1, 1) == ""
+    viewer.set("scaled", False)
+    assert viewer.hover(0.6, 1, 1).startswith("net::Weights::read")
+    head = viewer.js("return [...document.querySelectorAll('#tables thead th')].map((one) => one.innerText)")
+    assert head == ["function", "self, made.massif", "", "total, made.massif", "self, half.massif", "", "total, half.massif"]
+
+
+def test_files_that_count_different_things_are_said(viewer):
+    viewer.open(usual(), profile((0, {("a",): 1}), path="b", counts="massif counts pages", partial="it was killed"))
+
+    notices = viewer.find(".notices").text
+    assert "do not count the same" in notices
+    assert "b: This profile is partial: it was killed." in notices
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("made", [hostile(), chain(10_000), comb(150)], ids=["hostile", "deep", "comb"])
+def test_hostile_and_deep_profiles_are_shown_whole(viewer, made, width):
+    viewer.open(made, width=width)
+
+    assert viewer.js("return document.documentElement.scrollWidth") <= width
+    for id, value in (("invert", True), ("by", "line"), ("shape", "flame"), ("search", "main"), ("by", "module")):
+        viewer.set(id, value)
+    assert viewer.js("return document.querySelectorAll('img, #tables script, #list-0 script').length") == 0
+    assert viewer.js("return window.alerted") is None
+    assert int(viewer.tree("rows")) <= 510
+
+
+def test_deep_trees_are_reached_by_zooming(viewer):
+    from selenium.webdriver.common.keys import Keys
+
+    viewer.open(chain(10_000))
+
+    assert viewer.tree("cut") == "1"
+    viewer.js("document.getElementById('tree-0').focus()")
+    for _ in range(5):
+        viewer.browser.press(Keys.ARROW_DOWN)
+    viewer.browser.press(Keys.ENTER)
+    assert viewer.tree("zoom") == "f4"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [profile((0, 0.0)), profile(), profile((0, 5.0), (1, 9.0)), profile((3, {("a",): 1})), profile((3, {("a",): 0}), (3, 0.0))],
+    ids=["nothing", "no snapshot", "no tree", "one snapshot", "no bytes"],
+)
+def test_a_profile_that_lacks_something_is_shown_all_the_same(viewer, made):
+    viewer.open(made)
+
+    viewer.set("invert", True)
+    assert viewer.find("#finding").text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_both_themes_follow_the_system_and_the_button(viewer, theme):
+    viewer.open(usual(), theme=theme)
+    before = viewer.pixels("tree-0"), viewer.pixels("chart-0")
+
+    assert viewer.js("return document.documentElement.dataset.theme") == theme
+    viewer.find("#theme").click()
+    assert viewer.js("return document.documentElement.dataset.theme") != theme
+    assert viewer.pixels("tree-0") != before[0] and viewer.pixels("chart-0") != before[1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_names_stand_out_from_their_boxes(viewer, theme):
+    viewer.open(usual(), theme=theme)
+
+    colours = viewer.js(
+        "const style = getComputedStyle(document.documentElement);"
+        "return ['--ink', '--page', '--muted', ...[...Array(7).keys()].map((i) => '--v' + i)].map((one) => style.getPropertyValue(one).trim())"
+    )
+    ink, ground, *tones = colours
+    for tone in tones:
+        box = "#" + "".join(f"{round(int(tone[at : at + 2], 16) * 0.44 + int(ground[at : at + 2], 16) * 0.56):02x}" for at in (1, 3, 5))
+        assert contrast(ink, box) >= 4.5, (tone, box)
+
+
+def test_a_name_that_looks_like_markup_is_text_in_tooltips_and_tables(viewer):
+    viewer.open(profile((0, {(HOSTILE[0], "main"): 3}), command="<b>x</b>"))
+
+    assert viewer.hover(0.3, 1).startswith("<script>alert(1)</script>")
+    viewer.set("table-by", "line")
+    assert viewer.js("return document.querySelectorAll('b, script').length") == viewer.js(
+        "return document.querySelectorAll('.detail b, script').length"
+    )
+
+
+REAL = sorted((Path(__file__).parent / "data" / "heap").glob("massif_*.gz"))
+
+
+@pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
+def test_real_profiles_are_shown(viewer, path):
+    from memprof import heap
+
+    made = heap.load(path)
+    viewer.open(made)
+
+    best = made.peak_tree
+    assert best is not None and best[0].tree is not None
+    assert viewer.caption().startswith(f"snapshot {best[0].index},")
+    viewer.set("invert", True)
+    assert int(viewer.tree("boxes")) > 20
+    viewer.set("by", "module")
+    viewer.set("fold", False)
+    assert len(viewer.first_column()) >= 3

@@ -1,0 +1,173 @@
+"""Recording under real tools: the files, the phases, what is partial, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Scenario, need_tool
+
+from memprof.errors import InputError, UsageError
+from memprof.heap import load, record
+from memprof.heap.phases import with_phases
+
+Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
+MIB = 1 << 20
+
+_PROGRAM = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char *grow(size_t size) { char *p = malloc(size); memset(p, 1, size); return p; }
+int main(int count, char **words) {
+    char *kept = grow(10 << 20), *freed = grow(5 << 20);
+    free(freed);
+    if (count > 1 && words[1][0] == 'f' && fork() == 0) { grow(3 << 20); return 0; }
+    if (count > 1 && words[1][0] == 'c') abort();
+    if (count > 1 && words[1][0] == 'f') sleep(1);
+    return kept[0] == 9;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that holds 10 MiB, and 15 at its peak; with `fork` it has a child, with `crash` it aborts."""
+    need_tool("gcc")
+    folder = tmp_path_factory.mktemp("a program")
+    (folder / "grow.c").write_text(_PROGRAM)
+    subprocess.run(["gcc", "-g", "-O0", "-o", folder / "grow", folder / "grow.c"], check=True)
+    return folder / "grow"
+
+
+@pytest.mark.parametrize("tool", ["massif", "heaptrack"])
+def test_a_program_is_recorded_and_its_peak_is_known(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
+    need_tool("valgrind" if tool == "massif" else tool)
+    done = memprof("heap", "record", "--tool", tool, "--timeout", "60s", "-o", tmp_path / "the profile", "--", program)
+    assert done.returncode == 0, done.stderr
+    profile = load(Path(done.stdout.strip()))
+    assert profile.tool == tool and profile.partial is None
+    assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
+    found = profile.peak_tree
+    assert found is not None and found[0].tree is not None and found[1]
+    key, names = profile.keys("function")
+    assert names[found[0].tree.top_by(key)[0][0]] == "grow"
+
+
+def test_forked_children_have_files_of_their_own(memprof: Memprof, tmp_path: Path, program: Path) -> None:
+    need_tool("valgrind")
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "fork")
+    parent, child = [load(Path(line)) for line in done.stdout.split("\n") if line]
+    assert round(parent.peak.heap_bytes / MIB) == 15 and round(parent.snapshots[-1].heap_bytes / MIB) == 10
+    assert round(child.snapshots[-1].heap_bytes / MIB) == 13  # it goes on from what it was forked with
+
+
+def test_a_crash_leaves_a_profile_that_is_marked_partial(memprof: Memprof, tmp_path: Path, program: Path) -> None:
+    need_tool("valgrind")
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "crash")
+    assert done.returncode == 4 and "the profile is partial: the program ended by SIGABRT" in done.stderr
+    assert "SIGABRT" in str(load(Path(done.stdout.strip())).partial)
+
+
+def test_a_model_ends_after_prepare_with_the_file_whole_and_its_snapshots_in_phases(
+    memprof: Memprof, scenario: Scenario, tmp_path: Path
+) -> None:
+    need_tool("valgrind")
+    model = scenario(load=[{"sleep_s": 0.3}], prepare=[{"sleep_s": 0.3}], execute=[{"crash": "SIGILL"}])
+    done = memprof("heap", "record", model, "-r", "synthetic", "--tool", "massif", "--phases", "load,prepare", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    profile = load(Path(done.stdout.strip()))
+    assert [span.name for span in profile.phases] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
+    assert profile.phase_error is not None
+    assert profile.partial is None  # EXECUTE, which would have crashed, was not reached
+    assert not (tmp_path / "out" / "runs.jsonl").exists()
+    ends = [snapshot.time for snapshot in profile.snapshots]
+    assert ends == sorted(ends) and ends[-1] > profile.phases[-1].begin
+
+
+def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: Path) -> None:
+    pytest.importorskip("memray")
+    model = scenario(load=[{"allocate": "a", "bytes": 8 * MIB}], prepare=[{"allocate": "b", "bytes": 16 * MIB}], execute=[])
+    done = memprof("heap", "record", model, "-r", "synthetic", "--tool", "memray", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    profile = load(Path(done.stdout.strip()))
+    assert (profile.tool, profile.partial) == ("memray", None)
+    assert [span.name for span in profile.phases][:3] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
+    assert profile.peak_tree is not None and profile.peak_tree[1]
+    assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+# -- what goes wrong
+
+
+def test_a_tool_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    for tool, words in (("massif", "valgrind is not installed"), ("heaptrack", "heaptrack is not installed")):
+        with pytest.raises(InputError, match=words):
+            record.choose(record.Request(tmp_path, command=("true",), tool=tool), None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"memray records programs of Python only; heaptrack is not .*; valgrind is not"):
+        record.choose(record.Request(tmp_path, command=("true",)), None)
+
+
+def test_the_fastest_tool_that_can_is_chosen_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(record, "_missing", lambda tool, python: "no" if tool == "memray" and python is None else None)
+    request = record.Request(tmp_path, command=("true",))
+    assert record.choose(request, "/usr/bin/python3")[0] == "memray"
+    assert record.choose(request, None)[0] == "heaptrack"
+    tool, sentence = record.choose(record.Request(tmp_path, command=("true",), pages_as_heap=True), "/usr/bin/python3")
+    assert tool == "massif" and "--pages-as-heap" in sentence
+    with pytest.raises(UsageError, match=r"--threshold is massif's"):
+        record.choose(record.Request(tmp_path, command=("true",), tool="heaptrack", threshold=1.0), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["-o", "out"], 2, "name a model and a runtime, or a program behind --"),
+        (["-o", "out", "--", "no-such-program-anywhere"], 5, "no-such-program-anywhere: no such program"),
+        (["-o", "full", "--", "true"], 5, "full is not empty: name a new folder with -o"),
+        (["-o", "out", "--phases", "load", "--", "true"], 2, "--phases is for a model in a runtime"),
+        (["model.json", "-r", "synthetic", "--phases", "laod", "-o", "out"], 2, "there is no phase 'laod'; did you mean load?"),
+        (["model.json", "-r", "synthetic", "-o", "out"], 5, "model.json"),
+    ],
+)
+def test_what_cannot_be_recorded(memprof: Memprof, tmp_path: Path, words: list[str], code: int, sentence: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    done = memprof("heap", "record", *words)
+    assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize(("text", "last"), [("load", "MODEL_LOAD"), ("load,prepare", "PREPARE"), ("load, prepare,execute", None)])
+def test_phases(text: str, last: str | None) -> None:
+    assert record.parse_phases(text) == last
+
+
+def test_phases_are_put_onto_the_snapshots_clock(tmp_path: Path) -> None:
+    text = "desc: d\ncmd: c\ntime_unit: ms\n" + "".join(f"snapshot={n}\ntime={n * 10}\nmem_heap_B={n}\nheap_tree=empty\n" for n in range(6))
+    path = tmp_path / "massif.out.1"
+    path.write_text(text)
+    begin, ms = 5_000_000_000, 1_000_000
+    kept = {"memprof_heap": 1, "tool": "massif", "files": [path.name, "massif.out.2"], "begin_ns": begin, "wall_offset_ns": 0,
+            "partial": "the program ended by SIGILL in PREPARE", "phases": [
+                {"name": "MODEL_LOAD", "begin_ns": begin + 15 * ms, "end_ns": begin + 32 * ms},
+                {"name": "PREPARE", "begin_ns": begin + 40 * ms, "end_ns": None}]}  # fmt: skip
+    (tmp_path / "phases.json").write_text(json.dumps(kept))
+    profile = load(path)
+    assert [snapshot.phase for snapshot in profile.snapshots] == [None, None, "MODEL_LOAD", "MODEL_LOAD", "PREPARE", "PREPARE"]
+    assert profile.partial == "the program ended by SIGILL in PREPARE"
+    assert [(span.begin, span.end) for span in profile.phases] == [(15.0, 32.0), (40.0, None)]
+    largest = profile.largest_tree("PREPARE")
+    assert largest is None
+    (tmp_path / "massif.out.2").write_text(text)
+    assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
+    (tmp_path / "other").write_text(text)
+    assert load(tmp_path / "other").phases == ()
+    (tmp_path / "phases.json").write_text('{"memprof_heap": 1}')
+    with pytest.raises(InputError, match="is not what `memprof heap record` writes"):
+        with_phases(profile, path)

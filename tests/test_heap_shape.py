@@ -1,0 +1,282 @@
+"""A tree as it is looked at, and two of them set against each other: nothing is lost, whichever way a tree is turned and merged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from heap_made import LIB, MIB, PEAK, Frame, chain, comb, profile, usual
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.heap import diff as judging
+from memprof.heap import said
+from memprof.heap.profile import HeapProfile
+from memprof.heap.shape import BELOW, Shape, shape, sums
+
+NAMES = st.sampled_from(["a", "b", "c", "malloc", "operator new(unsigned long)", "(below)"])
+STACKS = st.dictionaries(st.lists(NAMES, min_size=1, max_size=6).map(tuple), st.integers(1, 1000), min_size=1, max_size=30)
+
+
+def of(made: HeapProfile, **words: object) -> Shape:
+    found = made.peak_tree
+    assert found is not None and found[0].tree is not None
+    return shape(made, found[0].tree, **words)  # type: ignore[arg-type]
+
+
+def paths(found: Shape) -> dict[tuple[str, ...], int]:
+    """Each stack that ends somewhere, and its bytes, as the shape has it."""
+    own, made = found.own(), {}
+    for node in range(1, len(found)):
+        if own[node]:
+            path, at = [], node
+            while at > 0:
+                path.append(BELOW if found.group[at] == BELOW else found.names[found.group[at]])
+                at = found.parent[at]
+            key = tuple("(below)" if one == BELOW else str(one) for one in reversed(path))
+            made[key] = made.get(key, 0) + own[node]
+    return made
+
+
+def only_below_at_the_end(stacks: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    """What a tool writes: nothing is known above what was left out."""
+    made: dict[tuple[str, ...], int] = {}
+    for stack, size in stacks.items():
+        end = stack.index("(below)") + 1 if "(below)" in stack else len(stack)
+        made[stack[:end]] = made.get(stack[:end], 0) + size
+    return made
+
+
+@given(STACKS, st.booleans(), st.booleans(), st.floats(0, 0.4))
+@settings(deadline=None)
+def test_every_byte_is_somewhere_however_a_tree_is_turned(stacks, invert, fold, least):
+    stacks = only_below_at_the_end(stacks)
+    made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
+
+    found = of(made, invert=invert, fold=fold, least=least)
+
+    assert found.bytes[0] == sum(stacks.values())
+    assert all(size > 0 for size in found.bytes)
+    assert sum(found.own()) == found.bytes[0]
+    assert all(own >= 0 for own in found.own())
+    assert all(size >= least * found.bytes[0] or group == BELOW for size, group in zip(found.bytes, found.group, strict=True))
+    assert all(parent < node for node, parent in enumerate(found.parent))
+
+
+@given(STACKS)
+@settings(deadline=None)
+def test_stacks_survive_being_turned_twice(stacks):
+    stacks = only_below_at_the_end(stacks)
+    made = profile((0, {stack: size / MIB for stack, size in stacks.items()}))
+
+    straight, turned = paths(of(made, fold=False)), paths(of(made, fold=False, invert=True))
+
+    assert straight == stacks
+    assert turned == {stack[::-1]: size for stack, size in stacks.items()}
+
+
+def test_allocators_are_passed_over_and_their_callers_are_the_sites():
+    made = profile((0, {("operator new(unsigned long)", "grow", "main"): 3, ("malloc", "read", "main"): 2}))
+
+    assert paths(of(made)) == {("grow", "main"): 3 * MIB, ("read", "main"): 2 * MIB}
+    assert len(of(made, fold=False)) == len(of(made)) + 2
+
+
+def test_frames_of_one_module_are_one_node_by_module():
+    found = of(usual(), by="module")
+
+    assert paths(found) == {("libnet",): 99.5 * MIB, ("(below)",): 0.5 * MIB}
+
+
+def test_small_nodes_are_gathered_with_what_the_tool_left_out():
+    found = of(usual(), least=0.1)
+
+    (gathered,) = [node for node in range(len(found)) if found.parent[node] == 0 and found.group[node] == BELOW]
+    assert found.bytes[gathered] == 10 * MIB
+    assert found.places[gathered] == 7 + 2
+
+
+def test_inlined_frames_and_recursion_stay_apart_but_nameless_runs_do_not():
+    made = profile((0, {("a", "a", "main"): 1, ("???", "???", "???", "main"): 2}))
+
+    assert paths(of(made)) == {("a", "a", "main"): MIB, ("??? (libnet)", "main"): 2 * MIB}
+
+
+@pytest.mark.parametrize("invert", [False, True])
+def test_a_tree_of_any_depth_is_turned_without_recursion(invert):
+    found = of(chain(10_000), invert=invert)
+
+    assert len(found) == 10_001
+    assert found.names[found.group[1]] == ("f9999" if invert else "f0")
+
+
+@pytest.mark.parametrize("least", [0.0, 0.01])
+def test_a_deep_comb_is_turned_in_bounded_time_and_memory(least):
+    begin = time.monotonic()
+
+    found = of(comb(800), invert=True, least=least)
+
+    assert len(found) < 700_000
+    assert sum(found.own()) == found.bytes[0] == 1601
+    assert time.monotonic() - begin < 60
+
+
+@given(STACKS, st.booleans())
+@settings(deadline=None)
+def test_sums_are_what_the_tree_itself_says(stacks, inverted):
+    made = profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(stacks).items()}))
+    tree = made.snapshots[0].tree
+    assert tree is not None
+    if inverted:
+        tree = tree.inverted()
+    key, names = made.keys("function", True)
+    slow = {names[group]: (own, total) for group, own, total in tree.top_by(key) if names[group] != "(below the threshold)"}
+
+    assert {name: (own, total) for _, name, own, total in sums(made, tree)} == slow
+
+
+# -- which snapshot
+
+
+def test_the_largest_tree_is_shown_and_where_it_is_not_the_peak_that_is_said():
+    made = profile((0, 1.0), (1, {("a",): 10}), (2, 50.0))
+
+    chosen = said.chosen(made)
+
+    assert chosen is not None and chosen.index == 1
+    (remark,) = said.remarks(made, chosen)
+    assert "the peak is 50.0 MiB in snapshot 2, which has no tree" in remark
+    assert "snapshot 1, 10.0 MiB, 40.0 MiB (80.0%) less" in remark
+
+
+def test_a_partial_profile_is_said():
+    assert "partial: it was killed by SIGILL" in said.remarks(usual(partial="it was killed by SIGILL"))[0]
+
+
+@pytest.mark.parametrize(("word", "index"), [("prepare", 4), ("PREPARE", 4), ("load", 2), ("Execute", 6)])
+def test_a_phase_is_named_as_in_other_commands(word, index):
+    chosen = said.chosen(usual(), None, word)
+
+    assert chosen is not None and chosen.index == index
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "sentence"),
+    [
+        ({"snapshot": 99}, UsageError, "no snapshot 99: its snapshots are 0 to 7"),
+        ({"snapshot": 5}, InputError, "snapshot 5 of made.massif has no tree (those with trees: 2, 4, 6)"),
+        ({"phase": "prepar"}, UsageError, "no phase 'prepar'; did you mean PREPARE?"),
+        ({"snapshot": 4, "phase": "load"}, UsageError, "exclude one another"),
+    ],
+)
+def test_what_is_not_there_is_said(words, error, sentence):
+    with pytest.raises(error) as caught:
+        said.chosen(usual(), **words)
+    assert sentence in str(caught.value)
+
+
+def test_a_profile_without_phases_says_where_they_come_from():
+    with pytest.raises(UsageError, match="knows no phases"):
+        said.chosen(usual(phases=(), snapshots=profile((0, 1.0)).snapshots), None, "load")
+
+
+# -- diff
+
+
+def test_what_grew_is_found_in_spite_of_other_addresses_builds_and_versions():
+    before = profile((0, PEAK), module="/build/1/libnet.so.1.2")
+    bigger = {**PEAK, ("net::pack.isra.0", "net::prepare", "main"): 50.0}
+    del bigger["net::pack", "net::prepare", "main"]
+    after = profile((0, bigger), module="/somewhere/else/libnet.so.1.3.0")
+
+    found = judging.diff(before, after)
+
+    assert found.growth_bytes == 20 * MIB
+    assert [(one.name, one.growth_bytes) for one in found.functions if one.growth_bytes] == [("net::pack", 20 * MIB)]
+    assert [(one.name, one.growth_bytes) for one in found.modules if one.growth_bytes] == [("libnet", 20 * MIB)]
+    grown = [one.name for one in found.tree if one.growth_bytes]
+    assert grown == ["all of the heap", "net::pack", "net::prepare", "main"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("f(int) [clone .cold]", "f(int)"),
+        ("f.constprop.0", "f.isra.0.part.3"),
+        ("core::fmt::write::h0123456789abcdef", "core::fmt::write::hfedcba9876543210"),
+        ("g::{lambda(int)#1}::operator()(int) const", "g::{lambda(int)#7}::operator()(int) const"),
+    ],
+)
+def test_names_of_two_builds_are_the_same_name(one, other):
+    assert judging.identity(Frame(one, module=LIB))[0] == judging.identity(Frame(other, module=LIB))[0]
+
+
+def test_python_functions_of_different_files_are_different():
+    names = {judging.identity(Frame("__init__", file=f"/site/{file}.py", line=3))[0] for file in ("a", "b")}
+
+    assert names == {"__init__ (a.py)", "__init__ (b.py)"}
+
+
+@given(STACKS, STACKS)
+@settings(deadline=None)
+def test_changes_add_up_to_the_whole(one, other):
+    sides = [profile((0, {stack: size / MIB for stack, size in only_below_at_the_end(each).items()})) for each in (one, other)]
+
+    found = judging.diff(*sides)
+    back = judging.diff(*reversed(sides))
+
+    growth = sum(other.values()) - sum(one.values())
+    assert found.tree[0].growth_bytes == growth == -back.tree[0].growth_bytes
+    assert {(change.name, -change.growth_bytes) for change in found.functions} == {
+        (change.name, change.growth_bytes) for change in back.functions
+    }
+    assert all(parent < node for node, parent in enumerate(found.parent))
+    same = judging.diff(sides[0], sides[0])
+    assert not any(change.growth_bytes for change in (*same.tree, *same.functions, *same.modules))
+
+
+def test_a_place_that_the_tool_left_out_is_not_called_gone():
+    before, after = profile((0, PEAK)), profile((0, {("net::Weights::read", "net::load", "main"): 60, ("(below)",): 3}))
+
+    found = judging.diff(before, after)
+
+    assert any(
+        "B: places that its tree does not list were too small for the tool, not gone: at most 3.0 MiB" in note for note in found.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("grown", "limit", "fails"), [(5, 0.05, False), (5.1, 0.05, True), (0, 0.0, False), (0.1, 0.0, True), (-50, 0.0, False)]
+)
+def test_the_verdict_is_on_the_peak(grown, limit, fails):
+    found = judging.diff(profile((0, {("a",): 100}), (1, 100.0)), profile((0, {("a",): 10}), (1, 100.0 + grown)))
+
+    assert judging.verdict(found, limit) is fails
+
+
+def test_growth_from_nothing_is_growth():
+    assert judging.verdict(
+        judging.diff(
+            profile((0, 0.0)),
+            profile((0, {("a",): 1})),
+        ),
+        10.0,
+    )
+
+
+@pytest.mark.parametrize(("before", "after"), [("x", None), (None, "x")])
+def test_a_partial_profile_is_no_verdict_where_its_end_would_matter(before, after):
+    small, large = {("a",): 100}, {("a",): 200}
+    one = profile((0, small), partial=before)
+    other = profile((0, large if before else small), partial=after)
+
+    with pytest.raises(UndecidedError, match="is partial"):
+        judging.verdict(judging.diff(one, other), 0.05)
+    if after:
+        assert judging.verdict(judging.diff(one, profile((0, large), partial="x")), 0.05)
+
+
+def test_profiles_that_count_different_things_are_no_verdict():
+    with pytest.raises(UndecidedError, match="do not count the same"):
+        judging.verdict(judging.diff(usual(), usual(counts="massif counts pages")), 0.05)

@@ -1,0 +1,462 @@
+"""A profile in the terminal and as a picture: right at every width, plain in a pipe, honest about what it does not know."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from heap_made import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
+from rich.cells import cell_len
+
+from memprof.errors import InputError
+from memprof.heap import diff as judging
+from memprof.reports import style
+from memprof.reports.heap import diff as report
+from memprof.reports.heap import plot, series, show
+from memprof.reports.heap.show import Look
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "[bold red]markup[/bold red]",
+    "\x1b[31mred\x1b]0;title\x07",
+    "two\nlines\tand\ttabs",
+    "x" * 5000,
+    "模型 ünï عربى 🧠 \u202eright",
+    "std::vector<std::map<a, b>, c<d<e>>>::push_back(std::pair<a, b>&&)",
+    "$x^2$ & $y$",
+)
+
+
+def hostile():
+    return profile((0, {(name, "main"): 10 + place for place, name in enumerate(HOSTILE)}), command=HOSTILE[2], path=HOSTILE[3])
+
+
+# -- show
+
+
+def test_it_says_the_peak_the_tree_and_the_sites():
+    text = show.render(usual(), width=80)
+
+    assert "Peak 100.0 MiB: snapshot 4, at 0.06 s, in PREPARE." in text
+    assert COUNTS in text
+    assert "  60.0 MiB  60.0% ├─net::Weights::read  libnet" in text
+    assert "│ net::load" in text
+    assert " 500.0 KiB" not in text
+    assert re.search(r"30\.0 MiB +30\.0% +30\.0 MiB +30\.0% +net::pack", text)
+    assert re.search(r"99\.5 MiB +99\.5% +99\.5 MiB +99\.5% +libnet", text)
+    assert "│MODEL_LOAD" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("made", [usual(), hostile(), chain(60), comb(60)], ids=["usual", "hostile", "deep", "comb"])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_the_terminal(made, width, unicode):
+    text = show.render(made, Look(least=0.001), width=width, unicode=unicode)
+
+    assert max(cell_len(line) for line in text.split("\n")) <= width
+    assert "\x1b" not in text
+    if made.path == "made.massif" and not unicode:
+        assert text.isascii()
+
+
+def test_colour_is_only_colour():
+    plain, coloured = (show.render(usual(), width=100, colour=colour) for colour in (False, True))
+
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured).split() == plain.split()
+
+
+def test_names_are_text_whatever_they_hold():
+    text = show.render(hostile(), Look(full_names=True), width=120)
+
+    assert "<script>alert(1)</script>" in text
+    assert "[bold red]markup[/bold red]" in text
+    assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+    assert "two lines and tabs" in text
+
+
+def test_full_names_are_whole():
+    long = show.render(hostile(), Look(full_names=True), width=80)
+
+    assert "x" * 5000 in long
+    assert HOSTILE[6] in long
+
+
+def test_what_is_cut_short_is_said():
+    text = show.render(chain(10_000), width=80)
+
+    assert "… 9,990 more frames (--depth)" in text
+    assert len(show.render(chain(3000), Look(depth=0), width=80).split("\n")) > 3000
+    assert "deeper than fits" in show.render(comb(300), Look(least=0.0, depth=0), width=60)
+
+
+def test_below_the_threshold_is_said():
+    text = show.render(usual(), Look(least=0.05), width=100)
+
+    assert "2.0 MiB   2.0% └─(8 smaller places)" in text
+    assert "Nodes below 5% are gathered (--min); the tool had left out the smallest places before" in text
+
+
+def test_the_tree_of_another_snapshot_is_said_to_be_one():
+    text = show.render(usual(), Look(snapshot=6), width=100)
+
+    assert "Shown is snapshot 6, at 0.09 s, in EXECUTE, with 61.0 MiB." in text
+    assert "net::pack" not in text
+
+
+def test_turned_round_it_begins_where_the_program_does():
+    lines = show.render(usual(), Look(invert=True), width=100).split("\n")
+
+    (first,) = [place for place, line in enumerate(lines) if "all of the heap" in line]
+    assert "99.5%" in lines[first + 1] and "main" in lines[first + 1]
+    assert any("net::prepare" in line and "38.0 MiB" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (profile((0, 0.0), (1, 0.0)), "No allocation was recorded."),
+        (profile(), "No allocation was recorded."),
+        (profile((0, 5.0)), "No snapshot has a tree of allocation sites"),
+        (profile((0, 5.0), (1, 9.0)), "No snapshot has a tree of allocation sites"),
+        (profile((0, {("a",): 1}), partial="it was killed by SIGILL"), "This profile is partial: it was killed by SIGILL."),
+        (profile((0, {("a",): 1}), (1, 9.0)), "The tree is not that of the peak: the peak is 9.0 MiB in snapshot 1"),
+        (profile((0, {("a",): 0.0})), "No allocation was recorded."),
+        (profile((5, {("a",): 1}), (5, {("a",): 1})), "Peak 1.0 MiB"),
+    ],
+)
+def test_a_profile_that_lacks_something_says_so(made, said):
+    assert said in show.render(made, width=200)
+    assert said in json.dumps(show.facts(made)) or "No allocation" in said or said.startswith("Peak")
+
+
+def test_the_chart_keeps_every_peak():
+    thin = profile(*((place, 1.0) for place in range(500)), (500, 77.0), *((place, 1.0) for place in range(501, 1000)))
+
+    levels = show.columns(thin.snapshots, 40, 0, 999)
+
+    assert max(levels) == 77 * MIB
+    assert len(levels) == 40
+    assert levels[0] == levels[-1] == MIB
+
+
+def test_between_snapshots_the_chart_is_a_line():
+    levels = show.columns(profile((0, 0.0), (100, 100.0)).snapshots, 101, 0, 100)
+
+    assert levels == sorted(levels)
+    assert levels[50] == pytest.approx(50 * MIB)
+
+
+def test_facts_hold_what_the_text_holds():
+    facts = json.loads(json.dumps(show.facts(usual(), Look(least=0.05))))
+
+    assert facts["peak"]["total_bytes"] == 100 * MIB and facts["peak_tree_is_peak"] is True
+    assert facts["shown"]["index"] == 4 and facts["shown"]["phase"] == "PREPARE"
+    assert facts["sites"][0] == {
+        "name": "net::Weights::read",
+        "module": "libnet",
+        "source": "",
+        "self_bytes": 60 * MIB,
+        "total_bytes": 60 * MIB,
+    }
+    assert facts["modules"][0]["name"] == "libnet"
+    assert facts["tree"][0] == {"parent": -1, "name": "all of the heap", "module": "", "source": "", "bytes": 100 * MIB}
+    assert facts["tree"][-1]["places"] == 8
+    assert sum(node["bytes"] for node in facts["tree"] if node["parent"] == 0) == 100 * MIB
+
+
+# -- areas over time
+
+
+def test_areas_add_up_to_the_total():
+    made = usual(extra=3.0)
+    found = series.series(made, "function", 2)
+    all_rows = series.rows(found)
+
+    assert [row.name.text for row in all_rows] == [
+        "net::Weights::read",
+        "net::pack",
+        "other sites",
+        "places the tool left out as too small",
+        "added by the allocator",
+    ]
+    for place, one in enumerate(found.snapshots):
+        assert sum(int(row.values[place]) for row in all_rows) == one.total_bytes
+
+
+def test_estimated_areas_add_up_and_known_ones_stay():
+    made = usual()
+    found = series.series(made, "function", 5)
+    numpy = pytest.importorskip("numpy")
+    rows = numpy.array([row.values for row in series.rows(found)])
+
+    filled = series.filled(found, rows, made.snapshots)
+
+    assert filled.values.sum(0) == pytest.approx([one.total_bytes for one in made.snapshots])
+    assert filled.known.tolist() == [one.tree is not None for one in made.snapshots]
+    assert filled.values[:, 4].tolist() == rows[:, 1].tolist()
+    assert filled.values[:, 5] == pytest.approx(rows[:, 1])  # as large as the peak, so as the peak was
+
+
+def test_trees_of_both_directions_have_the_same_sites():
+    made = usual()
+    from dataclasses import replace
+
+    turned = replace(made, snapshots=tuple(one if one.tree is None else replace(one, tree=one.tree.inverted()) for one in made.snapshots))
+
+    one, other = (series.series(each, "function", 9) for each in (made, turned))
+
+    assert [site.text for site in one.sites] == [site.text for site in other.sites]
+    assert one.values.tolist() == other.values.tolist()
+
+
+def test_thinning_keeps_the_largest_and_the_largest_tree():
+    made = profile(*((place, {("a",): 5} if place == 777 else 50.0 if place == 1234 else 1.0) for place in range(5000)))
+
+    kept = series.thinned(made.snapshots, 100)
+
+    assert len(kept) <= 102
+    assert {0, 777, 1234, 4999} <= {one.index for one in kept}
+
+
+# -- plot
+
+
+def drawn_texts(figure):
+    """What is drawn as text, with its box in pixels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    found, whole = [], Text.draw
+
+    def draw(self, renderer, *rest, **words):
+        if self.get_visible() and self.get_text().strip():
+            found.append(self)
+        return whole(self, renderer, *rest, **words)
+
+    with pytest.MonkeyPatch.context() as patch, style.look():
+        patch.setattr(Text, "draw", draw)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+
+
+MANY = profile(
+    *((place, {(f"site_number_{site}_" + "y" * 60, "main"): 5 + site + place for site in range(30)}) for place in range(12)),
+    phases=usual().phases,
+    extra=2.0,
+)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [usual(), hostile(), MANY, profile((0, 3.0), (5, 9.0)), profile((0, {("a",): 3})), profile((7, 1.0), (7, 3.0)), chain(10_000)],
+    ids=["usual", "hostile", "many", "no tree", "one snapshot", "no time", "deep"],
+)
+def test_labels_lie_inside_the_picture_and_not_over_one_another(made):
+    figure = plot.render(made)
+    texts = drawn_texts(figure)
+    wide, high = figure.get_size_inches() * figure.dpi
+
+    for text, box in texts:
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= wide + 1 and box.y1 <= high + 1, text
+    for (one, a), (other, b) in itertools.combinations(texts, 2):
+        assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1.5 and b.y0 < a.y1 - 1.5), (one, other)
+
+
+def test_the_picture_says_the_peak_the_phases_and_the_sites():
+    texts = [text for text, _ in drawn_texts(plot.render(usual()))]
+
+    for said in ("peak 100.0 MiB, snapshot 4", "MODEL_LOAD", "PREPARE", "EXECUTE", "net::Weights::read", "60.0 MiB, 60.0% · libnet"):
+        assert said in texts
+
+
+def test_the_picture_says_where_its_tree_is_not_the_peak():
+    texts = " ".join(text for text, _ in drawn_texts(plot.render(profile((0, {("a",): 1}), (1, 9.0)))))
+
+    assert "The tree is not that of the peak" in texts
+    assert "In snapshot 0, not the peak" in texts
+
+
+def test_areas_differ_without_colour():
+    looks = {(fill.hatch, round(luminance(fill.colour), 1)) for fill in plot._FILLS}
+
+    assert len(looks) == len(plot._FILLS)
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_nothing_allocated_is_no_picture():
+    with pytest.raises(InputError, match="holds no allocation"):
+        plot.render(profile((0, 0.0)))
+
+
+# -- diff
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_differences_fit_the_terminal(width):
+    found = judging.diff(hostile(), usual())
+
+    text = report.render(found, width=width)
+
+    assert max(cell_len(line) for line in text.split("\n")) <= width
+    assert "\x1b" not in text
+
+
+def test_differences_are_said_in_figures_and_as_a_tree():
+    text = report.render(judging.diff(profile((0, PEAK)), profile((0, {**PEAK, ("net::pack", "net::prepare", "main"): 55.0}))), width=100)
+
+    assert "The peak grew by 25.0 MiB (+25.0%): 100.0 MiB -> 125.0 MiB." in text
+    assert re.search(r"\+25\.0 MiB +30\.0 MiB +55\.0 MiB +net::pack", text)
+    assert re.search(r"\+25\.0 MiB +99\.5 MiB +124\.5 MiB +libnet", text)
+    assert "log" not in text
+    assert "not listed" not in text
+
+
+def test_the_same_profile_twice_is_no_change():
+    text = report.render(judging.diff(usual(), usual()), width=100)
+
+    assert "The peak is the same: 100.0 MiB." in text
+    assert text.count("no change") == 2
+
+
+def test_changes_that_cancel_out_below_a_node_are_shown():
+    one, other = {("a", "p"): 5, ("b", "p"): 7}, {("a", "p"): 7, ("b", "p"): 5}
+
+    text = report.render(judging.diff(profile((0, one)), profile((0, other)), invert=True), report.Look(invert=True), width=100)
+
+    assert re.search(r"0 B +12\.0 MiB +12\.0 MiB +p ", text)
+    assert re.search(r"\+2\.0 MiB +5\.0 MiB +7\.0 MiB +.*a ", text)
+    assert re.search(r"-2\.0 MiB +7\.0 MiB +5\.0 MiB +.*b ", text)
+
+
+# -- the commands
+
+
+def test_show_in_a_pipe_is_plain_and_honours_columns(memprof, tmp_path):
+    write(usual(), tmp_path / "a b ü.massif")
+
+    done = memprof("heap", "show", "a b ü.massif", env={**os.environ, "COLUMNS": "80"})
+
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert max(len(line) for line in done.stdout.split("\n")) <= 80
+    assert "60.0 MiB  60.0% ├─net::Weights::read" in done.stdout
+
+
+def test_show_where_only_ascii_can_be_written(memprof, tmp_path):
+    write(usual(), tmp_path / "m.massif")
+
+    done = memprof("heap", "show", "m.massif", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii() and "|-net::Weights::read" in done.stdout and "\\u" not in done.stdout
+
+
+def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
+    write(usual(), tmp_path / "m.massif")
+
+    done = subprocess.run(
+        f"{sys.executable} -m memprof heap show m.massif --depth 0 | head -1",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "m.massif\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show", "m.massif", "--snapshot", "99"], 2, "no snapshot 99"),
+        (["show", "m.massif", "--snapshot", "5"], 5, "has no tree"),
+        (["show", "m.massif", "--at-phase", "load"], 2, "knows no phases"),
+        (["show", "m.massif", "--min", "x"], 2, "--min 'x' is no percentage: write 5%"),
+        (["show", "missing"], 5, "missing cannot be read: No such file or directory"),
+        (["show", "."], 5, "Is a directory"),
+        (["show", "notes.txt"], 5, "notes.txt"),
+        (["plot", "m.massif", "-o", "a.gif"], 2, ".png, .svg or .pdf"),
+        (["plot", "m.massif", "-o", "notes.txt"], 2, ".png, .svg or .pdf"),
+        (["plot", "m.massif", "-o", "nowhere/a.png"], 5, "there is no folder nowhere"),
+        (["plot", "empty.massif", "-o", "a.png"], 5, "empty.massif holds no allocation"),
+        (["view", "m.massif", "-o", "notes.txt"], 5, "is no page of memprof's"),
+        (["view", "m.massif", "-o", "nowhere/a.html"], 5, "there is no folder nowhere"),
+        (["view", "m.massif", "--json"], 2, "-o FILE.html"),
+        (["view"], 2, "FILE..."),
+        (["diff", "m.massif"], 2, "B"),
+        (["diff", "m.massif", "m.massif", "--fail-if-grows", "-5%"], 2, "--fail-if-grows '-5%' is no percentage"),
+        (["shwo"], 2, "there is no command 'shwo'; did you mean show?"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(memprof, tmp_path, words, code, said):
+    write(usual(), tmp_path / "m.massif")
+    write(profile((0, 0.0)), tmp_path / "empty.massif")
+    (tmp_path / "notes.txt").write_text("mine")
+
+    done = memprof("heap", *words)
+
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_plot_draws_and_says_what(memprof, tmp_path):
+    write(usual(), tmp_path / "m.massif")
+
+    for ending, head in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        done = memprof("heap", "plot", "m.massif", "-o", f"a.{ending}", "--json", "--by", "module")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"a.{ending}").read_bytes().startswith(head)
+    facts = json.loads(done.stdout)
+    assert facts["areas"][0]["name"] == "libnet" and facts["picture"] == "a.pdf"
+
+
+@pytest.mark.parametrize(("limit", "code"), [("5%", 1), ("40", 0), (None, 0)])
+def test_a_grown_heap_fails_where_it_is_asked_to(memprof, tmp_path, limit, code):
+    write(profile((0, PEAK)), tmp_path / "a.massif")
+    write(profile((0, {**PEAK, ("new", "main"): 20.0})), tmp_path / "b.massif")
+
+    done = memprof("heap", "diff", "a.massif", "b.massif", *(["--fail-if-grows", limit] if limit else []), "--json")
+
+    assert done.returncode == code, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["growth_bytes"] == 20 * MIB
+    assert facts["functions"][0] == {
+        "name": "new",
+        "module": "libnet",
+        "before_bytes": None,
+        "after_bytes": 20 * MIB,
+        "growth_bytes": 20 * MIB,
+    }
+    assert ("more than the 5% allowed" in done.stderr) is (code == 1)
+
+
+@pytest.mark.parametrize("command", [[], ["show"], ["plot"], ["view"], ["diff"]])
+def test_help_has_an_example(memprof, command):
+    done = memprof("heap", *command, "--help")
+
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+
+
+def test_help_stays_light():
+    code = "import sys; from memprof.cli import main\ntry: main(['heap', 'show', '--help'])\nexcept SystemExit: pass\n" + (
+        "print([name for name in ('numpy', 'matplotlib', 'pandas', 'rich', 'msgspec') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
