@@ -88,6 +88,7 @@ class Order:
     """A Job and how its child is started: what the probe needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     """
 
     job: Job
@@ -95,6 +96,7 @@ class Order:
     python: str
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
+    hold_at: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
