@@ -280,13 +280,14 @@ def _along(
     """Snippets of neighbours along a dimension."""
     item = elements.dtype.itemsize
     count = max(1, 8 // item)
-    if shape[dim] < count or (item == 8 and not converted):
+    flat = bool(converted) and dim == len(shape) - 1  # as stored, but converted: neighbours may lie in the next row
+    if (shape[dim] < count and not flat) or (item == 8 and not converted):
         return
     stored = 8 if not converted else {"float32": 2, "float16": 4, "bfloat16": 4}[converted]
     stored_item = item if not converted else stored
     stride = _count(shape[dim + 1 :])
     places = np.concatenate([np.arange(start // stored_item, end // stored_item) for start, end in ranges]).astype(np.int64)
-    places = places[(places // stride) % shape[dim] <= shape[dim] - count]
+    places = places[places <= _count(shape) - count] if flat else places[(places // stride) % shape[dim] <= shape[dim] - count]
     if not len(places):
         return
     runs = np.stack([elements[places + stride * step] for step in range(count)], axis=1)
@@ -452,6 +453,7 @@ class _Resolver:
     def __init__(self, group: Group, places: Places, addresses: Places, pages: Pages, starts: Words, mappings: Sequence[Mapping]) -> None:
         self._group, self._places, self._addresses = group, places, addresses
         self._pages, self._starts, self._mappings = pages, starts, mappings
+        self._could = np.ones(len(group.places), bool)  # which snippets can be found in the layouts that are tried
 
     def copies(self) -> list[Copy]:
         group = self._group
@@ -468,7 +470,8 @@ class _Resolver:
         return found + self._in_another_order()
 
     def _only_whole_elements(self) -> None:
-        whole = self._group.places[self._places] % self._group.item == 0
+        self._could = self._group.places % self._group.item == 0
+        whole = self._could[self._places]
         self._places, self._addresses = self._places[whole], self._addresses[whole]
 
     def _agreeing(self, name: str, offsets: Places, valid: NDArray[np.bool_] | None = None) -> list[Copy]:
@@ -476,7 +479,7 @@ class _Resolver:
         found = []
         begins, counts = np.unique(self._addresses - offsets[self._places], return_counts=True)
         for begin in begins[counts >= _LEAST_SNIPPETS // 2].tolist():
-            could = (begin + offsets) % 4 == 0
+            could = self._could & ((begin + offsets) % 4 == 0)
             could &= self._pages.present((begin + offsets).astype(np.uint64))
             if valid is not None:
                 could &= valid
@@ -572,7 +575,7 @@ def _layouts(group: Group) -> Iterator[tuple[str, Places, NDArray[np.bool_] | No
         if axes == tuple(range(rank)) and group.dim == -1:
             continue
         name = STORED if axes == tuple(range(rank)) else "transposed" if rank == 2 else f"transposed to ({', '.join(map(str, axes))})"
-        yield name, _offsets(where, shape, axes), None
+        yield name, _offsets(where, shape, axes), None if name == STORED else where[dim] <= shape[dim] - run
     for block in _BLOCKS:
         if shape[dim] < block:
             continue
