@@ -39,7 +39,8 @@ _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 _BLOCKS = (8, 16, 4, 32, 64)
 _TABLE_BITS = 22
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_SUB = 1 << 16  # words filtered at once: the buffer's quarter, which stays in a core's cache
+_SUB = 1 << 15  # words filtered at once, few enough to stay in a core's own cache
+_MOST_WAITING = 1 << 20
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.
 _KEPT = 0.92
 
@@ -137,7 +138,7 @@ def index(tensors: Sequence[Tensor], least: int = LARGE) -> Index:
         keys: list[Words] = []
         known: dict[bytes, int] = {}
         for tensor in tensors:
-            if tensor not in large and (tensor.bytes < least or not _plain(tensor)):
+            if tensor.bytes < least or not _plain(tensor):
                 weights.append(Weight(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
                 continue
             data = files.data(tensor)
@@ -378,11 +379,17 @@ def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
 def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> list[tuple[Words, Places]]:
     masked, equal = np.empty(_SUB, np.uint32), np.empty(_SUB, bool)
     found: list[tuple[Words, Places]] = []
+    waiting: list[tuple[Words, Words]] = []  # looked up many at a time: a call of numpy's costs more than its work on a few words
+    count = 0
     for piece in memory.read(*part):
         passed = _filtered(piece, masked, equal, np.uint32(wanted.mask), np.uint32(wanted.constant))
         if len(passed):
-            found += _looked_up(wanted, piece, passed)
-    return found
+            waiting.append((_eights(piece)[passed], piece.address_of(passed * 4)))
+            count += len(passed)
+        if count > _MOST_WAITING:
+            found.append(_looked_up(wanted, waiting))
+            waiting, count = [], 0
+    return [*found, _looked_up(wanted, waiting)] if waiting else found
 
 
 def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words]]:
@@ -403,11 +410,11 @@ def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words
 
 
 def _filtered(piece: Piece, masked: NDArray[np.uint32], equal: NDArray[np.bool_], mask: np.uint32, constant: np.uint32) -> Places:
-    """The places of words that pass, in 32-bit words of the piece."""
+    """The places of words that pass and have another behind them, in 32-bit words of the piece."""
     words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
     found = []
-    for start in range(0, len(words), _SUB):
-        part = words[start : start + _SUB]
+    for start in range(0, len(words) - 1, _SUB):
+        part = words[start : min(start + _SUB, len(words) - 1)]
         size = len(part)
         np.bitwise_and(part, mask, out=masked[:size])
         np.equal(masked[:size], constant, out=equal[:size])
@@ -415,18 +422,20 @@ def _filtered(piece: Piece, masked: NDArray[np.uint32], equal: NDArray[np.bool_]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _looked_up(wanted: Index, piece: Piece, found: Places) -> list[tuple[Words, Places]]:
-    found = found[found * 4 <= len(piece.data) - 8]
-    if not len(found):
-        return []
-    # A view of every eight bytes, at a distance of four.
-    eights: Words = np.ndarray(((len(piece.data) - 4) // 4,), "<u8", piece.data.data, 0, (4,))
-    values = eights[found]
+def _eights(piece: Piece) -> Words:
+    """A view of every eight bytes of a piece, at a distance of four."""
+    view: Words = np.ndarray((len(piece.data) // 4 - 1,), "<u8", piece.data.data, 0, (4,))
+    return view
+
+
+def _looked_up(wanted: Index, waiting: Sequence[tuple[Words, Words]]) -> tuple[Words, Places]:
+    """(addresses, snippets) of the words that are snippets, from (words, addresses)."""
+    values, addresses = (np.concatenate([pair[side] for pair in waiting]) for side in (0, 1))
     likely = np.flatnonzero(wanted.table[_hashed(values)])
-    values, found = values[likely], found[likely]
+    values, addresses = values[likely], addresses[likely]
     place = np.minimum(np.searchsorted(wanted.keys, values), len(wanted.keys) - 1)
     sure = np.flatnonzero(wanted.keys[place] == values)
-    return [(piece.address_of(found[sure] * 4), place[sure].astype(np.int64))] if len(sure) else []
+    return addresses[sure], place[sure].astype(np.int64)
 
 
 # -- from hits to copies
