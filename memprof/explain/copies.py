@@ -39,7 +39,7 @@ _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 _BLOCKS = (8, 16, 4, 32, 64)
 _TABLE_BITS = 22
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_SUB = 1 << 15  # words filtered at once, few enough to stay in a core's own cache
+_SUB = 1 << 18  # words filtered at once: the buffer whole, since every call of numpy's costs as much as thousands of words
 _MOST_WAITING = 1 << 20
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.
 _KEPT = 0.92
@@ -291,6 +291,9 @@ def _along(
     places = places[places <= _count(shape) - count] if flat else places[(places // stride) % shape[dim] <= shape[dim] - count]
     if not len(places):
         return
+    own = (1 << 8 * min(item, 4)) - 1  # the part of the mask that the first of the neighbours alone decides
+    first = np.asarray(elements[places]).view(f"u{item}").astype(np.uint64)
+    places = places[(first & np.uint64(mask & own)) == np.uint64(constant & own)]
     runs = np.stack([elements[places + stride * step] for step in range(count)], axis=1)
     keys = np.ascontiguousarray(runs).view("<u8").reshape(-1)
     fitting = np.flatnonzero((keys & np.uint64(mask)) == np.uint64(constant))
