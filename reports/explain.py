@@ -43,12 +43,12 @@ _FILLS = {
     LIBRARIES: Fill("#B8BEC6"),
     STACKS: Fill("#59626D"),
     ONCE: Fill("#0072B2"),
-    MODEL_FILE: Fill("#F0B429", "////", "#7A5200"),
+    MODEL_FILE: Fill("#56B4E9", "////", "#1F5A7D"),
     AGAIN: Fill("#D55E00", "\\\\\\\\", "#5A2700"),
     REPACKED: Fill("#E69F00", "xxxx", "#6B4A00"),
     IN_USE: Fill("#009E73"),
     KEPT: Fill("#CC79A7", "....", "#5C2C49"),
-    FILES: Fill("#56B4E9", "--", "#1F5A7D"),
+    FILES: Fill("#F0E442", "--", "#6B6400"),
     REST: Fill("#FFFFFF", "", "#555555"),
 }
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
@@ -81,7 +81,7 @@ def _lead(found: Explanation) -> str:
 
 def _place(name: str) -> str:
     phase, _, inside = name.partition("/")
-    return f"near the highest of {phase}" if inside else f"at the end of {phase}"
+    return f"near {phase}'s peak" if inside else f"at the end of {phase}"
 
 
 def _headline(finding: Finding) -> str:
@@ -96,25 +96,26 @@ def _value(name: str, value: str) -> str:
     return f"{int(value) >> 10}KiB" if name == "malloc_mmap_threshold" and value.isdigit() else value
 
 
-def verdict(proposal: Proposal, finding: Finding) -> str:
-    """What a proposal was measured to do; empty where it was not."""
+def verdict(proposal: Proposal, finding: Finding) -> list[str]:
+    """What a proposal was measured to do: what it saves, the sizes, and what it costs; nothing where it was not."""
     done = proposal.verified
     if done is None:
-        return ""
+        return []
     if done.error is not None:
-        return f"measured: it does not run: {done.error}"
-    parts = [_change("PEAK", done.peak_bytes)]
+        return [f"measured: it does not run: {done.error}"]
+    sizes = [_change("PEAK", done.peak_bytes)]
     phase, _, inside = finding.phase.partition("/")
     if done.phase_bytes and done.phase_bytes != done.end_bytes and done.phase_bytes != done.peak_bytes:
-        parts.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
-    parts.append(_change("RSS at the end", done.end_bytes))
-    parts.append(_change("of it anonymous", done.anon_bytes))
+        sizes.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
+    sizes += [_change("RSS at the end", done.end_bytes), _change("of it anonymous", done.anon_bytes)]
     cost = [
         f"{name} {format_duration(pair[0])} -> {format_duration(pair[1])} ({pair[1] / pair[0] - 1:+.0%})"
-        for name, pair in (("iteration", done.iteration_ns), ("load and prepare", done.prepared_ns))
+        for name, pair in (("an iteration", done.iteration_ns), ("load and prepare", done.prepared_ns))
         if pair and pair[0]
     ]
-    return f"measured, {done.repeats} runs each: {_saved(done)}; {', '.join(part for part in parts if part)}; {', '.join(cost)}"
+    runs = f"{done.repeats} run{'s' if done.repeats != 1 else ''} each"
+    lines = [f"measured, {runs}: {_saved(done)}", ", ".join(part for part in sizes if part), f"latency: {', '.join(cost)}" if cost else ""]
+    return [line for line in lines if line]
 
 
 def _saved(done: Verified) -> str:
@@ -144,7 +145,7 @@ def _notes(found: Explanation) -> list[str]:
             f"copies are counted of {found.counted_tensors} tensors, {share:.1%} of the weights' bytes{f'; not of {others}' if others else ''}"
         )
     notes.append(
-        "held beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
+        "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
     )
     return notes
 
@@ -153,33 +154,35 @@ def _notes(found: Explanation) -> list[str]:
 
 
 def _waterfall(found: Explanation) -> Table:
-    unit = choose_unit(BYTES, [phase.rss_bytes for phase in found.phases])
+    largest = max(phase.rss_bytes for phase in found.phases)
+    unit = choose_unit(BYTES, [largest])
     names = [name for name in SLICES if any(phase.size(name) for phase in found.phases) or name == REST]
-    rows = [(name, *(_cell(phase.size(name), unit.size) for phase in found.phases)) for name in names]
+    rows = [(name, *(_cell(phase.size(name), unit.size, largest) for phase in found.phases)) for name in names]
     rows.append(("RSS", *(number(phase.rss_bytes / unit.size) for phase in found.phases)))
     rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in found.phases)))
     transients = {one.name: one.transient_bytes for one in found.measured}
     rows.append(
         (
             "its peak above its end",
-            *("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size) for phase in found.phases),
+            *("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in found.phases),
         )
     )
     if any(phase.beyond_one_bytes is not None for phase in found.phases):
-        beyond = (("-" if phase.beyond_one_bytes is None else _cell(phase.beyond_one_bytes, unit.size)) for phase in found.phases)
+        beyond = (("-" if phase.beyond_one_bytes is None else _cell(phase.beyond_one_bytes, unit.size, largest)) for phase in found.phases)
         rows.append(("weights beyond one copy", *beyond))
-        rows.append(("of these in files' clean pages", *(_cell(phase.droppable_bytes, unit.size) for phase in found.phases)))
+        rows.append(("of these in files' clean pages", *(_cell(phase.droppable_bytes, unit.size, largest) for phase in found.phases)))
     heads = tuple(_short(phase.name) for phase in found.phases)
     return Table(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
 
 
 def _short(name: str) -> str:
     phase, _, inside = name.partition("/")
-    return f"in {phase}" if inside else phase
+    return f"{phase} peak" if inside else phase
 
 
-def _cell(size: float, unit: float) -> str:
-    return "0" if not size else number(size / unit)
+def _cell(size: float, unit: float, largest: float) -> str:
+    """A size with as many places as the largest of its table has."""
+    return "0" if not size else number(size / unit, largest / unit)
 
 
 def _copies(found: Explanation) -> Table | None:
@@ -187,14 +190,15 @@ def _copies(found: Explanation) -> Table | None:
     kinds = list(dict.fromkeys((one.layout, one.converted, one.where, one.freed) for phase in found.phases for one in phase.held))
     if not kinds:
         return None
-    unit = choose_unit(BYTES, [one.bytes for phase in found.phases for one in phase.held])
+    largest = max(one.bytes for phase in found.phases for one in phase.held)
+    unit = choose_unit(BYTES, [largest])
     looked = [phase for phase in found.phases if phase.beyond_one_bytes is not None]
     rows = []
     for layout, converted, where, freed in kinds:
         cells = []
         for phase in looked:
             mine = [one for one in phase.held if (one.layout, one.converted, one.where, one.freed) == (layout, converted, where, freed)]
-            cells.append(f"{number(mine[0].bytes / unit.size)} of {mine[0].copies}" if mine else "-")
+            cells.append(f"{_cell(mine[0].bytes, unit.size, largest)} of {mine[0].copies}" if mine else "-")
         kind = f"{layout}{f' as {converted}' if converted else ''}"
         rows.append((kind, f"{where}{', freed' if freed else ''}", *cells))
     heads = tuple(_short(phase.name) for phase in looked)
@@ -255,8 +259,7 @@ def _markdown(found: Explanation) -> str:
         for proposal in finding.proposals:
             knob = f"`{_settings(proposal)}`: " if proposal.settings else ""
             lines.append(f"   - to do: {knob}{proposal.text}")
-            if said := verdict(proposal, finding):
-                lines.append(f"     - {said}")
+            lines += [f"     - {said}" for said in verdict(proposal, finding)]
     notes = [f"{text}" for text in _notes(found)]
     parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(_tables(found)), tuple(notes)))]
     parts.append("How each slice was found:\n\n" + "\n".join(f"- {text}" for text in _hows(found)))
@@ -271,8 +274,7 @@ def _text(found: Explanation) -> str:
         lines += [f"     {text}" for text in finding.evidence]
         for proposal in finding.proposals:
             lines.append(f"   > {_settings(proposal) + ': ' if proposal.settings else ''}{proposal.text}")
-            if said := verdict(proposal, finding):
-                lines.append(f"     {said}")
+            lines += [f"       {said}" for said in verdict(proposal, finding)]
     if found.phases:
         lines += ["", *_bars(found)]
     lines += ["", _plain(Section("", tuple(_tables(found)), tuple(_notes(found))))]
@@ -318,9 +320,10 @@ def _drawn(found: Explanation) -> Figure:
     row, wide = 0.46, 10.0
     sheet = Sheet(
         f"What the resident set consists of: {title(found)}",
-        _lead(found) + (f" · worst: {_headline(found.findings[0])}" if found.findings else ""),
+        _lead(found),
         len(found.phases) * row + 0.45,
         legend=legend,
+        remarks=[f"{place}. {_headline(finding)}" for place, finding in enumerate(found.findings[:3], 1)],
         width=wide,
     )
     heads = [style.label(_short(phase.name), 1.7) for phase in found.phases]
@@ -381,8 +384,8 @@ def page_piece(found: Explanation) -> str:
             parts += [f"<li>{say(text)}</li>" for text in finding.evidence]
             for proposal in finding.proposals:
                 knob = f"<code>{say(_settings(proposal))}</code>: " if proposal.settings else ""
-                said = verdict(proposal, finding)
-                parts.append(f"<li>To do: {knob}{say(proposal.text)}{f'<br><span class=muted>{say(said)}</span>' if said else ''}</li>")
+                said = [f"<br><span class=muted>{say(text)}</span>" for text in verdict(proposal, finding)]
+                parts.append(f"<li>To do: {knob}{say(proposal.text)}{''.join(said)}</li>")
             parts.append("</ul></li>")
         parts.append("</ol>")
     parts.append(_page_bars(found))

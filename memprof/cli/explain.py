@@ -120,7 +120,8 @@ def _measured(
     try:
         for remark in campaign.surroundings(order.job.model.bytes):
             progress.say(remark)
-        found = engine.explain(order, progress, keep)
+        # With --verify the same settings are among the variants, with as many repeats as each of them.
+        found = engine.explain(order, progress, (lambda line: None) if verified else keep)
         return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found
     finally:
         progress.close()

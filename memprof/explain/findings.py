@@ -359,9 +359,9 @@ def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) ->
 
 def _words_of(look: Phase) -> str:
     """The copies of a look in a sentence, the largest first."""
-    at = f"near the highest of {look.name.partition('/')[0]}" if "/" in look.name else f"at the end of {look.name}"
+    at = f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
     parts = [_words(one) for one in look.held if not one.freed][:6]
-    return f"{at} the weights lie there {', '.join(parts)}" if parts else f"{at} no copy of the weights was found"
+    return f"{at} the weights lie {', '.join(parts)}" if parts else f"{at} no copy of the weights was found"
 
 
 def _words(one: Held) -> str:
