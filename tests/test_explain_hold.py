@@ -113,5 +113,9 @@ def test_a_wrapped_process_is_held_too(tmp_path: Path, scenario, nothing_left) -
 def test_held_runs_are_rows_of_their_own() -> None:
     runs = [made.run("a", 1), made.run("a", 2, hold=True)]
     found, said = store.told_apart(runs)
-    assert [run.job.variant for run in found] == ["a (hold default)", "a (held)"]
+    assert [run.job.variant for run in found] == ["a (plain)", "a (held)"]
     assert said
+    (alone,), _ = store.told_apart(runs[1:])
+    assert alone.job.variant == "a (held)"
+    (plain,), said = store.told_apart(runs[:1])
+    assert (plain.job.variant, said) == ("a", [])

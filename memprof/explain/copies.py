@@ -550,7 +550,9 @@ class _Resolver:
             start, end = int(part[0]), min(int(part[-1]) + 8, int(part[0]) + 2 * group.bytes)
             beyond = max(0, group.bytes - (end - start)) // 2
             mapping = self._mappings[self._place(start)]
-            found.append(self._copy(ANOTHER, max(mapping.start, start - beyond), min(mapping.end, end + beyond), most=group.bytes))
+            end = min(mapping.end, max(mapping.start, start - beyond) + max(group.bytes, end - start))
+            start = max(mapping.start, min(start, end - group.bytes))
+            found.append(self._copy(ANOTHER, start, end, most=group.bytes))
         return found
 
     def _copy(self, name: str, start: int, end: int, most: int | None = None) -> Copy:

@@ -327,9 +327,9 @@ def _transient(facts: Facts) -> Iterator[Finding]:
         more = [(one.name, one.bytes - end.size(one.name)) for one in look.slices]
         parts = [f"{format_bytes(size)} {name}" for name, size in sorted(more, key=lambda pair: -pair[1]) if size >= 1 << 20]
         evidence.append(
-            f"near its highest it had more than at its end: {', '.join(parts)}"
+            f"near its peak it had more than at its end: {', '.join(parts)}"
             if parts
-            else "its parts near the highest are those of its end"
+            else "near its peak it consists of what it has at its end"
         )
     proposals = (
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),

@@ -202,7 +202,7 @@ class Piece:
     def address_of(self, positions: NDArray[np.int64]) -> Addresses:
         """The addresses that positions in `data` were read at."""
         if len(self.offsets) == 1:
-            return positions.astype(np.uint64) + self.addresses[0]
+            return np.asarray(positions.astype(np.uint64) + self.addresses[0])
         part = np.searchsorted(self.offsets, positions, side="right") - 1
         return np.asarray(self.addresses[part] + (positions - self.offsets[part]).astype(np.uint64))
 
