@@ -156,6 +156,7 @@ def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(me
         (("explain", "ok.json", "-r", "synthetic", "--set", "nonsense=1"), 2, "no knob"),
         (("explain", "ok.json", "-r", "synthetic", "--plot", "x.gif"), 2, "ends in .png"),
         (("explain", "--from", "ok.json"), 5, "is no explanation"),
+        (("explain", "ok.json", "-r", "synthetic", "-o", "no/folder.json"), 5, "no/folder.json cannot be written"),
     ],
 )
 def test_bad_words_are_one_sentence(memprof, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import failing
 import made
+import psutil
 import pytest
 
 from memprof import campaign, store
@@ -31,6 +32,16 @@ def held(order, look=lambda job, phase, pid: None):
 
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def one_stands_still() -> bool:
+    for process in failing.children():
+        try:
+            if process.status() == psutil.STATUS_STOPPED:
+                return True
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return False
 
 
 def test_the_child_stands_still_at_the_end_of_each_phase_and_goes_on(scenario, nothing_left) -> None:
@@ -93,10 +104,23 @@ def test_what_a_look_raises_ends_the_child(scenario, nothing_left) -> None:
 def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_path: Path, nothing_left) -> None:
     model = scenario(load=[{"allocate": "a", "bytes": 400 * MIB, "random": True}])
     with failing.started(tmp_path, "explain", model, "-r", "synthetic") as process:
-        failing.wait_for(lambda: [one for one in failing.children() if one.status() == "stopped"])
+        failing.wait_for(one_stands_still)
         process.kill()
         process.wait()
         failing.wait_for(failing.all_gone)
+
+
+def test_ctrl_c_while_a_child_is_held_ends_everything(scenario, tmp_path: Path, nothing_left) -> None:
+    model = scenario(load=[{"allocate": "a", "bytes": 400 * MIB, "random": True}])
+    with failing.started(tmp_path, "explain", model, "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
+        failing.wait_for(one_stands_still)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "memprof: interrupted"
+    assert out == ""
+    assert not (tmp_path / "why.json").exists()
+    assert len(failing.runs_in(tmp_path / "runs.jsonl")) == 1  # the plain run was measured
 
 
 def test_a_wrapped_process_is_held_too(tmp_path: Path, scenario, nothing_left) -> None:

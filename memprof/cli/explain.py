@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -68,11 +69,11 @@ def command(
     if picture is not None:
         report("style").check(Path(picture))
     found = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
+    click.echo(report("explain").render(found, "json" if as_json else form))  # first: a disk that is full now must not cost the result
     if output is not None and source is None:
         write(output, lambda path: path.write_bytes(records.encode(found)))
     if picture is not None:
         report("style").save(report("explain").draw(found), picture)
-    click.echo(report("explain").render(found, "json" if as_json else form))
 
 
 def _measured(
@@ -102,6 +103,8 @@ def _measured(
         raise UsageError("name a runtime: -r RUNTIME")
     if output is not None and Path(output).exists():
         raise InputError(f"{output} exists; explain does not write over it")
+    if output is not None and not os.access(Path(output).parent, os.W_OK | os.X_OK):
+        raise InputError(f"{output} cannot be written: there is no folder {Path(output).parent} that can be written to")
     variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
     wanted = Suite(
         models=(str(model),),

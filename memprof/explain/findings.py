@@ -130,6 +130,10 @@ def _shared_repacked(facts: Facts) -> Iterator[Finding]:
         *facts.propose("do not repack weights for the kernels: removes the prepacked copies", prepacking="off"),
         *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
         *(both if both and len(both[0].settings) > 1 else ()),
+        *facts.propose(
+            "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
+        ),
+        *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
         Proposal("change the model: where several operators share a weight, transpose their small operands and not the weight"),
     )
     evidence = [_words_of(look), *_when(facts, lambda one: _size(one, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
