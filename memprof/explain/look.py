@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +21,7 @@ from ..errors import InputError, MeasurementError
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BUFFER = 1 << 20
+_HUGE = 2 << 20
 _OVERLAP = 16  # bytes read twice where a range is split, so that nothing that lies across the seam is missed
 _MOST_PARTS = 512  # of one process_vm_readv, below IOV_MAX
 _PRESENT, _SWAPPED, _FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
@@ -213,7 +216,7 @@ class Memory:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.bytes = self.skipped = 0
-        self._buffer = np.empty(BUFFER, np.uint8)
+        self._buffer = _huge_buffer()
         self._local = _Part(self._buffer.ctypes.data, BUFFER)
         self._remote = np.zeros((_MOST_PARTS, 2), np.uint64)
         self._call = ctypes.CDLL(None, use_errno=True).process_vm_readv
@@ -250,6 +253,17 @@ class Memory:
         read = whole + (whole < count and got > int(offsets[whole]))
         addresses = np.array([begin for begin, _ in batch[:read]], np.uint64)
         return Piece(self._buffer[:got], offsets[:read].astype(np.int64), addresses), rest
+
+
+def _huge_buffer() -> NDArray[np.uint8]:
+    """A buffer in a huge page, where there are any: the kernel copies into one four times as fast as into small pages (seen with 6.18)."""
+    whole = mmap.mmap(-1, 2 * _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError, AttributeError):  # a kernel without them
+        whole.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(whole, np.uint8)
+    start = -block.ctypes.data % _HUGE
+    block[start : start + BUFFER] = 0
+    return block[start : start + BUFFER]
 
 
 def _batches(ranges: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
