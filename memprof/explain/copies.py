@@ -199,10 +199,17 @@ def _filter(large: Sequence[Tensor], files: Files) -> tuple[int, int, int]:
                 score[value] = score.get(value, 0) + share
     for common in (0, mask):
         score.pop(common, None)
-    # Text and small numbers, of which memory is full, have no high bits: of the constants that do nearly as well, one that has two.
+    # Of the constants that do nearly as well: one with two high bits, since text and small numbers, of which memory is full, have none; for
+    # weights of two bytes one that they can still have once they are widened to float32, whose lowest bits are then zero.
+    kinds = {tensor.dtype for tensor in large}
+    zero = 0xFFFF if "bfloat16" in kinds else 0x1FFF if "float16" in kinds else 0
     best = max(score.values(), default=0.0)
-    good = [value for value in score if score[value] >= 0.85 * best]
-    return bits, mask, max(good, key=lambda value: ((value & 0x00800080) == 0x00800080, score[value], value)) if good else mask & 0x81828384
+    good = [value for value in score if score[value] >= (0.6 if zero else 0.85) * best]
+
+    def worth(value: int) -> tuple[bool, float, int]:
+        return (value & zero == 0 if zero else value & 0x00800080 == 0x00800080), score[value], value
+
+    return bits, mask, max(good, key=worth) if good else mask & 0x81828384
 
 
 def _words(data: Bytes, alignment: int) -> NDArray[np.uint32]:
