@@ -206,10 +206,10 @@ def _filter(large: Sequence[Tensor], files: Files) -> tuple[int, int, int]:
     best = max(score.values(), default=0.0)
     good = [value for value in score if score[value] >= (0.6 if zero else 0.85) * best]
 
-    def worth(value: int) -> tuple[bool, float, int]:
+    def fitness(value: int) -> tuple[bool, float, int]:
         return (value & zero == 0 if zero else value & 0x00800080 == 0x00800080), score[value], value
 
-    return bits, mask, max(good, key=worth) if good else mask & 0x81828384
+    return bits, mask, max(good, key=fitness) if good else mask & 0x81828384
 
 
 def _words(data: Bytes, alignment: int) -> NDArray[np.uint32]:
