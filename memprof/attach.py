@@ -70,7 +70,7 @@ def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None
         "cache": "asis",
         "cache_drop": False,
     }
-    run, line = ask(job, msgspec.json.encode(message) + b"\n", "", progress.live, _end_on_signal)
+    run, line = ask(job, msgspec.json.encode(message) + b"\n", "", progress.live, began=_end_on_signal)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")
     try:

@@ -55,9 +55,10 @@ class Job:
     """All that is known before a measurement.
 
     knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
-    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none.
-    argv: the program and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the
-    function that is each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase.
+    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
+    and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
+    each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
+    phase and is looked at, so its figures are never set beside those of a plain run.
     """
 
     model: Model
@@ -83,6 +84,7 @@ class Job:
     program: ModelFile | None = None
     phases: Mapping[str, str] = field(default_factory=dict)
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
 
 
 @dataclass(frozen=True)

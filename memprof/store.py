@@ -62,6 +62,8 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
     for places in same.values():
         ways = {index: _way(runs[index]) for index in places}
         differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
+        if not differing and any(runs[index].job.hold for index in places):
+            differing = ["hold"]  # what was held and looked at is no figure to set beside a plain one, in this file or another
         for index in places if differing else ():
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
@@ -88,6 +90,7 @@ def _way(run: Run) -> dict[str, str]:
         "runs": f"runs {job.runs}",
         "cache": f"cache {job.cache}",
         "deterministic": "deterministic" if job.deterministic else None,
+        "hold": "held" if job.hold else "plain",
         "inputs": f"inputs {job.inputs}" if job.inputs else None,
         "program": f"program {job.program.sha256[:8]}" if job.program else None,
         "command": f"command {shlex.join(job.argv)}" if job.argv else None,

@@ -109,6 +109,7 @@ class Order:
     wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
     which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
     was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     """
 
     job: Job
@@ -124,6 +125,7 @@ class Order:
     until: str | None = None
     teardown: bool = False
     grace_ns: int = 0
+    hold_at: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
     "exec": ("exec", "Measure a program and all that it starts."),
     "attach": ("attach", "Poll a process that already runs."),
+    "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),

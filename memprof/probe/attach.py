@@ -17,7 +17,7 @@ from .tree import Tree
 class Attached(Command):
     """A process and what is below it, from now on for a while."""
 
-    def __init__(self, start, timeout_ns, intervals, live):
+    def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__(dict(start, command={}, deterministic=False, env={}), timeout_ns, intervals, live)
         self.pid = self.measured = start["attach"]
         self._held = []

@@ -27,8 +27,8 @@ _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in e
 class Command(child.Measurement):
     """One program from its start to its end. The timeline is that of the tree's sum."""
 
-    def __init__(self, start, timeout_ns, intervals, live):
-        super().__init__(start, timeout_ns, intervals, live)
+    def __init__(self, start, timeout_ns, intervals, live, hold=None):
+        super().__init__(start, timeout_ns, intervals, live, hold)
         self._alone = bool(start["command"].get("alone"))
         self._regexes = _compiled(start["command"].get("regexes", ()))
         self._tree = None

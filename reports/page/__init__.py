@@ -13,9 +13,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from memprof.errors import InputError
+from memprof.explain.records import Explanation
 from memprof.records import Run
 
-from .. import plan, standalone, table
+from .. import explain, plan, standalone, table
 from ..standalone import THEME, check
 from . import drawn, words
 
@@ -25,8 +26,10 @@ __all__ = ["check", "render"]
 _TABLES_WITHOUT_SCRIPT = ("rss_peak_bytes", "time_ns")
 
 
-def render(runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequence[str] = ()) -> str:
-    """The page of these runs. warnings: what was wrong with their files; sources: the files' names.
+def render(
+    runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequence[str] = (), explanations: Sequence[Explanation] = ()
+) -> str:
+    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found.
 
     Raises InputError where there is no run, or a run's timeline is damaged.
     """
@@ -52,6 +55,7 @@ def render(runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequen
         machines=words.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
+        explained=[Markup(explain.page_piece(found)) for found in explanations],
     )
 
 

@@ -1,0 +1,276 @@
+"""`memprof explain` from its words to what it prints, draws and keeps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import failing
+import made
+import numpy as np
+import pytest
+
+from memprof.errors import InputError
+from memprof.explain import records
+from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
+
+MIB = 1 << 20
+
+
+def explanation(**changes: object) -> Explanation:
+    slices = (
+        Slice(LIBRARIES, 40 * MIB, "how one"),
+        Slice(ONCE, 90 * MIB, "how two"),
+        Slice(KEPT, 60 * MIB, "how three"),
+        Slice(REST, MIB, "how four"),
+    )
+    phases = (
+        Phase("STARTUP", 40 * MIB, slices[:1]),
+        Phase("MODEL_LOAD/peak", 220 * MIB, slices, (Held("as stored", "", "private anonymous", 3, 3, 90 * MIB),), 30 * MIB),
+        Phase("EXECUTE", 191 * MIB, slices, (Held("transposed", "", "private anonymous", 3, 3, 90 * MIB),), 0),
+    )
+    done = Verified(5, (2e8, 1e8), (2e8, 1e8), (1e8, 5e7), (2e8, 1e8), (1e6, 2e6), (1e9, 1e9), True)
+    found = Finding(
+        "kept",
+        "memory that was freed & kept | <b>",
+        60 * MIB,
+        "EXECUTE",
+        ("because of `this`",),
+        (Proposal("do that", {"malloc_trim": "on"}, done),),
+    )
+    facts = {
+        "memprof_explain": 1,
+        "model": made.job("net.onnx").model,
+        "runtime": "onnxruntime",
+        "runtime_version": "1.0",
+        "knobs": {},
+        "threads": 1,
+        "machine": "here",
+        "measured": (Measured("MODEL_LOAD", 225 * MIB, 150 * MIB, 10), Measured("EXECUTE", 191 * MIB, 191 * MIB, 10, 5)),
+        "phases": phases,
+        "weight_bytes": 91 * MIB,
+        "counted_bytes": 90 * MIB,
+        "counted_tensors": 3,
+        "not_counted": {"tiny": MIB},
+        "tensors": (),
+        "findings": (found,),
+    }
+    return Explanation(**{**facts, **changes})
+
+
+def report():
+    from memprof.reports import explain
+
+    return explain
+
+
+# -- the command
+
+
+def test_a_tidy_program_is_explained_and_nothing_is_found(memprof, scenario, tmp_path: Path, nothing_left) -> None:
+    model = scenario(load=[{"allocate": "weights", "bytes": 32 * MIB}], execute=[{"sleep_s": 0.001}])
+    done = memprof("explain", model, "-r", "synthetic", "--json", "-o", "why.json", "--plot", "why.png", "--keep-runs", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["findings"] == []
+    assert [phase["name"] for phase in found["phases"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+    assert "copies of weights are not counted" in " ".join(found["remarks"])
+    assert json.loads((tmp_path / "why.json").read_text()) == found
+    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
+    (run,) = failing.runs_in(tmp_path / "runs.jsonl")
+    assert not run["job"]["hold"]
+    for phase in found["phases"]:
+        assert sum(one["bytes"] for one in phase["slices"]) == phase["rss_bytes"]
+    again = memprof("explain", model, "-r", "synthetic", "-o", "why.json")
+    assert again.returncode == 5
+    assert "why.json exists" in failing.sentence(again)
+    text = memprof("explain", "--from", "why.json")
+    assert "Nothing was found" in text.stdout
+    page = memprof("page", "runs.jsonl", "--explain", "why.json", "-o", "report.html")
+    assert page.returncode == 0, page.stderr
+    assert "Why the memory is what it is" in (tmp_path / "report.html").read_text()
+
+
+TWICE = """
+import numpy
+from onnx import load, numpy_helper
+
+class Runtime:
+    version = "1"
+    def load(self, model, options):
+        data = open(model, "rb").read()
+        graph = load(model).graph
+        self.kept = [numpy_helper.to_array(tensor).copy() for tensor in graph.initializer]
+        self.turned = [numpy.ascontiguousarray(array.T) for array in self.kept]
+    def prepare(self): pass
+    def execute(self): pass
+"""
+
+
+def test_a_runtime_that_holds_weights_twice_is_named_with_the_right_bytes(memprof, tmp_path: Path, nothing_left) -> None:
+    onnx = pytest.importorskip("onnx")
+    values = np.random.default_rng(0).standard_normal((2000, 3000)).astype("f4")
+    graph = onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(values, "w")])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "net.onnx")
+    (tmp_path / "mine.py").write_text(TWICE)
+    done = memprof("explain", "net.onnx", "-r", "./mine.py", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    first = next(finding for finding in found["findings"] if finding["rule"] == "shared_repacked")
+    assert abs(first["bytes"] - values.nbytes) < 16384
+    assert found["phases"][-1]["beyond_one_bytes"] == first["bytes"]
+    assert max(phase["slices"][-1]["bytes"] / phase["rss_bytes"] for phase in found["phases"]) < 0.05
+
+
+def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(memprof, tmp_path: Path, nothing_left) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    assert memprof("zoo", "shared_if", "--format", "onnx", "--size", "32MiB", "-o", "if.onnx").returncode == 0
+    done = memprof(
+        "explain", "if.onnx", "-r", "onnxruntime", "--threads", "1", "--warmup", "1", "--runs", "1", "--verify", "--repeats", "1", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)["findings"][0]
+    assert first["rule"] == "shared_repacked"
+    assert abs(first["bytes"] - 64 * MIB) < 2 * MIB
+    saved = {}
+    for proposal in first["proposals"]:
+        if proposal["verified"]:
+            before, after = proposal["verified"]["end_bytes"]
+            saved[tuple(sorted(proposal["settings"]))] = (before - after) / MIB
+    assert 28 < saved[("prepacking",)] < 36
+    assert 28 < saved[("constant_folding",)] < 36
+    assert 60 < saved[("constant_folding", "prepacking")] < 68
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("explain",), 2, "name a model"),
+        (("explain", "gone.onnx"), 2, "name a runtime"),
+        (("explain", "gone.onnx", "-r", "synthetic"), 5, "no such file"),
+        (("explain", "a.json", "--from", "b.json"), 2, "name a model"),
+        (("explain", "--from", "gone.json"), 5, "No such file"),
+        (("explain", "ok.json", "-r", "synthetic", "--set", "nonsense=1"), 2, "no knob"),
+        (("explain", "ok.json", "-r", "synthetic", "--plot", "x.gif"), 2, "ends in .png"),
+        (("explain", "--from", "ok.json"), 5, "is no explanation"),
+        (("explain", "ok.json", "-r", "synthetic", "-o", "no/folder.json"), 5, "no/folder.json cannot be written"),
+    ],
+)
+def test_bad_words_are_one_sentence(memprof, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    (tmp_path / "ok.json").write_text("{}")
+    done = memprof(*words)
+    assert done.returncode == code
+    assert said in failing.sentence(done)
+
+
+def test_a_child_that_fails_is_exit_code_4(memprof, scenario, nothing_left) -> None:
+    done = memprof("explain", scenario(prepare=[{"crash": "SIGSEGV"}]), "-r", "synthetic")
+    assert done.returncode == 4
+    assert "ended by SIGSEGV in PREPARE" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_memory_that_cannot_be_read_is_exit_code_5(scenario, monkeypatch: pytest.MonkeyPatch, capsys, nothing_left) -> None:
+    from memprof import cli
+    from memprof.explain import look
+
+    def refused(pid: int, name: str) -> int:
+        raise look._refused(pid, 1)
+
+    monkeypatch.setattr(look, "_open", refused)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["explain", str(scenario()), "-r", "synthetic"])
+    assert ended.value.code == 5
+    assert "cannot be read: Operation not permitted" in capsys.readouterr().err
+
+
+# -- the file
+
+
+def test_an_explanation_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    path.write_bytes(records.encode(explanation()))
+    assert records.load(path) == explanation()
+
+
+def test_a_file_of_a_newer_memprof_or_a_torn_one_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    whole = records.encode(replace(explanation(), memprof_explain=99))
+    for data, said in (
+        (whole, "newer memprof"),
+        (whole[:200], "is no explanation"),
+        (b'{"memprof_explain": 1}', "missing"),
+        (b"\xff", "is no"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=said):
+            records.load(path)
+
+
+# -- what is shown
+
+
+def test_text_and_markdown_say_what_was_found() -> None:
+    for form in ("text", "markdown"):
+        text = report().render(explanation(), form)
+        for wanted in (
+            "net.onnx in onnxruntime 1.0",
+            "60.0 MiB",
+            "malloc_trim=on",
+            "it saves 95.4 MiB of PEAK",
+            "+100%",
+            "how three",
+            "98.9%",
+        ):
+            assert wanted in text, (form, wanted)
+        assert "because of `this`" in text.replace("\\`", "`")
+    assert "PEAK 225.0 MiB" in report().render(explanation())
+
+
+def test_a_proposal_that_failed_or_saved_nothing_says_so() -> None:
+    finding = explanation().findings[0]
+    for done, said in (
+        (Verified(1, error="ended by SIGSEGV in PREPARE"), "it does not run: ended by SIGSEGV"),
+        (Verified(5, (1e8, 1e8), (1e8, 1e8)), "it saves nothing"),
+        (Verified(2, (2e8, 1e8), (2e8, 1e8)), "too few runs to tell"),
+    ):
+        proposals = (replace(finding.proposals[0], verified=done),)
+        assert said in report().render(explanation(findings=(replace(finding, proposals=proposals),)))
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
+    from memprof.reports import style
+
+    style.save(report().draw(explanation()), tmp_path / f"why.{ending}")
+    assert (tmp_path / f"why.{ending}").stat().st_size > 1000
+
+
+def test_without_a_look_there_is_nothing_to_draw_but_text() -> None:
+    empty = explanation(phases=(), findings=(), measured=())
+    assert "Nothing was found" in report().render(empty)
+    with pytest.raises(InputError, match="never looked at"):
+        report().draw(empty)
+
+
+def test_the_piece_of_the_page_is_escaped() -> None:
+    piece = report().page_piece(explanation())
+    assert "<b>:" not in piece
+    assert "&lt;b&gt;" in piece
+    assert 'class="waterfall"' in piece
+
+
+def test_help_needs_neither_numpy_nor_matplotlib() -> None:
+    import subprocess
+
+    code = (
+        "import sys\nfrom memprof.cli import group\n"
+        "try: group(['explain', '--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'matplotlib', 'pandas'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "memprof explain model.onnx -r onnxruntime" in done.stdout

@@ -1,0 +1,183 @@
+"""The scanner against processes that hold known copies, and what it must never call one."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memprof.explain import copies, waterfall
+from memprof.explain.weights import Tensor
+
+BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
+RNG = np.random.default_rng(5)
+MIB = 1 << 20
+
+
+def _bench():
+    spec = importlib.util.spec_from_file_location("explain_bench", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bench = _bench()
+
+
+def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[Tensor]:
+    found = []
+    with path.open("wb") as file:
+        file.write(b"\1" * shift)
+        for number, array in enumerate(arrays):
+            found.append(Tensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
+            file.write(array.tobytes())
+    return found
+
+
+def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
+    index = copies.index(tensors)
+    with bench.holding(tensors, kept, noise) as pid:
+        seen = waterfall.take(pid, "x", index)
+    return list(waterfall.account(seen, None, index, ()).held)
+
+
+def normal(*shape: int, dtype: str = "f4") -> np.ndarray:
+    return (RNG.standard_normal(shape) * 0.05).astype(dtype)
+
+
+def test_known_copies_are_found_as_many_and_in_the_right_layout(tmp_path: Path) -> None:
+    tensors = bench.write_tensors(tmp_path / "w.bin", 60, mean_bytes=200_000)
+    draw = random.Random(2)
+    kept = [draw.choices((*bench.LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
+    index = copies.index(tensors)
+    with bench.holding(tensors, kept, 16 * MIB) as pid:
+        seen = waterfall.take(pid, "x", index)
+    found = waterfall.account(seen, None, index, ()).held
+    right, named, claimed, there = bench.score(index, found, kept)
+    assert there > 60
+    assert right >= 0.99 * there
+    assert right >= 0.99 * claimed
+    assert named >= 0.97 * there
+
+
+@pytest.mark.parametrize("layout", bench.LAYOUTS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_each_layout_counts_right(tmp_path: Path, layout: str, count: int) -> None:
+    tensors = written(tmp_path / "w.bin", normal(200, 333), normal(128, 64, 3, 3))
+    found = held(tensors, [[layout] * count] * 2)
+    assert [sum(copy.weight == number for copy in found) for number in (0, 1)] == [count, count]
+    assert {bench.named(copy) for copy in found} == {layout}
+    for copy in found:
+        tensor = tensors[copy.weight]
+        size = tensor.bytes // (2 if layout == "float16" else 1)
+        if layout == "padded":  # the holder puts 12 elements behind each row
+            size = size // tensor.shape[-1] * (tensor.shape[-1] + 12)
+        assert abs(copy.bytes - size) <= (0.35 * size if layout == "block16" else 8192)
+
+
+def test_values_that_only_come_close_are_no_copy(tmp_path: Path) -> None:
+    assert held(written(tmp_path / "w.bin", normal(300, 300)), [["near", "near"]]) == []
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3, 5])
+def test_an_image_of_a_file_is_a_copy_at_any_alignment(tmp_path: Path, shift: int) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
+    program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
+    with waiting(program) as pid:
+        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+    found = waterfall.account(seen, None, index, ()).held
+    assert [(copy.layout, copy.bytes) for copy in found] == [(copies.STORED, tensor.bytes)]
+
+
+@pytest.mark.parametrize(("dtype", "target"), [("f2", "float32"), ("f4", "float16")])
+def test_a_converted_copy_is_found(tmp_path: Path, dtype: str, target: str) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
+    program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
+    with waiting(program) as pid:
+        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+    kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
+    assert target in kinds
+
+
+def test_quantised_weights_are_counted(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", RNG.integers(-60, 60, (400, 500), dtype=np.int8), normal(300, 400, dtype="f2"))
+    found = held(tensors, [["stored", "transposed"], ["stored"]])
+    assert [sum(copy.weight == number for copy in found) for number in (0, 1)] == [2, 1]
+
+
+def test_constant_tiny_and_poor_tensors_are_said_apart_and_never_found(tmp_path: Path) -> None:
+    zeros, poor, tiny = np.zeros((300, 300), "f4"), RNG.integers(0, 2, (300, 300)).astype("f4"), normal(10, 10)
+    tensors = written(tmp_path / "w.bin", zeros, poor, tiny, normal(300, 300))
+    index = copies.index(tensors)
+    assert [weight.why_not for weight in index.weights] == ["constant or of low entropy", "constant or of low entropy", "tiny", ""]
+    found = held(tensors, [["stored"] * 3] * 4)
+    assert {copy.weight for copy in found} == {3}
+    assert len(found) == 3
+
+
+def test_what_the_model_holds_twice_is_due_twice(tmp_path: Path) -> None:
+    same = normal(300, 300)
+    tensors = written(tmp_path / "w.bin", same, same, normal(200, 300))
+    index = copies.index(tensors)
+    assert [weight.instances for weight in index.weights] == [2, 1]
+    with bench.holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
+        seen = waterfall.account(waterfall.take(pid, "x", index), None, index, ())
+    assert seen.phase.beyond_one_bytes == 0
+    with bench.holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
+        seen = waterfall.account(waterfall.take(pid, "x", index), None, index, ())
+    assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
+
+
+def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: Path) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(50, 500))  # below the threshold of a mapping of its own
+    program = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
+        f"data = open({tensor.path!r}, 'rb', 0); kept = []; last = []\n"
+        "for number in range(3):\n"
+        f"    block = c.malloc({tensor.bytes}); data.seek(0); data.readinto((ctypes.c_char * {tensor.bytes}).from_address(block))\n"
+        "    last.append(c.malloc(4096)); kept.append(block)\n"
+        "c.free(kept[1]); print('ready', flush=True); input()"
+    )
+    with waiting(program) as pid:
+        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+    account = waterfall.account(seen, None, index, ())
+    assert len(account.held) == 2
+    assert [(one.freed, one.copies) for one in account.phase.held] == [(False, 2), (True, 1)]
+
+
+def test_a_look_moves_the_child_by_less_than_a_mebibyte(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", normal(600, 700))
+    program = (
+        "import mmap, numpy; big = mmap.mmap(-1, 512 << 20); big[: 1 << 20] = b'x' * (1 << 20)\n"
+        f"file = numpy.memmap({str(tmp_path / 'sparse')!r}, 'u1', 'w+', 0, 256 << 20); held = numpy.fromfile({tensors[0].path!r}, 'f4')\n"
+        "print('ready', flush=True); input()"
+    )
+    with waiting(program) as pid:
+        before = bench._rss(pid)
+        seen = waterfall.take(pid, "x", copies.index(tensors))
+        moved = bench._rss(pid) - before
+    assert seen.hits is not None and len(seen.hits.addresses)
+    assert abs(moved) < MIB
+
+
+def test_a_model_with_no_large_tensor_needs_no_scan() -> None:
+    index = copies.index([])
+    assert len(index.keys) == 0
+
+
+@contextmanager
+def waiting(program: str):
+    """A program that says it is ready and waits."""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.kill()

@@ -1,0 +1,224 @@
+"""Each rule on made-up looks: it speaks where its case is, with the right bytes, and not where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memprof.explain import activations, findings
+from memprof.explain.activations import Step
+from memprof.explain.findings import Facts
+from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
+from memprof.runtimes import Knob, Runtime
+
+MIB = 1 << 20
+ANON, FILE, LIBRARY = "private anonymous", "the model's file", "a mapped library"
+ON_OFF = ("on", "off")
+ORT = Runtime(
+    "onnxruntime",
+    knobs=(
+        Knob("prepacking", ON_OFF, "on", "load", ""),
+        Knob("constant_folding", ON_OFF, "on", "load", ""),
+        Knob("optimization", ("all", "extended"), "all", "load", ""),
+        Knob("arena", ON_OFF, "on", "load", ""),
+        Knob("malloc_trim", ON_OFF, "off", "load", ""),
+        Knob("malloc_mmap_threshold", "bytes", None, "env", ""),
+        Knob("malloc_arenas", "int", None, "env", ""),
+        Knob("weights", ("embedded", "separate"), None, "build", ""),
+    ),
+)
+TFLITE = Runtime(
+    "litert",
+    knobs=(
+        Knob("xnnpack", ON_OFF, "on", "load", ""),
+        Knob("source", ("file", "buffer"), "file", "load", ""),
+        Knob("preserve_all_tensors", ON_OFF, "off", "load", ""),
+        Knob("api", ("interpreter", "compiled_model"), "interpreter", "load", ""),
+        Knob("weight_cache", ON_OFF, "off", "build", ""),
+    ),
+)
+ONERT = Runtime("onert", knobs=(Knob("mmap", ON_OFF, "off", "env", ""),))
+TVM = Runtime("tvm", knobs=(Knob("weights", ("embedded", "separate"), "embedded", "build", ""),))
+
+
+def held(layout: str, where: str, mib: int, freed: bool = False) -> Held:
+    return Held(layout, "", where, 1, 1, mib * MIB, freed)
+
+
+def phase(name: str, *copies: Held, beyond: int = 0, **sizes: int) -> Phase:
+    names = {"kept": KEPT, "use": IN_USE, "file": MODEL_FILE, "once": ONCE, "again": AGAIN, "repacked": REPACKED, "rest": REST}
+    slices = [Slice(LIBRARIES, 40 * MIB, "")] + [Slice(names[key], size * MIB, "") for key, size in sizes.items() if key in names]
+    return Phase(name, sum(one.bytes for one in slices), tuple(slices), copies, beyond * MIB)
+
+
+def facts(
+    runtime: Runtime, *phases: Phase, knobs: dict[str, str] | None = None, peaks: dict[str, tuple[int, int]] | None = None, **rest
+) -> Facts:
+    defaults = {knob.name: knob.default for knob in runtime.knobs if knob.default is not None}
+    measured = [Measured(name, peak * MIB, end * MIB, 10) for name, (peak, end) in (peaks or {"EXECUTE": (150, 150)}).items()]
+    words = {"plan_bytes": None, "iterations": (), **rest}
+    return Facts(runtime, {**defaults, **(knobs or {})}, measured, (phase("STARTUP"), *phases), **words)
+
+
+def only(made: Facts):
+    (finding,) = findings.find(made)
+    return finding
+
+
+def settings(finding) -> list[dict[str, str]]:
+    return [dict(proposal.settings) for proposal in finding.proposals if proposal.settings]
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    tidy = phase("EXECUTE", held("as stored", ANON, 90), once=90, use=20, kept=1)
+    assert findings.find(facts(ORT, tidy, plan_bytes=10 * MIB)) == ()
+    mapped = phase("EXECUTE", held("as stored", FILE, 90), file=90, use=20)
+    assert findings.find(facts(ONERT, mapped)) == ()
+    assert findings.find(facts(ONERT)) == ()
+
+
+def test_file_and_parsed_weights_in_load() -> None:
+    inside = phase("MODEL_LOAD/peak", held("as stored", ANON, 90), held("as stored", FILE, 66), beyond=66, once=90, file=66)
+    made = facts(
+        ONERT, inside, phase("MODEL_LOAD", held("as stored", ANON, 90), once=90), phase("EXECUTE", held("as stored", ANON, 90), once=90)
+    )
+    finding = only(made)
+    assert (finding.rule, finding.bytes, finding.phase) == ("load_twice", 66 * MIB, "MODEL_LOAD/peak")
+    assert settings(finding) == [{"mmap": "on"}]
+    assert settings(only(replace(made, knobs={"mmap": "on"}))) == []  # what is set already is not proposed
+
+
+def test_a_library_that_is_mapped_and_copied() -> None:
+    copies = (held("as stored", ANON, 270), held("as stored", LIBRARY, 90))
+    inside = phase("MODEL_LOAD/peak", *copies, beyond=270, once=90, again=270)
+    after = phase("EXECUTE", held("as stored", ANON, 90), held("as stored", LIBRARY, 90), beyond=90, once=90, again=90)
+    finding = only(facts(TVM, inside, after))
+    assert (finding.rule, finding.bytes) == ("library_copied", 270 * MIB)
+    assert settings(finding) == [{"weights": "separate"}]
+    assert len(finding.evidence) == 2
+
+
+def test_a_shared_weight_folded_and_prepacked() -> None:
+    copies = (held("as stored", ANON, 256), held("transposed", ANON, 256), held("in blocks of 16", ANON, 256))
+    finding = only(facts(ORT, phase("EXECUTE", *copies, beyond=512, once=256, repacked=512)))
+    assert (finding.rule, finding.bytes) == ("shared_repacked", 512 * MIB)
+    assert settings(finding)[:3] == [{"prepacking": "off"}, {"constant_folding": "off"}, {"prepacking": "off", "constant_folding": "off"}]
+    assert any(not proposal.settings for proposal in finding.proposals), "a change to the model"
+
+
+def test_weights_that_are_only_repacked_are_nothing_to_find() -> None:
+    assert findings.find(facts(ORT, phase("EXECUTE", held("transposed", ANON, 90), repacked=90))) == ()
+
+
+def test_xnnpack_s_repacking() -> None:
+    copies = (held("as stored", FILE, 90), held("another order", ANON, 90))
+    finding = only(facts(TFLITE, phase("EXECUTE", *copies, beyond=90, file=90, repacked=90)))
+    assert (finding.rule, finding.bytes) == ("xnnpack", 90 * MIB)
+    assert settings(finding) == [{"api": "compiled_model", "weight_cache": "on"}, {"xnnpack": "off"}]
+
+
+def test_a_file_that_is_mapped_and_read() -> None:
+    copies = (held("as stored", FILE, 90), held("as stored", ANON, 90))
+    finding = only(facts(ONERT, phase("EXECUTE", *copies, beyond=90, file=90, once=90)))
+    assert (finding.rule, finding.bytes) == ("mapped_and_read", 90 * MIB)
+
+
+def test_tensors_of_which_some_are_mapped_and_others_copied_are_no_finding() -> None:
+    copies = (held("as stored", FILE, 8), held("transposed", ANON, 82))
+    assert findings.find(facts(ONERT, phase("EXECUTE", *copies, file=8, repacked=82))) == ()
+
+
+def test_a_buffer_that_holds_the_file() -> None:
+    copies = (held("as stored", ANON, 90), held("another order", ANON, 90))
+    made = facts(TFLITE, phase("EXECUTE", *copies, beyond=90, once=90, repacked=90), knobs={"source": "buffer"})
+    found = {finding.rule: finding for finding in findings.find(made)}
+    assert found["read_whole"].bytes == 90 * MIB
+    assert settings(found["read_whole"]) == [{"source": "file"}]
+
+
+def test_memory_kept_by_the_allocator() -> None:
+    finding = only(facts(ORT, phase("EXECUTE", held("as stored", ANON, 80, freed=True), kept=100)))
+    assert (finding.rule, finding.bytes) == ("kept", 100 * MIB)
+    assert settings(finding) == [{"malloc_trim": "on"}, {"malloc_mmap_threshold": "65536"}, {"optimization": "extended"}]
+    assert "still hold weights" in " ".join(finding.evidence)
+
+
+def test_one_arena_a_thread() -> None:
+    look = replace(phase("EXECUTE"), arenas=8, arenas_kept_bytes=40 * MIB)
+    finding = only(facts(ORT, look))
+    assert (finding.rule, finding.bytes) == ("arena_a_thread", 40 * MIB)
+    assert {"malloc_arenas": "1"} in settings(finding)
+
+
+def test_an_arena_larger_than_the_plan() -> None:
+    finding = only(facts(ORT, phase("EXECUTE", use=60), plan_bytes=10 * MIB))
+    assert (finding.rule, finding.bytes) == ("arena", 50 * MIB)
+    assert {"arena": "off"} in settings(finding)
+    assert findings.find(facts(ORT, phase("EXECUTE", use=30), plan_bytes=10 * MIB)) == ()
+
+
+def test_huge_pages_that_were_never_filled() -> None:
+    finding = only(facts(ORT, replace(phase("EXECUTE"), huge_bytes=64 * MIB, huge_empty_bytes=50 * MIB)))
+    assert (finding.rule, finding.bytes) == ("huge_pages", 50 * MIB)
+
+
+def test_outputs_that_are_kept() -> None:
+    growing = tuple((100 + 5 * number) * MIB for number in range(6))
+    finding = only(facts(ORT, phase("EXECUTE", use=30), iterations=growing))
+    assert (finding.rule, finding.bytes) == ("outputs_kept", 25 * MIB)
+    settling = tuple(size * MIB for size in (100, 120, 125, 125, 125, 125))
+    assert findings.find(facts(ORT, phase("EXECUTE", use=30), iterations=settling)) == ()
+    finding = only(facts(TFLITE, phase("EXECUTE", use=60), knobs={"preserve_all_tensors": "on", "xnnpack": "off"}, plan_bytes=10 * MIB))
+    assert (finding.rule, finding.bytes, settings(finding)) == ("outputs_kept", 50 * MIB, [{"preserve_all_tensors": "off"}])
+
+
+def test_a_swap_file() -> None:
+    finding = only(facts(ORT, replace(phase("EXECUTE"), moved_files=(("/data/swap", 70 * MIB),))))
+    assert (finding.rule, finding.bytes) == ("swap_file", 70 * MIB)
+    assert "/data/swap" in finding.evidence[0]
+
+
+def test_a_transient_that_sets_the_peak() -> None:
+    inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
+    finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
+    assert (finding.rule, finding.bytes) == ("transient", 40 * MIB)
+    assert "50.0 MiB activations" in " ".join(finding.evidence)
+
+
+def test_small_things_are_no_findings_and_the_worst_comes_first() -> None:
+    assert findings.find(facts(ORT, phase("EXECUTE", kept=3))) == ()
+    copies = (held("as stored", ANON, 20), held("transposed", ANON, 20))
+    made = facts(ORT, phase("EXECUTE", *copies, beyond=20, once=20, repacked=20, kept=90))
+    assert [finding.rule for finding in findings.find(made)] == ["kept", "shared_repacked"]
+
+
+# -- activations
+
+
+def test_activations_live_from_the_step_that_writes_them_to_the_last_that_reads_them() -> None:
+    # nntrainer issue 1126 in the order of its file: 300 units at once
+    steps = [
+        Step(("T1",), ("T2",)),
+        Step(("T2",), ("T3",)),
+        Step(("T3",), ("T4",)),
+        Step(("T1",), ("T5",)),
+        Step(("T4", "T5"), ("T6",)),
+    ]
+    sizes: dict[object, int] = {"T1": 100, "T2": 100, "T3": 25, "T4": 100, "T5": 100, "T6": 0}
+    assert activations.live(steps, sizes, ["T6"]) == 300
+
+
+@pytest.mark.parametrize("form", ["onnx", "tflite"])
+def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("ai_edge_litert")
+    from memprof import zoo
+
+    zoo.make("mnist", tmp_path / f"m.{form}", format=form)
+    found = activations.highest(tmp_path / f"m.{form}")
+    assert found is not None
+    assert 10_000 < found < 1_000_000
+    (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
+    assert activations.highest(tmp_path / f"torn.{form}") is None

@@ -1,0 +1,233 @@
+"""Looking at a process that stands still, and what can go wrong meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memprof.explain import copies, heap, look, waterfall
+from memprof.explain.heap import ranges
+
+MIB = 1 << 20
+NOBODY = 65534
+
+
+@contextmanager
+def waiting(program: str):
+    """A program that prints a line and waits; its process."""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.line = process.stdout.readline()  # type: ignore[attr-defined]
+            yield process
+        finally:
+            process.kill()
+
+
+READY = "print('ready', flush=True); input()"
+
+
+# -- what goes wrong
+
+
+def test_a_process_that_is_gone_is_a_sentence() -> None:
+    with waiting(READY) as process:
+        found = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, found)
+        process.kill()
+        process.wait()
+        for call in (
+            lambda: look.mappings(process.pid),
+            lambda: look.present_pages(process.pid, found),
+            lambda: list(look.Memory(process.pid).read(*pages.ranges())),
+            lambda: heap.walk(process.pid, found, pages),
+            lambda: waterfall.take(process.pid, "x", None),
+        ):
+            with pytest.raises(look.Gone, match="ended while it was looked at"):
+                call()
+
+
+def test_a_process_that_ends_while_it_is_scanned_is_a_sentence() -> None:
+    with waiting("x = bytearray(b'x') * (64 << 20); " + READY) as process:
+        pages = look.present_pages(process.pid, look.mappings(process.pid))
+        pieces = look.Memory(process.pid).read(*pages.ranges())
+        next(pieces)
+        process.kill()
+        process.wait()
+        with pytest.raises(look.Gone, match="ended while it was looked at"):
+            list(pieces)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_s_memory_is_a_sentence() -> None:
+    with waiting(READY) as process:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = b"nothing was raised"
+            try:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+                memory = look.Memory(process.pid)
+                page = np.array([4096 * 100, 4096 * 101], np.uint64)
+                list(memory.read(page[:1], page[1:]))
+            except look.Unreadable as error:
+                said = str(error).encode()
+            except BaseException as error:
+                said = repr(error).encode()
+            os.write(write, said)
+            os._exit(0)
+        os.close(write)
+        said = os.read(read, 4096).decode()
+        os.close(read)
+        os.waitpid(child, 0)
+    assert said.startswith(f"the memory of process {process.pid} cannot be read: Operation not permitted")
+
+
+@pytest.mark.parametrize(("scope", "said"), [(b"2\n", "kernel.yama.ptrace_scope is 2"), (b"1\n", "belongs to another user")])
+def test_yama_is_named_where_it_forbids(monkeypatch: pytest.MonkeyPatch, tmp_path, scope: bytes, said: str) -> None:
+    (tmp_path / "scope").write_bytes(scope)
+    real = open
+    monkeypatch.setattr("builtins.open", lambda path, *rest: real(tmp_path / "scope" if "yama" in str(path) else path, *rest))
+    assert said in str(look._refused(1, 1))
+
+
+def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
+    program = (
+        "import ctypes, mmap\n"
+        "libc = ctypes.CDLL(None); kept = [mmap.mmap(-1, 8 << 20) for _ in range(3)]\n"
+        "for one in kept: one[:] = b'x' * len(one)\n"
+        "address = lambda one: ctypes.addressof(ctypes.c_char.from_buffer(one))\n"
+        "print(*map(address, kept), flush=True); input()\n"
+        "libc.mprotect(ctypes.c_void_p(address(kept[0])), ctypes.c_size_t(4 << 20), 0)\n"
+        "libc.munmap(ctypes.c_void_p(address(kept[1])), ctypes.c_size_t(8 << 20)); print('ready', flush=True); input()"
+    )
+    with waiting(program) as process:
+        first, second, third = (int(word) for word in process.line.split())
+        found = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, found)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        memory = look.Memory(process.pid)
+        wanted = ranges([(start, start + (8 << 20)) for start in (first, second, third)])
+        good = sum(int(np.count_nonzero(piece.data == ord("x"))) for piece in memory.read(wanted.starts, wanted.ends))
+        assert good >= 8 * MIB  # all of the third
+        assert memory.skipped >= 8 * MIB
+        index = copies.index([])
+        copies.scan(index, process.pid, pages)  # pages that are no longer there
+        assert waterfall.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
+
+
+def test_pages_that_were_never_touched_are_not_brought_in() -> None:
+    with waiting("import mmap; x = mmap.mmap(-1, 256 << 20); x[:4096] = b'x' * 4096; " + READY) as process:
+        before = _rss(process.pid)
+        found = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, found)
+        read = sum(len(piece.data) for piece in look.Memory(process.pid).read(*pages.ranges()))
+        heap.walk(process.pid, found, pages)
+        assert abs(_rss(process.pid) - before) < MIB
+        assert read < 64 * MIB
+        assert abs(len(pages.address) * look.PAGE - sum(one.rss for one in found)) < MIB
+
+
+def test_pieces_hold_what_lies_at_their_addresses() -> None:
+    block = np.random.default_rng(0).integers(0, 256, 5 * MIB, dtype=np.uint8)
+    start = (block.ctypes.data + look.PAGE - 1) // look.PAGE * look.PAGE
+    pairs = [
+        (start, start + 3 * MIB),
+        (start + 3 * MIB + look.PAGE, start + 3 * MIB + 2 * look.PAGE),
+        (start + 4 * MIB, start + 4 * MIB + 8192),
+    ]
+    wanted = ranges(pairs)
+    seen = np.zeros(5 * MIB, bool)
+    for piece in look.Memory(os.getpid()).read(wanted.starts, wanted.ends):
+        where = (piece.address_of(np.arange(len(piece.data))) - np.uint64(block.ctypes.data)).astype(np.int64)
+        assert np.array_equal(block[where], piece.data)
+        seen[where] = True
+    assert seen.sum() == sum(end - begin for begin, end in pairs)
+
+
+def test_a_process_that_is_stopped_says_where_its_stacks_are() -> None:
+    with waiting("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start(); " + READY) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        seen = waterfall.take(process.pid, "STARTUP", None)
+        phase = waterfall.account(seen, None, None, ()).phase
+        assert len(seen.stack_pointers) == 2
+        assert 0 < phase.size("stacks") < 2 * MIB
+        assert sum(one.bytes for one in phase.slices) == phase.rss_bytes
+
+
+def _rss(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * look.PAGE
+
+
+# -- ranges
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60)), max_size=12), st.tuples(st.integers(0, 600), st.integers(0, 200)))
+def test_what_ranges_cover_is_what_a_set_of_bytes_covers(pairs: list[tuple[int, int]], asked: tuple[int, int]) -> None:
+    made = ranges([(start, start + size) for start, size in pairs])
+    truth = {byte for start, size in pairs for byte in range(start, start + size)}
+    begin, end = asked[0], asked[0] + asked[1]
+    covered = int(made.covered(np.array([begin], np.uint64), np.array([end], np.uint64))[0])
+    assert covered == len(truth & set(range(begin, end)))
+    assert made.bytes == len(truth)
+
+
+# -- glibc's blocks
+
+
+_BLOCKS = (
+    "import ctypes, threading\n"
+    "libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p; libc.free.argtypes = [ctypes.c_void_p]\n"
+    "class Info(ctypes.Structure):\n"
+    "    _fields_ = [(n, ctypes.c_size_t) for n in 'arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost'.split()]\n"
+    "libc.mallinfo2.restype = Info\n"
+    "def work(count, size):\n"
+    "    blocks = [libc.malloc(size) for _ in range(count)]\n"
+    "    for block in blocks: ctypes.memset(block, 1, size)\n"
+    "    for block in blocks[::2]: libc.free(block)\n"
+    "    return blocks\n"
+)
+
+
+def test_free_blocks_add_up_to_what_glibc_itself_says() -> None:
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("this C library has no mallinfo2")
+    tell = "info = libc.mallinfo2(); print(info.uordblks, info.fordblks, info.hblkhd, flush=True); input()"
+    program = _BLOCKS + "a = work(400, 100_000); b = work(3, 8 << 20); " + tell
+    with waiting(program) as process:
+        used, free, mapped = (int(word) for word in process.line.split())
+        found = look.mappings(process.pid)
+        walked = heap.walk(process.pid, found, look.present_pages(process.pid, found))
+    assert walked.complete
+    assert abs(walked.free.bytes - free) < 256 << 10
+    assert abs(walked.used.bytes - used) < 256 << 10
+    assert abs(walked.mapped.bytes - mapped) < 256 << 10
+    assert mapped > 8 * MIB
+
+
+def test_arenas_of_threads_are_counted() -> None:
+    program = _BLOCKS + (
+        "gate = threading.Barrier(4)\n"
+        "def one():\n    gate.wait(); work(100, 60_000); gate.wait(); gate.wait()\n"
+        "for _ in range(3): threading.Thread(target=one, daemon=True).start()\n"
+        "gate.wait(); gate.wait(); print('ready', flush=True); input()"
+    )
+    with waiting(program) as process:
+        found = look.mappings(process.pid)
+        walked = heap.walk(process.pid, found, look.present_pages(process.pid, found))
+    assert walked.arenas == 3
+    assert walked.arenas_free.bytes > 3 * 2 * MIB

@@ -1,0 +1,115 @@
+"""Where a model's weights lie in its files, against what the package onnx and the zoo say of the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memprof import zoo
+from memprof.explain import weights
+from memprof.explain.weights import Files, Unparsed
+
+onnx = pytest.importorskip("onnx")
+RNG = np.random.default_rng(3)
+
+
+def model_of(*tensors, nodes=()):
+    graph = onnx.helper.make_graph(list(nodes), "g", [], [], list(tensors))
+    return onnx.helper.make_model(graph)
+
+
+def typed(name: str, array: np.ndarray, kind: int):
+    return onnx.helper.make_tensor(name, kind, array.shape, array.flatten().tolist(), raw=False)
+
+
+def read(path: Path) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
+    with Files() as files:
+        found = {}
+        for tensor in weights.tensors(path):
+            kind = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype
+            found[tensor.name] = (tensor.shape, np.array(files.data(tensor)).view(kind).reshape(tensor.shape))
+        return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint8", "int32", "int64", "uint64", "bool"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_every_type_is_read_as_onnx_reads_it(tmp_path: Path, dtype: str, raw: bool) -> None:
+    values = (RNG.standard_normal((5, 7)) * 50).astype(dtype)
+    made = onnx.numpy_helper.from_array(values, "w") if raw else typed("w", values, onnx.helper.np_dtype_to_tensor_dtype(values.dtype))
+    onnx.save(model_of(made), tmp_path / "m.onnx")
+    shape, found = read(tmp_path / "m.onnx")["w"]
+    assert shape == (5, 7)
+    assert np.array_equal(found, onnx.numpy_helper.to_array(made))
+
+
+def test_external_data_subgraphs_and_constants_are_weights_too(tmp_path: Path) -> None:
+    inner, constant, outside = (RNG.standard_normal((300, 10)).astype("f4") for _ in range(3))
+    branch = onnx.helper.make_graph([], "b", [], [], [onnx.numpy_helper.from_array(inner, "inner")])
+    nodes = [
+        onnx.helper.make_node("If", ["c"], ["x"], then_branch=branch, else_branch=branch),
+        onnx.helper.make_node("Constant", [], ["k"], value=onnx.numpy_helper.from_array(constant, "constant")),
+    ]
+    path = tmp_path / "net.onnx"
+    model = model_of(onnx.numpy_helper.from_array(outside, "outside"), nodes=nodes)
+    onnx.save_model(model, path, save_as_external_data=True, location="net.data", size_threshold=100, convert_attribute=False)
+    found = weights.tensors(path)
+    assert sorted(tensor.name for tensor in found) == ["constant", "inner", "inner", "outside"]
+    assert Path(next(tensor.path for tensor in found if tensor.name == "outside")).name == "net.data"
+    values = read(path)
+    for name, wanted in (("inner", inner), ("constant", constant), ("outside", outside)):
+        assert np.array_equal(values[name][1], wanted)
+
+
+def test_the_zoo_holds_the_same_weights_in_both_formats(tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    zoo.make("mnist", tmp_path / "m.onnx", format="onnx")
+    zoo.make("mnist", tmp_path / "m.tflite", format="tflite")
+    sums = []
+    for name in ("m.onnx", "m.tflite"):
+        arrays = [array for _, array in read(tmp_path / name).values() if array.dtype == np.float32 and array.size > 100]
+        sums.append(sorted(round(float(array.sum()), 3) for array in arrays))
+    assert sums[0] == sums[1]
+    assert sums[0]
+
+
+def test_openvino_s_constants_lie_in_the_file_beside(tmp_path: Path) -> None:
+    values = RNG.standard_normal((4, 8)).astype("f4")
+    (tmp_path / "m.bin").write_bytes(b"12345678" + values.tobytes())
+    (tmp_path / "m.xml").write_text(
+        '<net><layers><layer id="0" name="w" type="Const"><data element_type="f32" shape="4, 8" offset="8" size="128"/></layer></layers></net>'
+    )
+    assert np.array_equal(read(tmp_path / "m.xml")["w"][1], values)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("m.onnx", b"\xff" * 100, "damaged"),
+        ("m.tflite", b"no model at all", "damaged"),
+        ("m.xml", b"<net", "damaged"),
+        ("m.json", b"{}", "memprof reads those of"),
+        ("m.onnx", b"", "damaged"),
+        ("m.tflite", b"\x10\0\0\0TFL3", "damaged"),
+    ],
+)
+def test_weights_that_cannot_be_parsed_are_a_sentence(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(Unparsed, match=said):
+        weights.tensors(tmp_path / name)
+
+
+def test_a_torn_model_is_a_sentence_wherever_it_ends(tmp_path: Path) -> None:
+    whole = model_of(onnx.numpy_helper.from_array(RNG.standard_normal((64, 16)).astype("f4"), "w")).SerializeToString()
+    for end in range(1, len(whole), 37):
+        (tmp_path / "m.onnx").write_bytes(whole[:end])
+        with pytest.raises(Unparsed):
+            weights.tensors(tmp_path / "m.onnx")
+
+
+def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"x" * 100)
+    with Files() as files, pytest.raises(Unparsed, match="shorter"):
+        files.data(weights.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))
