@@ -28,6 +28,7 @@ _MOST_BYTES = 300 << 20
 
 _MEMPROF = """
 import json, resource, sys, time
+import memprof.heap.files, memprof.heap.phases
 from memprof.heap import load
 path = sys.argv[1]
 begin = time.perf_counter()

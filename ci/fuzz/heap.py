@@ -50,13 +50,9 @@ def heaptrack(data: bytes) -> None:
 
 def memray(data: bytes) -> None:
     """What memray_dump.py writes: the capture itself is read by memray, in a process of its own."""
-    from memprof.errors import InputError
     from memprof.heap import memray as parser
 
-    try:
-        _look(parser._profile(Path("input"), io.BytesIO(data)))
-    except InputError:
-        pass
+    _look(parser._profile(Path("input"), io.BytesIO(data)))
 
 
 def phases(data: bytes) -> None:

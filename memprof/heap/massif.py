@@ -24,7 +24,6 @@ from __future__ import annotations
 import operator
 import re
 from array import array
-from collections import Counter
 from typing import Protocol
 
 from ..errors import InputError
@@ -36,6 +35,7 @@ _LONGEST_LINE = 1 << 22
 _MOST_PLACES = 1_000_000
 _MOST_SNAPSHOTS = 1_000_000
 _INT64 = (1 << 63) - 1
+_SECOND_ROOT = 1 << 40  # more children than any file could hold
 
 # To split whole lines of a tree by: what stands between two matches is empty, and no tuple is made for a line.
 _NODES = re.compile(rb"^( *)n(\d{1,19}): (\d{1,19}) (.+)$\n?", re.MULTILINE)
@@ -369,6 +369,7 @@ class _Columns:
         self.frame, self.parent, self.bytes, self.counts = array("i"), array("i"), array("q"), array("q")
         self.torn = False
         self._path = [(0, 0)]  # see _link
+        self._came = array("q")  # how many children of each node have come
         self._before: tuple[int, list[tuple[int, int]], int] = (0, [], -1)
         self._depth = -1
 
@@ -393,6 +394,11 @@ class _Columns:
         before = [self._depth, *depths[:-1]]
         self._depth = depths[-1]
         steps = list(map(operator.sub, depths, before))
+        came = self._came
+        if first:
+            came.pop()
+        came.extend(map((1).__eq__, steps if first else steps[1:]))  # whether the next line is its child
+        came.append(0)
         self.parent.extend(range(first - 1, first + len(depths) - 1))
         for index in [index for index, step in enumerate(steps) if step != 1]:
             depth, node = depths[index], first + index
@@ -401,7 +407,8 @@ class _Columns:
             while runs and runs[-1][1] >= depth:
                 runs.pop()
             start, level = runs[-1] if runs else (-1, -1)
-            self.parent[node] = start + depth - 1 - level if depth else -1
+            parent = self.parent[node] = start + depth - 1 - level if depth else -1
+            came[parent if depth else 0] += 1 if depth else _SECOND_ROOT
             runs.append((node, depth))
 
     def restart(self) -> None:
@@ -409,15 +416,17 @@ class _Columns:
         count, self._path, self._depth = self._before[0], self._before[1][:], self._before[2]
         for column in (self.frame, self.parent, self.bytes, self.counts):
             del column[count:]
+        self._came = array("q", bytes(8 * count))
+        for parent in self.parent[1:]:
+            self._came[parent] += 1
 
     def lie(self, at_end: bool) -> int | None:
         """The first node whose number of children is not what it announced; None where there is none, or where the file ended before."""
-        tally = Counter(self.parent)
-        if tally.pop(-1) != 1:
-            return 0  # a second root
-        came = list(map(tally.__getitem__, range(len(self.frame))))
-        if came == self.counts.tolist():
+        came = self._came
+        if came == self.counts:
             return None
+        if came[0] >= _SECOND_ROOT:
+            return 0
         still_open = set()
         if at_end:
             node = len(self.frame) - 1

@@ -1,0 +1,154 @@
+"""Trees turned, grouped and folded; heaptrack recordings; and what is written for other tools."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memprof.errors import InputError
+from memprof.heap import export, heaptrack, massif
+from memprof.heap.profile import Frame, HeapProfile, Snapshot
+from memprof.heap.trie import Trie
+
+DATA = Path(__file__).parent / "data" / "heap"
+Stacks = list[tuple[list[int], int]]
+
+
+def made(stacks: Stacks) -> HeapProfile:
+    """A profile of one tree; frame 0 is the root, 1 to 5 are functions, 2 is malloc."""
+    trie = Trie(0)
+    for stack, size in stacks:
+        trie.add(stack, size)
+    tree = trie.tree()
+    names = ["malloc" if number == 2 else f"f{number}" for number in range(6)]
+    frames = (Frame("all", kind="root"), *(Frame(name, "a.c", number, None, number) for number, name in enumerate(names) if number))
+    return HeapProfile("massif", "./p", "", "ms", "", (Snapshot(0, 1.0, tree.bytes[0], tree=tree, kind="peak"),), frames)
+
+
+_STACKS = st.lists(st.tuples(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(1, 1000)), min_size=1, max_size=30)
+
+
+def sums(stacks: Stacks) -> dict[tuple[int, ...], int]:
+    """Bytes by stack."""
+    found: dict[tuple[int, ...], int] = {}
+    for stack, size in stacks:
+        found[tuple(stack)] = found.get(tuple(stack), 0) + size
+    return found
+
+
+@given(_STACKS)
+def test_a_tree_holds_the_stacks_it_was_made_of_and_so_does_its_inverse(stacks: Stacks) -> None:
+    tree = made(stacks).snapshots[0].tree
+    assert tree is not None
+    assert sums(list(tree.stacks())) == sums(stacks)
+    turned = tree.inverted()
+    assert sums(list(turned.stacks())) == sums([(stack[::-1], size) for stack, size in stacks])
+    assert turned.inverted().digest() == tree.digest() and turned.direction == "callees"
+    assert all(parent < node for node, parent in enumerate(tree.parent))
+    assert all(tree.bytes[node] >= sum(tree.bytes[child] for child in tree.children(node)) for node in range(len(tree)))
+
+
+@given(_STACKS)
+def test_folding_and_grouping_lose_no_byte_and_show_no_allocator(stacks: Stacks) -> None:
+    profile = made(stacks)
+    tree = profile.snapshots[0].tree
+    assert tree is not None
+    folded = tree.folded(profile.allocators)
+    assert folded.bytes[0] == tree.bytes[0] and 2 not in folded.frame
+    key, names = profile.keys("function")
+    assert tree.grouped(key).bytes[0] == tree.bytes[0]
+    expected: dict[str, int] = {}
+    for stack, size in stacks:
+        for name in {f"f{frame}" for frame in stack if frame != 2}:
+            expected[name] = expected.get(name, 0) + size
+    assert {names[group]: total for group, _, total in tree.top_by(key)} == expected  # recursion counts once
+
+
+@given(_STACKS)
+def test_a_written_massif_file_reads_as_the_same_tree(stacks: Stacks) -> None:
+    profile = made(stacks)
+    again = massif.read(io.BytesIO("".join(export.massif(profile)).encode()), "f")
+    ours, theirs = profile.snapshots[0].tree, again.snapshots[0].tree
+    assert ours is not None and theirs is not None
+    assert (ours.parent, list(ours.bytes)) == (theirs.parent, list(theirs.bytes))
+    assert [profile.frames[n].function for n in ours.frame[1:]] == [again.frames[n].function for n in theirs.frame[1:]]
+
+
+def test_collapsed_stacks_begin_with_the_programs_entry() -> None:
+    text = "".join(export.collapsed(made([([1, 3, 4], 10), ([1, 5], 7)])))
+    assert sorted(text.splitlines()) == ["f4;f3;f1 10", "f5;f1 7"]
+
+
+def test_speedscope() -> None:
+    data = json.loads("".join(export.speedscope(made([([1, 3], 10), ([1, 5], 7)]))))
+    (profile,) = data["profiles"]
+    names = [[data["shared"]["frames"][number]["name"] for number in sample] for sample in profile["samples"]]
+    assert (profile["unit"], profile["endValue"]) == ("bytes", 17)
+    assert dict(zip(map(tuple, names), profile["weights"], strict=True)) == {("f3", "f1"): 10, ("f5", "f1"): 7}
+
+
+def test_a_profile_without_a_tree_cannot_be_exported_as_stacks() -> None:
+    profile = HeapProfile("massif", "", "", "ms", "", (Snapshot(0, 1.0, 5),), (), "p")
+    with pytest.raises(InputError, match="p: no snapshot has a tree"):
+        list(export.collapsed(profile))
+
+
+# -- heaptrack
+
+_RECORDING = """v 10400 3
+X ./program
+s 8 /bin/a b
+s 4 main
+s 4 grow
+s 3 a.c
+i 10 1 2 4 7
+i 20 1 3 4 9
+t 1 0
+t 2 1
+a 64 2
+a 3e8 1
+c a
++ 0
++ 1
+c 14
+- 1
++ 0
+c 1e
+"""
+
+
+def test_a_heaptrack_recording_has_its_exact_peak(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    path.write_text(_RECORDING)
+    profile = heaptrack.read(path)
+    assert (profile.command, profile.time_unit, profile.peak.total_bytes, profile.peak.time) == ("./program", "ms", 1100, 10.0)
+    found = profile.peak_tree
+    assert found is not None and found[1] and found[0].tree is not None
+    stacks = {tuple(profile.frames[number].function for number in stack): size for stack, size in found[0].tree.stacks()}
+    assert stacks == {("grow", "main"): 100, ("main",): 1000}
+    assert profile.snapshots[-1].total_bytes == 200 and profile.frames[2].module == "/bin/a b"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("v 10400 3", "nonsense", "line 1: it does not begin with heaptrack's version"),
+        ("v 10400 3", "v 10400 4", "line 1: a format newer than 3"),
+        ("+ 1\n", "+ 7\n", "line 15: no line of a heaptrack recording, or one that names what it never defined"),
+        ("t 2 1", "t 2 5", "line 10: no line of a heaptrack recording, or one that names what it never defined"),
+        ("a 64 2", "a zz 2", "line 11: no line"),
+        ("a 64 2", "a 64646464646464646464 2", "line 11: a number beyond 64 bits"),
+        ("c a", "m 1 2", "line 13: it was recorded with --raw"),
+    ],
+)
+def test_damage_to_a_heaptrack_recording_is_one_sentence(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    path = tmp_path / "h"
+    path.write_text(_RECORDING.replace(old, new, 1))
+    with pytest.raises(InputError) as error:
+        heaptrack.read(path)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
