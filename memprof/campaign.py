@@ -204,8 +204,9 @@ def _converted(orders: Sequence[Order], token: str, progress: Progress) -> list[
 
 
 def _build_key(order: Order) -> str:
-    """What the converted file depends on: the model's content, the runtime and its version, the knobs and shapes."""
+    """What the converted file depends on: the model's content, the runtime, its version and where it lives, the knobs and shapes."""
     facts = [
+        order.python,  # two builds of one version convert in ways of their own
         order.job.model.sha256,
         order.runtime.name,
         str(order.runtime.version),

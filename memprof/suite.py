@@ -48,6 +48,15 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Build:
+    """How `gate --base-ref` makes an environment for each side: a shell command, run in the side's tree with the environment's python and pip
+    first on the PATH; python makes the environment, None for memprof's own."""
+
+    command: str = "pip install ."
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class Suite:
     """Everything that flags or a file say; a field left at None has its default put in by `defaults`."""
 
@@ -68,6 +77,7 @@ class Suite:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     name: str | None = None
+    build: Build | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words where it has any, the other's elsewhere; settings by key are merged."""
@@ -117,6 +127,11 @@ class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
+    command: str = Build.command
+    python: str | None = None
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str] = []
     runtimes: list[str] = []
@@ -134,17 +149,21 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     shape: dict[str, list[int]] = {}
     inputs: str | None = None
+    build: _FileBuild | None = None
 
 
-def read(path: Path) -> Suite:
-    """The suite in a TOML file. Raises InputError where it cannot be read or says what no suite can say."""
+def read(path: Path, folder: Path | None = None) -> Suite:
+    """The suite in a TOML file, its paths relative to `folder` (the file's own where that is None).
+
+    Raises InputError where it cannot be read or says what no suite can say.
+    """
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"suite {path}: {error}") from None
-    folder = path.parent
+    folder = folder or path.parent
     return Suite(
         models=tuple(_relative(folder, model) for model in found.models),
         runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in found.runtimes),
@@ -172,6 +191,7 @@ def read(path: Path) -> Suite:
         env=found.env,
         shapes={name: tuple(shape) for name, shape in found.shape.items()},
         inputs=_relative(folder, found.inputs) if found.inputs else None,
+        build=Build(found.build.command, found.build.python) if found.build else None,
     )
 
 
