@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -329,8 +329,8 @@ def _write(path: Path, data: bytes) -> None:
 # -- the same machine?
 
 
-def differing_surroundings(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[str, ...]:
-    """What else differs between the entries that both sides have: machine, kernel, versions, page cache, settings, model files."""
+def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What else differs between the entries that both sides have, in words: where they were measured, and what was asked for."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
     facts: dict[str, Callable[[Entry], str | None]] = {
@@ -339,18 +339,20 @@ def differing_surroundings(base: Sequence[Entry], head: Sequence[Entry]) -> tupl
         "C library": lambda entry: entry.machine.libc,
         "runtime version": lambda entry: f"{entry.runtime} {entry.runtime_version}" if entry.runtime_version else None,
         "Python": lambda entry: entry.python_version,
-        "page cache": lambda entry: entry.cache,
     }
-    found = []
+    foreign = []
     for name, fact in facts.items():
-        differing = dict.fromkeys((fact(one), fact(other)) for one, other in pairs)
-        said = [f"{one} against {other}" for one, other in differing if one != other and None not in (one, other)]
-        found += [f"{name} differs: {', '.join(said)}"] if said else []
-    for one, other in pairs:
-        names = sorted(name for name in {**one.settings, **other.settings} if one.settings.get(name) != other.settings.get(name))
-        found += [
-            f"{one.model}, {one.variant}: {name} differs: {one.settings.get(name, 'default')} against {other.settings.get(name, 'default')}"
-            for name in names
-        ]
+        both = dict.fromkeys((fact(one), fact(other)) for one, other in pairs)
+        said = [f"{one} against {other}" for one, other in both if one != other and None not in (one, other)]
+        foreign += [f"{name} differs: {', '.join(said)}"] if said else []
+    asked = [sentence for one, other in pairs for sentence in _settings(one, other)]
     changed = sorted({one.model for one, other in pairs if one.sha256 != other.sha256})
-    return (*found, *(f"{name} is not the same file on both sides" for name in changed))
+    return tuple(foreign), (*asked, *(f"{name} is not the same file on both sides" for name in changed))
+
+
+def _settings(one: Entry, other: Entry) -> Iterator[str]:
+    sides = [{**entry.settings, "page cache": entry.cache} for entry in (one, other)]
+    for name in sorted({**sides[0], **sides[1]}):
+        values = [side.get(name, "default") for side in sides]
+        if values[0] != values[1]:
+            yield f"{one.model}, {one.variant}: {name} differs: {values[0]} against {values[1]}"

@@ -22,7 +22,7 @@ from typing import Literal
 
 from . import metrics
 from .baseline import Entry
-from .compare import ALPHA, LEAST_REPEATS, p_value
+from .compare import ALPHA, LEAST_REPEATS
 from .errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
 from .metrics import BYTES
 from .summary import Key, Row
@@ -31,6 +31,7 @@ from .units import format_bytes, format_duration, parse_bytes
 _STDEVS = 3
 # Samples are two groups when the gap between them is this many times what either spreads.
 _GAP = 3
+_MOST_MODES = 3
 # The metrics that are read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
 _PEAKS = ("rss_peak_bytes", "hwm_bytes")
 _ADVICE = "--deterministic or more repeats help"
@@ -103,8 +104,9 @@ class Proof:
 
 @dataclass(frozen=True)
 class Report:
-    """All rows, worst first, and what else the reader must know. commands: what the user may want to do next."""
+    """What was compared with what; all rows, worst first; what else the reader must know. commands: what the user may want to do next."""
 
+    title: str
     rows: tuple[Judged, ...]
     remarks: tuple[str, ...] = ()
     proof: Proof | None = None
@@ -157,7 +159,8 @@ def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(
     for place, entry in after.items():
         found += _judge_entry(before.get(place), entry, limits)
     found += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
-    if not any(row.base and row.head for row in found) and not any(row.metric == OUTCOME for row in found):
+    excused = any(row.metric == OUTCOME for row in found) or any(entry.failed for entry in base)
+    if not excused and not any(row.base and row.head for row in found):
         raise InputError("the baseline and what is judged have no row in common")
     return found
 
@@ -231,14 +234,17 @@ class _Pair:
 
     @classmethod
     def of(cls, base: Row, head: Row, floor: float) -> _Pair:
-        """A lone value is a mode where the other side has its like, and an outlier where it stands alone."""
-        found = []
-        for own, other in ((base.values, head.values), (head.values, base.values)):
-            groups = split_modes(own, floor)
-            like = [group for group in groups if len(group) > 1 or any(abs(group[0] - value) <= floor for value in other)]
-            found.append((groups, tuple(like) or groups))
-        outlier = any(groups != like for groups, like in found)
-        return cls(base.metric, found[0][1], found[1][1], base.values, head.values, floor, outlier)
+        """A lone value is a mode where the other side has its like; the only one that has none is an outlier."""
+        groups = [split_modes(row.values, floor) for row in (base, head)]
+        strange = [
+            group
+            for own, other in ((groups[0], head.values), (groups[1], base.values))
+            for group in own
+            if len(group) == 1 < len(own) and all(abs(group[0] - value) > floor for value in other)
+        ]
+        outlier = len(strange) == 1
+        found = [tuple(group for group in own if not outlier or group is not strange[0]) for own in groups]
+        return cls(base.metric, found[0], found[1], base.values, head.values, floor, outlier)
 
     @property
     def threshold(self) -> float:
@@ -284,7 +290,7 @@ class _Pair:
             (self.base_values, self.head_values, "improved", "below"),
         ):
             least = min(upper) - max(lower)
-            if least > self.floor and (p := p_value(lower, upper, alternative="greater")) <= ALPHA:
+            if least > self.floor and (p := rank_p(lower, upper)) <= ALPHA:
                 reason = f"all of head is {word} all of base, by {self._amount(least)} at least (p = {p:.2g})"
                 return self._said("regressed" if verdict == "regressed" else "improved", reason, p)
         return None
@@ -299,7 +305,7 @@ class _Pair:
             [float(place) for place, mode in zip(places, self.head, strict=True) for _ in mode],
         ]
         worse = statistics.fmean(shares[1]) >= statistics.fmean(shares[0])
-        p = p_value(*(shares if worse else shares[::-1]), alternative="greater")
+        p = rank_p(*(shares if worse else shares[::-1]))
         met = [", ".join(str(side.count(place)) for place in range(len(self.base))) for side in shares]
         reason = f"{_modes(self.base)}, the same on both sides; runs in each: {met[1]}, in base {met[0]} (p = {p:.2g})"
         return self._said(("regressed" if worse else "improved") if p <= ALPHA else "ok", reason, p)
@@ -322,7 +328,7 @@ class _Pair:
 
     def _p(self, difference: float) -> float:
         sides = (self.base_values, self.head_values) if difference > 0 else (self.head_values, self.base_values)
-        return p_value(*sides, alternative="greater")
+        return rank_p(*sides)
 
     def _said(self, verdict: Verdict, reason: str, p: float | None = None) -> _Decision:
         return _Decision(verdict, reason, self.threshold, p)
@@ -340,13 +346,17 @@ def _modes(groups: Sequence[object]) -> str:
 
 
 def split_modes(values: Sequence[float], floor: float) -> tuple[tuple[float, ...], ...]:
-    """The samples, sorted, as one group, or as several where gaps larger than `floor` part groups that each spread far less than any gap."""
+    """The samples, sorted, as one group, or as two or three where gaps larger than `floor` part groups that each spread far less than any gap.
+
+    Where most samples stand alone there are no modes but noise.
+    """
     ordered = sorted(values)
     cuts = [place for place, (now, after) in enumerate(pairwise(ordered), 1) if after - now > floor]
     groups = tuple(tuple(ordered[begin:end]) for begin, end in pairwise([0, *cuts, len(ordered)]))
     gap = min((ordered[place] - ordered[place - 1] for place in cuts), default=0.0)
     spread = max(group[-1] - group[0] for group in groups)
-    return groups if cuts and gap > _GAP * spread else (tuple(ordered),)
+    alone = sum(len(group) == 1 for group in groups)
+    return groups if gap > _GAP * spread and len(groups) <= _MOST_MODES and 2 * alone < len(ordered) else (tuple(ordered),)
 
 
 def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:
@@ -357,18 +367,25 @@ def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:
     return math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """How often chance alone would raise head this far within each stratum: the exact one-sided test of the sum of its rank sums.
+def rank_p(base: Sequence[float], head: Sequence[float]) -> float:
+    """How often chance alone would raise head this far above base: the exact one-sided test of the rank sum (Wilcoxon 1945), ties sharing ranks."""
+    return stratified_p([(base, head)])
 
-    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of one. Tied values share their ranks.
+
+def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """The same within each stratum, all strata together: the exact one-sided test of the sum of rank sums, at any number of samples.
+
+    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of one. scipy has neither form exact where values are tied: its
+    permutation test draws at random beyond ten a side.
     """
-    observed, ways = 0, {0: 1}
+    bits = 8 * (sum(len(base) + len(head) for base, head in strata) // 8 + 1)  # no count of choices is wider
+    observed, ways = 0, 1
     for base, head in strata:
         ranks = _double_ranks([*base, *head])
         observed += sum(ranks[len(base) :])
-        sums = _sums(ranks, len(head))
-        ways = _added(ways, sums)
-    return sum(count for total, count in ways.items() if total >= observed) / sum(ways.values())
+        ways *= _ways(ranks, len(head), bits)
+    counts = _coefficients(ways, bits)
+    return sum(counts[observed:]) / sum(counts)
 
 
 def _double_ranks(values: Sequence[float]) -> list[int]:
@@ -376,22 +393,19 @@ def _double_ranks(values: Sequence[float]) -> list[int]:
     return [sum(other < value for other in values) + sum(other <= value for other in values) + 1 for value in values]
 
 
-def _sums(ranks: Sequence[int], size: int) -> dict[int, int]:
-    """How many choices of `size` ranks have each sum."""
-    ways: list[dict[int, int]] = [{0: 1}, *({} for _ in range(size))]
+def _ways(ranks: Sequence[int], size: int, bits: int) -> int:
+    """How many choices of `size` ranks have each sum: a polynomial whose coefficients are digits of `bits` bits, the exponent being the sum."""
+    ways = [1] + [0] * size
     for rank in ranks:
         for taken in range(size, 0, -1):
-            for total, count in ways[taken - 1].items():
-                ways[taken][total + rank] = ways[taken].get(total + rank, 0) + count
+            ways[taken] += ways[taken - 1] << (rank * bits)
     return ways[size]
 
 
-def _added(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for first, ways in one.items():
-        for second, more in other.items():
-            found[first + second] = found.get(first + second, 0) + ways * more
-    return found
+def _coefficients(polynomial: int, bits: int) -> list[int]:
+    width = bits // 8
+    data = polynomial.to_bytes((polynomial.bit_length() + bits) // bits * width, "little")
+    return [int.from_bytes(data[begin : begin + width], "little") for begin in range(0, len(data), width)]
 
 
 def amount(metric: str, value: float) -> str:

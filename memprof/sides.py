@@ -113,15 +113,14 @@ def suite_in(repository: Repository, tree: Tree, head: Tree) -> Suite:
         # A path with a folder in it is one in the tree; a bare name is one on PATH, the same for both sides.
         return str(tree.folder / repository.suite.parent / os.path.expanduser(python)) if python and os.sep in python else python
 
-    variants = tuple(
-        replace(one, runtime=placed(one.runtime) or "", python=interpreter(one.python)) if one.runtime.endswith(".py") else one
-        for one in found.variants
-    )
+    def runtime(name: str) -> str:
+        return (placed(name) or name) if name.endswith(".py") else name
+
     return replace(
         found,
-        models=tuple(placed(model) or "" for model in found.models),
-        runtimes=tuple((placed(name) or "") if name.endswith(".py") else name for name in found.runtimes),
-        variants=tuple(replace(one, python=interpreter(one.python)) for one in variants),
+        models=tuple(placed(model) or model for model in found.models),
+        runtimes=tuple(map(runtime, found.runtimes)),
+        variants=tuple(replace(one, runtime=runtime(one.runtime), python=interpreter(one.python)) for one in found.variants),
         inputs=placed(found.inputs),
         python=interpreter(found.python) or tree.python,
     )

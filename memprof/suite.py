@@ -295,8 +295,13 @@ def _models(suite: Suite) -> list[Model]:
     return models
 
 
+def variants_of(suite: Suite) -> list[Variant]:
+    """All variants that a suite names, in their order."""
+    return [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
+
+
 def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
-    wanted = [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
+    wanted = variants_of(suite)
     if not wanted:
         raise UsageError("name a runtime to measure with: -r RUNTIME or --variant NAME=RUNTIME,...")
     found = []

@@ -9,6 +9,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from memprof import metrics
+from memprof.baseline import Updated
 from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, amount, worst_first
 
 from . import grid
@@ -16,6 +17,7 @@ from .grid import Table
 
 FORMATS = ("markdown", "json", "junit", "github")
 
+_LABELS = ("model", "variant", "phase", "metric")
 _MARKS = {
     "failed": "✗ failed",
     "regressed": "✗ regressed",
@@ -74,7 +76,7 @@ def title(row: Judged) -> str:
 
 def _markdown(report: Report) -> str:
     word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
-    parts = [f"### memprof gate: {word}", f"{headline(report)}."]
+    parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
     rows = worst_first(report.rows)
     said = [row for row in rows if row.verdict not in ("ok", "new")]
     parts += ["\n".join(_line(row) for row in said)] if said else []
@@ -98,22 +100,23 @@ def _figure(row: Judged, side: str) -> str:
 
 
 def _folded(rows: Sequence[Judged]) -> str:
-    header = ("model", "variant", "threads", "phase", "metric", "base", "head", "change", "needed", "repeats", "verdict")
+    swept = any(row.key.threads for row in rows)
+    header = (*_LABELS[:2], *(["threads"] if swept else []), *_LABELS[2:], "base", "head", "change", "needed", "repeats", "verdict")
     shown = rows[:_MOST_ROWS]
-    table = grid.markdown(grid.Section("", (Table("", header, tuple(_cells(row) for row in shown), 5),)))
+    table = Table("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
     left = f"\n\n{len(rows) - len(shown)} more rows are in the JSON." if len(rows) > len(shown) else ""
-    return f"<details><summary>All {len(rows)} rows</summary>\n\n{table}{left}\n\n</details>"
+    return f"<details><summary>All {len(rows)} rows</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{left}\n\n</details>"
 
 
-def _cells(row: Judged) -> tuple[str, ...]:
+def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
     counts = "/".join(str(len(side.values)) for side in (row.base, row.head) if side)
     return (
         row.key.model,
         row.key.variant,
-        str(row.key.threads or "default"),
+        *([str(row.key.threads or "default")] if swept else []),
         row.phase or "-",
         title(row),
-        _figure(row, "base") if row.budget is None else amount(row.metric, row.budget),
+        _figure(row, "base") if row.budget is None else f"≤ {amount(row.metric, row.budget)}",
         _figure(row, "head") if row.metric != OUTCOME else "-",
         "-" if row.change is None else f"{row.change:+.1%}",
         "-" if row.threshold is None else amount(row.metric, row.threshold),
@@ -122,11 +125,39 @@ def _cells(row: Judged) -> tuple[str, ...]:
     )
 
 
+def render_update(updated: Updated, format: str = "markdown") -> str:
+    """Which medians of a baseline an update changed."""
+    if format == "json":
+        rows = [
+            {
+                "model": row.key.model,
+                "variant": row.key.variant,
+                "threads": row.key.threads,
+                "phase": row.phase,
+                "metric": row.metric,
+                "before": before.median if before else None,
+                "after": after.median if after else None,
+            }
+            for before, after in updated.changed
+            if (row := after or before) is not None
+        ]
+        return json.dumps({"changed": rows}, indent=1)
+    lines = []
+    for before, after in updated.changed:
+        row = after or before
+        if row is not None:
+            figures = " → ".join(amount(row.metric, side.median) if side else "-" for side in (before, after))
+            where = ", ".join([row.key.model, row.key.variant, *([f"{row.key.threads} threads"] if row.key.threads else []), row.phase])
+            lines.append(f"- {grid.escaped(where)}, {metrics.METRICS[row.metric].title}: {figures}")
+    return "\n".join(lines) or "No median changed."
+
+
 # -- JSON
 
 
 def _json(report: Report) -> str:
     content = {
+        "title": report.title,
         "exit_code": report.exit_code,
         "counts": {verdict: report.count(verdict) for verdict in WORST_FIRST},
         "rows": [_plain(row) for row in worst_first(report.rows)],

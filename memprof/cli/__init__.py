@@ -22,6 +22,8 @@ from ..errors import EXIT_INTERRUPTED, MemprofError
 _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
+    "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
+    "baseline": ("baseline", "Keep what a gate compares with."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),
     "trace": ("trace", "Write runs as a trace that Perfetto opens."),
