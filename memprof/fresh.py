@@ -36,15 +36,21 @@ def measured(wish: Wish, base: Side, names: Sequence[str], progress: Progress) -
     assert wish.suite is not None
     if wish.base_ref is None:
         plan = suite.plan(_repeated(suite.read(wish.suite), wish))
+        _say(plan.remarks, progress)
         runs = _campaign({HEAD: plan.orders}, {HEAD: wish.output}, progress)[HEAD]
         title = f"{wish.suite}, measured now, against {wish.base or wish.budgets}"
-        yield Known(title, base, _side(runs, names), lambda side, place: _at(plan.orders, place) if side == HEAD else (), plan.remarks)
+        yield Known(title, base, _side(runs, names), lambda side, place: _at(plan.orders, place) if side == HEAD else ())
         return
     with _both_sides(wish, progress) as (title, orders, remarks):
         found = _campaign(orders, {BASE: wish.base_output, HEAD: wish.output}, progress)
         yield Known(
             title, _side(found[BASE], names), _side(found[HEAD], names), lambda side, place: _at(orders[side], place), tuple(remarks)
         )
+
+
+def _say(remarks: Sequence[str], progress: Progress) -> None:
+    for remark in remarks:
+        progress.say(remark)
 
 
 def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
@@ -64,9 +70,10 @@ def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, dict[str,
     with sides.trees(repository, wish.base_ref, build, progress.say) as (base, head):
         suites = {name: _repeated(sides.suite_in(repository, tree, head), wish) for name, tree in ((BASE, base), (HEAD, head))}
         plan = suite.plan(suites[HEAD])
+        _say(plan.remarks, progress)
         orders, remarks = _base_orders(suites[BASE], plan.orders)
         try:
-            yield f"{head.label} against {base.label}", {BASE: _alone(orders), HEAD: _alone(plan.orders)}, [*plan.remarks, *remarks]
+            yield f"{head.label} against {base.label}", {BASE: _alone(orders), HEAD: _alone(plan.orders)}, remarks
         finally:
             _forget_converted(head.folder.parent)
 

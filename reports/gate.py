@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from memprof import metrics
 from memprof.baseline import Updated
 from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, amount, worst_first
+from memprof.summary import Key
 
 from . import grid
 from .grid import Table
@@ -60,8 +61,12 @@ def _many(count: int, one: str, several: str) -> str:
 
 def place(row: Judged) -> str:
     """Where a row is, in words: model, variant, threads, phase."""
-    threads = [f"{row.key.threads} thread{'s' if row.key.threads > 1 else ''}"] if row.key.threads else []
-    return ", ".join([row.key.model, row.key.variant, *threads, *([row.phase] if row.phase else [])])
+    return _place(row.key, row.phase)
+
+
+def _place(key: Key, phase: str) -> str:
+    threads = [f"{key.threads} thread{'s' if key.threads > 1 else ''}"] if key.threads else []
+    return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
 
 
 def title(row: Judged) -> str:
@@ -147,8 +152,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
         row = after or before
         if row is not None:
             figures = " → ".join(amount(row.metric, side.median) if side else "-" for side in (before, after))
-            where = ", ".join([row.key.model, row.key.variant, *([f"{row.key.threads} threads"] if row.key.threads else []), row.phase])
-            lines.append(f"- {grid.escaped(where)}, {metrics.METRICS[row.metric].title}: {figures}")
+            lines.append(f"- {grid.escaped(_place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
     return "\n".join(lines) or "No median changed."
 
 

@@ -236,9 +236,7 @@ def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(checkout.folder / "lib"))
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as inside a git hook
 
-    done = memprof(
-        "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~2", "--confirm", "-o", "o.jsonl", "--json", cwd=checkout.folder
-    )
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~2", "--confirm", "-o", "o.jsonl", "--json", cwd=checkout.folder)
 
     monkeypatch.delenv("GIT_DIR")
     assert done.returncode == 1, done.stderr
