@@ -24,7 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from .units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from .api import Runs
+    from .records import Run
 
 _REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
 _MARK = "peak_rss"
@@ -113,7 +114,9 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
     found = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
     for one in found:
-        one.nodeid = item.nodeid
+        one.nodeid, one.location = item.nodeid, item.location
+        if isinstance(one.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
+            one.longrepr = tuple(one.longrepr)
     if [one.when for one in found][-1:] != ["teardown"]:
         found.append(_report(item, "call", "failed", _ended(done)))
     return found
@@ -242,8 +245,8 @@ class Memprof:
         """Measure a model in a runtime, as `memprof run` does. Raises UsageError and InputError as that does."""
         from . import api
 
-        counts = {"warmup": warmup, "runs": runs, "repeats": repeats}
-        found = api.measure([model], [runtime], set=set, threads=[threads] if threads else (), **counts)
+        sweep = [threads] if threads else ()
+        found = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats)
         return self._measured(found, Path(model).name, "STARTUP")
 
     def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
@@ -274,16 +277,16 @@ class Memprof:
             pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
         found = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
         if self._limit is not None:
-            worst: Sequence[Any] = sorted(runs, key=_peak)
-            self._limit.check(_peak(worst[-1]), _end(worst[-1], before), what)
+            worst = max(runs, key=_peak)
+            self._limit.check(_peak(worst), _end(worst, before), what)
         return found
 
 
-def _peak(run: Any) -> int:
+def _peak(run: Run) -> int:
     return max(mark.rss_peak_bytes for mark in run.marks)
 
 
-def _end(run: Any, phase: str) -> int:
+def _end(run: Run, phase: str) -> int:
     mark = run.mark(phase)
     return mark.rss_end_bytes or 0 if mark else 0
 
