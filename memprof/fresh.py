@@ -262,7 +262,8 @@ class Checks:
         bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
         found = gate.judge_row(before, after, bound, self.wish.limits)
         if found.verdict == "regressed":
-            return replace(row, reason=f"{row.reason}; confirmed: {found.reason}")
+            again = gate.signed(row.metric, after.median - before.median, before.median)
+            return replace(row, reason=f"{row.reason}; confirmed: {again}")
         verdict: gate.Verdict = "undecided" if found.verdict == "undecided" else "ok"
         return replace(row, verdict=verdict, reason=f"{row.reason}, but not confirmed: {found.reason}")
 

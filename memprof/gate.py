@@ -337,8 +337,7 @@ class _Pair:
         return amount(self.metric, value)
 
     def _signed(self, value: float, beside: float) -> str:
-        share = f", {value / beside:+.1%}" if beside else ""
-        return f"{'+' if value >= 0 else '-'}{self._amount(abs(value))}{share}"
+        return signed(self.metric, value, beside)
 
 
 def _modes(groups: Sequence[object]) -> str:
@@ -412,3 +411,9 @@ def amount(metric: str, value: float) -> str:
     """A metric's value as people read it."""
     unit = metrics.METRICS[metric].unit
     return format_bytes(value) if unit == BYTES else format_duration(value) if unit == metrics.NS else f"{value:g}"
+
+
+def signed(metric: str, value: float, beside: float) -> str:
+    """A difference as people read it, with its share of the value beside it: `+2.0 MiB, +4.5%`."""
+    share = f", {value / beside:+.1%}" if beside else ""
+    return f"{'+' if value >= 0 else '-'}{amount(metric, abs(value))}{share}"
