@@ -137,8 +137,8 @@ def _command(item: pytest.Item) -> list[str]:
 
 def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
     how = f"was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with exit code {done.returncode}"
-    said = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
-    return f"the test's own process {how} before the test was done\n{said[-2000:]}"
+    said = done.stderr.decode("utf-8", "replace").strip()[:1500] or done.stdout.decode("utf-8", "replace").strip()[-1500:]
+    return f"the test's own process {how} before the test was done\n{said}"
 
 
 def _report(item: pytest.Item, when: Any, outcome: Any, words: Any) -> pytest.TestReport:

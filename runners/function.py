@@ -45,6 +45,8 @@ def _module(name, file):
         if file is None:
             raise
     spec = util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("%s is no Python file" % file)
     module = util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

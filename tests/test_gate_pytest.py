@@ -83,7 +83,9 @@ def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester):
             '*write @pytest.mark.peak_rss("120 MiB")*',
         ]
     )
-    done.stdout.re_match_lines_random([r".*the test's peak RSS is 50\.\d MiB above the [\d.]+ MiB before it; the limit is 40\.0 MiB.*"])
+    done.stdout.re_match_lines_random(
+        [r".*the test's peak RSS is (49|50)\.\d MiB above the [\d.]+ MiB before it; the limit is 40\.0 MiB.*"]
+    )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     small = {one.get("name"): int(one.get("value")) for one in cases["test_small"].iter("property")}
     # bytes and bytearray are there together
@@ -142,7 +144,7 @@ def test_the_fixture_measures_models_and_functions(pytester, mode):
     done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", *words)
 
     done.assert_outcomes(**({"passed": 1, "failed": 2} if words else {"passed": 2, "failed": 5}))
-    done.stdout.re_match_lines_random([r"hold's peak RSS is 40\.\d MiB above .*; the limit is 30\.0 MiB"])
+    done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
     done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
     if not words:
         done.stdout.re_match_lines_random([r"net\.json's peak RSS is 6\d\.\d MiB; the limit is 30\.0 MiB"])
