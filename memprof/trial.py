@@ -42,7 +42,7 @@ class Wish:
     output: Path = Path("memprof-gate.jsonl")
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be meant together."""
+        """Raises UsageError for what cannot be meant together, InputError for an output file that exists."""
         if bool(self.heads) == (self.suite is not None):
             raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
         if self.base_ref is not None and (self.suite is None or self.base is not None):
@@ -53,6 +53,17 @@ class Wish:
             raise UsageError("--repeats goes with --run")
         for name in self.metrics:
             metrics.metric(name)
+        for path in self._outputs():  # now, and not when two builds have been made
+            if path.exists():
+                raise InputError(f"{path} exists; -o names another")
+
+    def _outputs(self) -> Iterator[Path]:
+        if self.suite is not None:
+            yield self.output
+        if self.base_ref is not None:
+            yield self.base_output
+        if self.confirm or self.prove:
+            yield self.checks_output
 
     @property
     def base_output(self) -> Path:

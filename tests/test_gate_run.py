@@ -256,15 +256,16 @@ def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
     more += '[[variant]]\nname = "other"\nruntime = "../other.py"\n'
     checkout.commit(bench__suite_dot_toml=more, bench__new_dot_bin="2", other_dot_py=RUNTIME)
 
-    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", cwd=checkout.folder)
+    words = ["--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", "--repeats", "1"]
+    done = memprof("gate", "--run", "bench/suite.toml", *words, cwd=checkout.folder)
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr  # of one repeat
     content = json.loads(done.stdout)
     verdicts = {(one["model"], one["variant"]): set() for one in content["rows"]}
     for one in content["rows"]:
         verdicts[one["model"], one["variant"]].add(one["verdict"])
     assert verdicts == {
-        ("net.bin", "engine"): {"ok"},
+        ("net.bin", "engine"): {"undecided"},
         ("new.bin", "engine"): {"new"},
         ("net.bin", "other"): {"new"},
         ("new.bin", "other"): {"new"},
@@ -278,9 +279,12 @@ def test_a_model_that_git_does_not_keep_is_taken_from_the_checkout(memprof, chec
     )
     checkout.write(bench__net_dot_bin="downloaded")
 
-    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "o.jsonl", cwd=checkout.folder)
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "o.jsonl", "--repeats", "1", cwd=checkout.folder)
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
+    assert {run.job.model.path for name in ("o.jsonl", "o.base.jsonl") for run in store.load([checkout.folder / name]).runs} == {
+        str(checkout.folder / "bench/net.bin")
+    }
 
 
 def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, monkeypatch):
@@ -328,6 +332,18 @@ def test_a_side_that_cannot_be_had_is_one_sentence(memprof, checkout, ref, comma
     assert len(said) == 1 and says in said[0], done.stderr
     assert checkout.is_clean()
     assert not list(checkout.folder.glob("*.jsonl"))
+
+
+def test_an_existing_output_is_refused_before_anything_is_built(memprof, checkout):
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "touch /nowhere/at/all"), bench__net_dot_bin="1")
+    for name in ("o.jsonl", "o.base.jsonl", "o.checks.jsonl"):
+        (checkout.folder / name).write_text("mine")
+
+        done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "--prove", "-o", "o.jsonl", cwd=checkout.folder)
+
+        assert (done.returncode, done.stderr) == (5, f"memprof: {name} exists; -o names another\n")
+        assert (checkout.folder / name).read_text() == "mine"
+        (checkout.folder / name).unlink()
 
 
 def test_a_suite_outside_any_repository_has_no_base(memprof, suite):

@@ -79,9 +79,9 @@ def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> 
     finally:
         progress.close()
     renderer = report("gate")
+    click.echo(renderer.render(found, "json" if as_json else form))
     for name, path in targets:
         _write(path, renderer.render(found, name))
-    click.echo(renderer.render(found, "json" if as_json else form))
     return found.exit_code
 
 
