@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-.PHONY: demo test check wheel-test bench bench-plan bench-explain fuzz clean
+.PHONY: demo test check wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -38,6 +38,13 @@ fuzz: $(VENV)/.for-tests $(VENV)/.installed
 # PART=copies (or speed, waterfall, cases) runs one part of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PART)
+# This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
+gate: $(VENV)/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/gate-self
+
+# How often the gate is wrong, on real processes; about 50 minutes on an idle machine, in parts that can be named: PARTS="aa-synthetic table".
+bench-gate: $(VENV)/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench_gate.py $(PARTS)
 
 # The runtimes, once; then memprof itself whenever it changed, installed as a user has it (an editable install would put files of its own
 # into every measured child).
@@ -56,4 +63,4 @@ $(VENV)/.installed: $(VENV)/.runtimes $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo gate *.egg-info

@@ -32,6 +32,8 @@ from .suite import Order, intervals
 
 _TOKEN = "MEMPROF_TOKEN"
 _BUILT = "built.json"
+# Beside a converted model, the interpreter that made it: one that belongs to a side of a gate is gone soon, and so is what it made.
+MADE_BY = "made_by.txt"
 _BUILD_TIMEOUT_NS = 3600 * 10**9
 _BUILD_INTERVAL_NS = 10**8
 _ENDING_ROUNDS = 10
@@ -233,7 +235,7 @@ def _files(job: Job) -> list[str]:
     folder = next((folder for folder in Path(job.built).parents if folder.parent == cache_folder("built")), None)
     if folder is None:
         return [job.built]
-    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name != _BUILT)
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name not in (_BUILT, MADE_BY))
 
 
 # -- converted models
@@ -261,8 +263,9 @@ def _converted(orders: Sequence[Order], token: str, progress: Progress) -> list[
 
 
 def _build_key(order: Order) -> str:
-    """What the converted file depends on: the model's content, the runtime and its version, the knobs and shapes."""
+    """What the converted file depends on: the model's content, the runtime, its version and where it lives, the knobs and shapes."""
     facts = [
+        order.python,  # two builds of one version convert in ways of their own
         order.job.model.sha256,
         order.runtime.name,
         str(order.runtime.version),
@@ -289,6 +292,7 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
             run, _ = ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
+            (work / MADE_BY).write_text(order.python)
             with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made
                 work.rename(folder)
         finally:

@@ -57,6 +57,15 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Build:
+    """How `gate --base-ref` makes an environment for each side: a shell command, run in the side's tree with the environment's python and pip
+    first on the PATH; python makes the environment, None for memprof's own."""
+
+    command: str = "pip install ."
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class Suite:
     """Everything that flags or a file say; a field left at None has its default put in by `defaults`.
 
@@ -83,6 +92,7 @@ class Suite:
     cwd: str | None = None
     phases: Mapping[str, str] = field(default_factory=dict)
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    build: Build | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words where it has any, the other's elsewhere; settings by key are merged."""
@@ -150,6 +160,11 @@ class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
+    command: str = Build.command
+    python: str | None = None
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str] = []
     runtimes: list[str] = []
@@ -170,17 +185,21 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cwd: str | None = None
     phase: dict[str, str] = {}
     phase_regex: dict[str, str] = {}
+    build: _FileBuild | None = None
 
 
-def read(path: Path) -> Suite:
-    """The suite in a TOML file. Raises InputError where it cannot be read or says what no suite can say."""
+def read(path: Path, folder: Path | None = None) -> Suite:
+    """The suite in a TOML file, its paths relative to `folder` (the file's own where that is None).
+
+    Raises InputError where it cannot be read or says what no suite can say.
+    """
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"suite {path}: {_said(error)}") from None
-    folder = path.parent
+    folder = folder or path.parent
     return Suite(
         models=tuple(_relative(folder, model) for model in found.models),
         runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in found.runtimes),
@@ -201,6 +220,7 @@ def read(path: Path) -> Suite:
         cwd=_relative(folder, found.cwd) if found.cwd else None,
         phases=dict(_phase(f"{name}={function}") for name, function in found.phase.items()),
         phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in found.phase_regex.items()),
+        build=Build(found.build.command, found.build.python) if found.build else None,
     )
 
 
@@ -363,6 +383,11 @@ def _models(suite: Suite) -> list[Model]:
         if sum(other.name == model.name for other in models) > 1:
             raise UsageError(f"two models are called {model.name}: rows could not be told apart; measure them one at a time, with --name")
     return models
+
+
+def variants_of(suite: Suite) -> list[Variant]:
+    """All variants that a suite names, in their order."""
+    return [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
 
 
 def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:

@@ -83,7 +83,7 @@ def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRIC
     found = []
     for group_key, group in groups(runs).items():
         for phase in [*phases(group), PEAK]:
-            found += [row for metric in wanted if (row := _row(group_key, group, phase, metric)) is not None]
+            found += [one for metric in wanted if (one := _row(group_key, group, phase, metric)) is not None]
     return tuple(found)
 
 
@@ -91,16 +91,21 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
     having = [(run, value) for run in group if (value := metrics.value(run, phase, metric)) is not None]
     if not having:
         return None
-    values = tuple(value for _, value in having)
+    exact = all(metrics.exact(run, phase, metric) for run, _ in having)
+    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact)
+
+
+def row(group_key: Key, phase: str, metric: str, values: tuple[float, ...], exact: bool) -> Row:
+    """The Row of these values, of which there must be one at least."""
     return Row(
         key=group_key,
         phase=phase,
-        metric=metric.name,
+        metric=metric,
         values=values,
         median=statistics.median(values),
         mean=statistics.fmean(values),
         min=min(values),
         max=max(values),
         stdev=statistics.stdev(values) if len(values) > 1 else 0.0,
-        exact=all(metrics.exact(run, phase, metric) for run, _ in having),
+        exact=exact,
     )

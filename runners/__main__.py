@@ -56,6 +56,7 @@ def run(job):
 
         phase = "MODEL_LOAD"
         marks.begin(phase)
+        weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
         runtime.load(job["model"], options)
         if options.knobs["malloc_trim"]:
             trim()
@@ -100,6 +101,18 @@ def _left(job):
     if job.get("teardown"):
         sys.exit(0)
     return 0
+
+
+def ballast(size):
+    """An anonymous mapping of that many bytes with every page touched, or None for 0."""
+    if not size:
+        return None
+    import mmap
+
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for offset in range(0, size, mmap.PAGESIZE):
+        memory[offset] = 1
+    return memory
 
 
 def say_about(marks, runtime):

@@ -93,7 +93,7 @@ def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     assert set(found) == names
     assert "pip install" in text or all(one["version"] for one in found.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
-    wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload"}
+    wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
     assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
     assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
 

@@ -25,6 +25,8 @@ _COMMANDS = {
     "attach": ("attach", "Poll a process that already runs."),
     "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
+    "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
+    "baseline": ("baseline", "Keep what a gate compares with."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),
     "import": ("import_", "Turn logs of other tools into runs."),

@@ -1,0 +1,47 @@
+"""`memprof baseline`: the file that a gate compares with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_EPILOG = """\b
+Examples:
+  memprof baseline update runs.jsonl -o baseline.json
+  memprof baseline update runs.jsonl -o baseline.json --metric rss_peak_bytes --metric time_ns
+"""
+
+
+@click.group(
+    "baseline", epilog="Example: memprof baseline update runs.jsonl -o baseline.json", short_help="Keep what a gate compares with."
+)
+def command() -> None:
+    """Keep what a gate compares with: a small file to commit, a row a line."""
+
+
+@command.command("update", epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+@click.option("-o", "--output", required=True, metavar="BASELINE.json", help="The baseline; variants of it that the runs do not have stay.")
+@click.option("--metric", "names", multiple=True, metavar="NAME", help="Keep this metric (repeatable).  [default: what the gate compares]")
+@click.option("--json", "as_json", is_flag=True, help="Say as JSON which rows changed.")
+def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json: bool) -> None:
+    """Write a baseline from runs, or bring one up to date, and say which medians changed.
+
+    The samples of each row are kept, with the machine and the versions they come from.
+    """
+    from .. import baseline, metrics
+    from ..errors import UsageError
+    from . import report, talk
+
+    wanted = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
+    side = baseline.load(files, wanted)
+    if not side.from_runs:
+        raise UsageError(f"{files[0]} is a baseline itself: name runs files")
+    done = baseline.update(Path(output), side.entries)
+    for warning in side.warnings:
+        talk(warning)
+    for entry in done.kept:
+        talk(f"{entry.model}, {entry.variant}: not in these runs, left as it was")
+    click.echo(report("gate").render_update(done, "json" if as_json else "markdown"))
+    talk(f"{output} is written: {len(side.entries)} variant{'s' if len(side.entries) != 1 else ''}")

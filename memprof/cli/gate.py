@@ -1,0 +1,121 @@
+"""`memprof gate`: runs and what they are judged by in; a report and an exit code out."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+_EPILOG = """\b
+Examples:
+  memprof gate head.jsonl --baseline baseline.json
+  memprof gate head.jsonl --budgets budgets.toml
+  memprof gate --run suite.toml --base-ref origin/main --confirm --prove
+  memprof gate --run suite.toml --baseline baseline.json --also junit=gate.xml --also json=gate.json
+\b
+Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budget; 3 could not decide; 4 a measurement failed;
+2 and 5 as everywhere: wrong usage, and a file or an environment that is not as it must be.
+"""
+
+_FORMATS = ("markdown", "json", "junit", "github")
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]...")
+@click.option("--baseline", "base", metavar="FILE", help="What to compare with: a baseline, or a runs file.")
+@click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
+@click.option(
+    "--base-ref",
+    metavar="REF",
+    help="With --run: measure the build of this git ref beside that of the checkout, interleaved, each in an environment of its own.",
+)
+@click.option("--budgets", metavar="FILE.toml", help="Absolute limits.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this metric (repeatable).  [default: rss_peak_bytes, anon_end_bytes]",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="2%|1MiB",
+    help="The smallest difference that counts, as a share or as bytes; the largest of all holds, the error bound of peaks and three standard "
+    "deviations included (repeatable).  [default: 1% and 512KiB]",
+)
+@click.option(
+    "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
+)
+@click.option("--strict", is_flag=True, help="Refuse a baseline from another machine, kernel, C library, Python or runtime version.")
+@click.option("--confirm", is_flag=True, help="Call a regression only where a fresh measurement of that row agrees.")
+@click.option(
+    "--prove",
+    is_flag=True,
+    help="Measure a build with a known 5% more and one with nothing changed: the first must be seen, the second not.",
+)
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where runs go that are measured now.  [default: memprof-DATE-TIME.jsonl]")
+@click.option("--format", "form", type=click.Choice(_FORMATS), default="markdown", show_default=True, help="What is printed.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
+def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> int:
+    """Decide for every model, variant, phase and metric whether it got worse, and say so with the exit code.
+
+    A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    from .. import trial
+    from . import report
+    from .progress import chosen
+
+    targets = [_target(text) for text in others]
+    wish = _wish(**words)
+    progress = chosen()
+    try:
+        found = trial.judge(wish, progress)
+    finally:
+        progress.close()
+    renderer = report("gate")
+    click.echo(renderer.render(found, "json" if as_json else form))
+    for name, path in targets:
+        _write(path, renderer.render(found, name))
+    return found.exit_code
+
+
+def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
+    from ..gate import parse_limits
+    from ..trial import Wish
+    from .run import unused_path
+
+    thresholds = rest.pop("thresholds")
+    return Wish(
+        heads=tuple(map(Path, heads)),
+        base=Path(base) if base else None,
+        suite=Path(suite) if suite else None,
+        budgets=Path(budgets) if budgets else None,
+        limits=parse_limits(thresholds),
+        output=Path(output) if output else unused_path(),
+        **rest,
+    )
+
+
+def _target(text: str) -> tuple[str, str]:
+    from ..errors import UsageError
+
+    name, equals, path = text.partition("=")
+    if name not in _FORMATS or not equals or not path:
+        raise UsageError(f"--also {text!r}: write FORMAT=FILE, the format one of {', '.join(_FORMATS)}")
+    return name, path
+
+
+def _write(path: str, text: str) -> None:
+    from . import write
+
+    write(path, lambda file: file.write_text(text + "\n", encoding="utf-8"))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

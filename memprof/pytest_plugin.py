@@ -1,0 +1,299 @@
+"""The pytest plugin: a limit on a test's peak RSS, and a fixture that measures a model or a function in a process of its own.
+
+    @pytest.mark.peak_rss("120 MiB")
+    def test_loading(): ...                    # the test runs in a process of its own, whose peak while it runs must not exceed the limit
+
+    @pytest.mark.peak_rss("120 MiB")
+    def test_model(memprof):                   # with the fixture, the limit is on what the fixture measures
+        memprof.model("net.onnx", "onnxruntime")
+
+    def test_function(memprof):
+        assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
+
+A marked test's process is a pytest of its own that runs this one test: fixtures are set up anew there, session fixtures too, and options of
+the command line (addopts included) do not reach it. On other systems than Linux marked tests and the fixture are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .errors import UsageError
+from .units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from .api import Runs
+    from .records import Run
+
+_REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
+_MARK = "peak_rss"
+_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+_ONLY_LINUX = "memprof measures on Linux only"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{_MARK}(limit, above_baseline=False): the test's peak RSS must not exceed the limit, such as '120 MiB'; it runs in a process of its "
+        "own, or, with the memprof fixture, the limit is on what that measures. above_baseline: what there was before does not count.",
+    )
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a mark says: a size in bytes, and whether it is on the peak or on what the peak adds."""
+
+    bytes: int
+    above_baseline: bool = False
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> Limit | None:
+        """The limit of a test, None where it has none. Raises UsageError for a mark that says something else."""
+        mark = item.get_closest_marker(_MARK)
+        if mark is None:
+            return None
+        rest = dict(mark.kwargs)
+        above = rest.pop("above_baseline", False)
+        if len(mark.args) != 1 or rest or not isinstance(mark.args[0], str | int):
+            raise UsageError(f'{item.nodeid}: write @pytest.mark.{_MARK}("120 MiB")')
+        return cls(parse_bytes(str(mark.args[0])), bool(above))
+
+    def check(self, peak_bytes: int, before_bytes: int, what: str = "the test") -> None:
+        """Fail the test where the limit is exceeded."""
+        found = peak_bytes - before_bytes if self.above_baseline else peak_bytes
+        if found > self.bytes:
+            where = f" above the {format_bytes(before_bytes)} before it" if self.above_baseline else ""
+            pytest.fail(f"{what}'s peak RSS is {format_bytes(found)}{where}; the limit is {format_bytes(self.bytes)}", pytrace=False)
+
+
+# -- marked tests: in the process that was asked to run them
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a marked test in a process of its own, and report what that reports."""
+    if os.environ.get(_REPORTS) or not item.get_closest_marker(_MARK) or "memprof" in getattr(item, "fixturenames", ()):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _reports(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _reports(item: pytest.Item) -> list[pytest.TestReport]:
+    if not sys.platform.startswith("linux"):
+        return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {_ONLY_LINUX}"))]
+    try:
+        Limit.of(item)
+    except UsageError as error:
+        return [_report(item, "setup", "failed", str(error))]
+    with tempfile.TemporaryDirectory(prefix="memprof-pytest-") as folder:
+        path = Path(folder) / "reports.jsonl"
+        done = subprocess.run(
+            _command(item),
+            cwd=item.config.invocation_params.dir,
+            env={**_without_addopts(os.environ), _REPORTS: str(path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    found = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
+    for one in found:
+        one.nodeid, one.location = item.nodeid, item.location
+        if isinstance(one.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
+            one.longrepr = tuple(one.longrepr)
+    if [one.when for one in found][-1:] != ["teardown"]:
+        found.append(_report(item, "call", "failed", _ended(done)))
+    return found
+
+
+def _without_addopts(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")}
+
+
+def _command(item: pytest.Item) -> list[str]:
+    config = item.config
+    name = item.nodeid.partition("::")[2]
+    words = [f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
+    words += ["-c", str(config.inipath)] if config.inipath else []
+    words += [f"--import-mode={config.getoption('importmode')}"]
+    return [sys.executable, "-c", _CHILD, json.dumps(sys.path), *words]
+
+
+def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
+    how = f"was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with exit code {done.returncode}"
+    said = done.stderr.decode("utf-8", "replace").strip()[:1500] or done.stdout.decode("utf-8", "replace").strip()[-1500:]
+    return f"the test's own process {how} before the test was done\n{said}"
+
+
+def _report(item: pytest.Item, when: Any, outcome: Any, words: Any) -> pytest.TestReport:
+    return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, words, when)
+
+
+# -- marked tests: in their own process
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    path = os.environ.get(_REPORTS)
+    if path and _own_config is not None:
+        data = _own_config.hook.pytest_report_to_serializable(config=_own_config, report=report)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(data) + "\n")
+
+
+_own_config: pytest.Config | None = None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    global _own_config
+    if os.environ.get(_REPORTS):
+        _own_config = session.config
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Around a marked test in its own process: forget the peak there was, and look at the new one."""
+    limit = Limit.of(item) if os.environ.get(_REPORTS) else None
+    if limit is None:
+        return (yield)
+    exact = _forget_peak()
+    before = _status("VmRSS")
+    result = yield
+    peak = max(_status("VmHWM"), _status("VmRSS"))
+    item.user_properties += [("peak_rss_bytes", peak), ("rss_before_bytes", before)]
+    what = "the test" if exact else "since its process began (the kernel does not let it be reset), the test"
+    limit.check(peak, before, what)
+    return result
+
+
+def _forget_peak() -> bool:
+    """Reset this process's high-water mark (man 5 proc, clear_refs); False where that is not permitted."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(field: str) -> int:
+    """A field of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":")), 0)
+
+
+# -- the fixture
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured: its Runs, one a repeat, all of them ended well.
+
+    peak_bytes: the largest RSS of all repeats and phases. grown_bytes: by how much that is above what there was before, which is the baseline
+    of a model (its runtime imported) and, for a function, the moment before the call; the largest of all repeats.
+    """
+
+    runs: Runs
+    peak_bytes: int
+    grown_bytes: int
+
+    def phase_peak_bytes(self, phase: str) -> int:
+        """The largest RSS in a phase, over all repeats. Raises UsageError for a phase that there is not."""
+        peaks = [mark.height_bytes for run in self.runs for mark in run.marks if mark.phase == phase]
+        if not peaks:
+            raise UsageError(f"there is no phase {phase!r}")
+        return max(peaks)
+
+
+class Memprof:
+    """The fixture: measures in processes of their own, and fails the test where one does not end well or exceeds the test's limit."""
+
+    def __init__(self, folder: Path, limit: Limit | None) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    @staticmethod
+    def size(text: str) -> int:
+        """Bytes in `120 MiB`."""
+        return parse_bytes(text)
+
+    def model(
+        self,
+        model: str | Path,
+        runtime: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        warmup: int = 1,
+        runs: int = 1,
+        repeats: int = 1,
+    ) -> Measured:
+        """Measure a model in a runtime, as `memprof run` does. Raises UsageError and InputError as that does."""
+        from . import api
+
+        sweep = [threads] if threads else ()
+        found = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats)
+        return self._measured(found, Path(model).name, "STARTUP")
+
+    def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
+        """Call a function once a repeat, in a new interpreter that imports its module for it.
+
+        Raises UsageError for one that no other process can import (a lambda, a function inside a function) or whose arguments no pickle holds.
+        """
+        from . import api
+        from .runtimes import runners_path
+
+        name = getattr(function, "__qualname__", "<>")
+        if "<" in name:
+            raise UsageError(f"{name} cannot be imported by another process: measure a function at the top of a module")
+        try:
+            call = base64.b64encode(pickle.dumps((args, kwargs))).decode()
+        except Exception as error:
+            raise UsageError(f"{name}: its arguments cannot be handed to another process: {error}") from None
+        module = sys.modules.get(function.__module__)
+        asked = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
+        path = self._folder / f"{name}.json"
+        path.write_text(json.dumps(asked), encoding="utf-8")
+        found = api.measure([path], [str(runners_path() / "function.py")], warmup=0, runs=1, repeats=repeats)
+        return self._measured(found, name, "PREPARE")
+
+    def _measured(self, runs: Runs, what: str, before: str) -> Measured:
+        failed = next((run.outcome for run in runs if not run.outcome.ok), None)
+        if failed is not None:
+            pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
+        found = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
+        if self._limit is not None:
+            worst = max(runs, key=_peak)
+            self._limit.check(_peak(worst), _end(worst, before), what)
+        return found
+
+
+def _peak(run: Run) -> int:
+    return max(mark.height_bytes for mark in run.marks)
+
+
+def _end(run: Run, phase: str) -> int:
+    mark = run.mark(phase)
+    return mark.rss_end_bytes or 0 if mark else 0
+
+
+@pytest.fixture
+def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
+    """Measures a model or a function in a process of its own: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip(_ONLY_LINUX)
+    return Memprof(tmp_path, Limit.of(request.node))

@@ -1,0 +1,53 @@
+"""A Python function as a runtime: what `memprof` of the pytest plugin measures.
+
+The model is a JSON file: {"module": NAME, "file": PATH or null, "name": QUALIFIED NAME, "path": [...], "call": BASE64}. "path" is the sys.path
+of the process that asks, and "call" a pickle of the arguments: (args, kwargs). MODEL_LOAD imports the module, PREPARE unpickles the arguments,
+EXECUTE calls.
+"""
+
+import base64
+import importlib
+import json
+import os
+import pickle
+import sys
+from importlib import util
+
+
+class Runtime:
+    version = "%d.%d.%d" % sys.version_info[:3]
+    formats = (".json",)
+    default_threads = 1
+
+    def load(self, model, options):
+        with open(model, encoding="utf-8") as file:
+            self._asked = json.load(file)
+        sys.path += [folder for folder in self._asked["path"] if folder not in sys.path]
+        found = _module(self._asked["module"], self._asked["file"])
+        for name in self._asked["name"].split("."):
+            found = getattr(found, name)
+        self._function = found
+
+    def prepare(self):
+        self._args, self._kwargs = pickle.loads(base64.b64decode(self._asked["call"]))
+
+    def execute(self):
+        self._function(*self._args, **self._kwargs)
+
+
+def _module(name, file):
+    """The module of that name if it is the one of that file, else the file under that name: pytest imports tests in ways of its own."""
+    try:
+        module = importlib.import_module(name)
+        if file is None or os.path.realpath(getattr(module, "__file__", None) or "") == os.path.realpath(file):
+            return module
+    except ImportError:
+        if file is None:
+            raise
+    spec = util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("%s is no Python file" % file)
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,309 @@
+"""Verdicts: what is called worse is worse, what is not is not, and what cannot be known is said to be."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made import MIB, machine, run, runs
+
+from memprof import baseline, gate
+from memprof.compare import p_value
+from memprof.errors import InputError, UsageError
+from memprof.gate import Limits, Report
+from memprof.records import PEAK, Outcome
+from memprof.reports import gate as report
+from memprof.summary import Key, row
+
+STEADY = (0, 0.1, 0.2, 0.3, 0.4)
+KEY = Key("net.onnx", "a", None, "here")
+
+
+def judged(base, head, metric="rss_peak_bytes", limits=Limits(), bound=0):  # noqa: B008
+    """The verdict on samples in MiB (or in the metric's unit)."""
+    size = MIB if metric.endswith("bytes") else 1
+    sides = [row(KEY, PEAK, metric, tuple(value * size for value in side), True) for side in (base, head)]
+    return gate.judge_row(*sides, bound, limits)
+
+
+def report_of(base, head, **rest):
+    return Report("head against base", gate.worst_first(gate.judge(baseline.entries(base), baseline.entries(head), **rest)))
+
+
+LOW, HIGH = 189.8, 194.4
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected", "why"),
+    [
+        ((100, 100.1, 100.2, 100.3, 100.4), (105, 105.1, 105.2, 105.3, 105.4), "regressed", "+5.0 MiB, +5.0%"),
+        ((105, 105.1, 105.2, 105.3, 105.4), (100, 100.1, 100.2, 100.3, 100.4), "improved", "-5.0 MiB, -4.8%"),
+        ((100, 100.1, 100.2, 100.3, 100.4), (100.8, 100.9, 101, 101.1, 101.2), "ok", "within the threshold of 1.0 MiB"),
+        # zero spread, equal and other constants
+        ((100,) * 5, (100,) * 5, "ok", "+0 B"),
+        ((100,) * 5, (103,) * 5, "regressed", "p = 0.004"),
+        ((103,) * 5, (100,) * 5, "improved", "p = 0.004"),
+        ((100,) * 5, (100.4,) * 5, "ok", "within"),
+        # noise: three standard deviations, and ranks that overlap
+        ((100, 104, 96, 102, 98), (105, 109, 101, 107, 103), "ok", "within"),
+        # too few, whatever they show; and unequal counts
+        ((100,) * 4, (200,) * 9, "undecided", "4 repeats can never decide: 5 a side are the least"),
+        ((100,) * 5, (200,), "undecided", "1 repeat can never decide"),
+        ((100, 100.1, 100.2, 100.3, 100.4), (105, 105.1, 105.2, 105.3, 105.4, 105.5, 105.6, 105.7), "regressed", "+5.1 MiB"),
+        # a lone outlier neither makes nor hides a regression
+        ((100, 100, 100, 100, 100.1), (100, 100, 100, 100.1, 140), "ok", "within"),
+        ((100, 100, 100, 100.1, 90), (105, 105, 105, 105.1, 105.2), "regressed", "+5.0 MiB"),
+        ((100, 100, 100, 100.1, 140), (105, 105, 105, 105.1, 105.2), "undecided", "a repeat lies far from its like"),
+        # two modes
+        ((LOW, LOW, HIGH, HIGH, HIGH), (LOW, LOW, LOW, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
+        ((LOW, LOW, LOW, LOW, HIGH), (LOW, HIGH, HIGH, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (HIGH,) * 5, "ok", "runs in each: 0, 5, in base 2, 3"),
+        ((LOW,) * 5, (LOW, LOW, HIGH, HIGH, HIGH), "undecided", "--deterministic or more repeats"),
+        ((LOW,) * 5, (LOW, HIGH, HIGH, HIGH, HIGH), "undecided", "2 modes in head, 1 in base"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (150, 150, LOW, HIGH, HIGH), "ok", "below all of base's"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (192, 192, 192, 192, 192), "undecided", "one mode in head, 2 in base, 0 alike"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (200, 200, 204, 204, 204), "regressed", "all of head is above all of base, by 5.6 MiB"),
+        ((200, 200, 204, 204, 204), (LOW, LOW, HIGH, HIGH, HIGH), "improved", "all of head is below all of base"),
+        (
+            (LOW, LOW, HIGH, HIGH, HIGH),
+            (LOW + 2.1, LOW + 2.1, LOW + 2.1, HIGH + 2.1, HIGH + 2.1),
+            "regressed",
+            "2 modes, all of which moved",
+        ),
+        ((LOW, LOW, LOW, LOW, HIGH), (LOW + 2.1, HIGH + 2.1, HIGH + 2.1, HIGH + 2.1, HIGH + 2.1), "undecided", "in too few repeats"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (LOW + 4, LOW + 4, HIGH + 4, HIGH + 4, HIGH + 4), "undecided", "cannot be told apart"),
+        ((LOW, LOW, HIGH, HIGH, HIGH), (LOW, LOW, HIGH + 30, HIGH + 30, HIGH + 30), "undecided", "cannot be told apart"),
+        ((LOW,) * 9 + (HIGH,), (LOW,) + (HIGH,) * 9, "regressed", "runs in each: 1, 9, in base 9, 1"),
+        # three modes (ONNX Runtime with all CPUs)
+        ((82.5, 86.4, 86.5, 86.5, 90.5), (86.4, 86.4, 86.4, 86.5, 90.6), "ok", "the same on both sides"),
+        ((82.5, 86.4, 86.5, 86.5, 90.5), (92.5, 96.4, 96.5, 96.5, 100.5), "regressed", "all of head is above"),
+    ],
+)
+def test_every_shape_of_samples_has_its_verdict(base, head, expected, why):
+    found = judged(base, head)
+
+    assert (found.verdict, why in found.reason) == (expected, True), found.reason
+
+
+def test_the_threshold_is_the_largest_of_its_parts():
+    assert judged((10,) * 5, (10.4,) * 5).threshold == 512 << 10
+    assert judged((1000,) * 5, (1001,) * 5).threshold == pytest.approx(10 * MIB)
+    assert judged((10,) * 5, (10.4,) * 5, bound=4 * MIB).threshold == 4 * MIB
+    assert judged((10,) * 5, (10.4,) * 5, metric="anon_end_bytes", bound=4 * MIB).threshold == 512 << 10  # no peak
+    assert judged((100, 104, 96, 102, 98), (100,) * 5).threshold == pytest.approx(3 * 5**0.5 * MIB, rel=0.01)
+    assert judged((100,) * 5, (103,) * 5, limits=gate.parse_limits(["4%"])).verdict == "ok"
+    assert judged((100,) * 5, (103,) * 5, limits=gate.parse_limits(["1%", "4MiB"])).verdict == "ok"
+
+
+def test_latencies_have_no_floor_of_bytes():
+    found = judged((100e6, 101e6, 102e6, 103e6, 104e6), (200e6, 201e6, 202e6, 203e6, 204e6), metric="time_ns")
+
+    assert (found.verdict, found.reason[:14]) == ("regressed", "+100 ms, +98.0")
+
+
+@pytest.mark.parametrize("words", [["-1%"], ["two%"], ["1MB/s"], ["nan%"]])
+def test_a_threshold_in_other_words_is_refused(words):
+    with pytest.raises(UsageError):
+        gate.parse_limits(words)
+
+
+@given(st.lists(st.integers(0, 400), min_size=10, max_size=10), st.integers(500, 4000))
+@settings(max_examples=20, deadline=None)
+def test_a_difference_beyond_every_sample_is_always_seen_and_its_mirror_is_an_improvement(extra, shift):
+    base, head = [1000 + value for value in extra[:5]], [1000 + value for value in extra[5:]]
+    far = [value + 400 + 10 * shift for value in head]
+
+    assert judged(base, far).verdict == "regressed"
+    assert judged(far, base).verdict == "improved"
+    assert judged(base, base).verdict == "ok"
+
+
+@pytest.mark.parametrize("modes", [(0,), (0, 4.6), (0, 4, 8)])
+def test_chance_alone_rarely_calls_a_regression(modes):
+    """2,000 pairs drawn from one distribution: the rate must lie where a bound of 1% needs it. Half a MiB of noise around each mode is much."""
+    draw = random.Random(1)
+    side = [[190 + draw.choice(modes) + draw.gauss(0, 0.1) for _ in range(5)] for _ in range(4000)]
+    verdicts = [judged(base, head).verdict for base, head in zip(side[::2], side[1::2], strict=True)]
+
+    assert verdicts.count("regressed") <= 0.01 * len(verdicts)
+
+
+@pytest.mark.parametrize("more", [2, 3.8, 10])
+def test_an_increase_of_two_percent_or_two_mib_is_seen(more):
+    draw = random.Random(2)
+    size = more / 0.02 if more > 2 else 80
+    verdicts = []
+    for _ in range(300):
+        base, head = ([size + add + draw.gauss(0, 0.001 * size) for _ in range(5)] for add in (0, more))
+        verdicts.append(judged(base, head).verdict)
+
+    assert verdicts.count("regressed") == len(verdicts)
+
+
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=5), st.lists(st.integers(0, 8), min_size=2, max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_the_rank_test_is_that_of_scipy_where_scipy_is_exact(base, head):
+    if len(set(base)) > 1 or len(set(head)) > 1:
+        assert gate.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
+
+
+def test_the_stratified_test_is_the_exact_one():
+    assert gate.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
+    assert gate.stratified_p([((1, 1), (1, 1))]) == 1
+    assert gate.stratified_p([((2,), (1,))]) == 1
+    assert gate.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
+    assert gate.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
+
+
+# -- rows and runs
+
+
+def test_all_metrics_and_phases_are_judged():
+    found = report_of(runs(), runs(extra_mib=[10 + extra for extra in STEADY]))
+
+    places = {(one.phase, one.metric) for one in found.rows}
+    phases = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
+    assert places == {(phase, metric) for phase in phases for metric in baseline.DEFAULT_METRICS} | {(PEAK, "rss_peak_bytes")}
+    assert {one.phase for one in found.rows if one.verdict == "ok"} == {"STARTUP"}
+    assert found.exit_code == 1
+    assert [one.verdict for one in found.rows] == sorted((one.verdict for one in found.rows), key=gate.WORST_FIRST.index)
+
+
+def test_rows_of_one_side_alone():
+    both = report_of([*runs(), *runs("gone")], [*runs(), *runs("fresh")])
+
+    assert {one.verdict for one in both.rows if one.key.variant == "fresh"} == {"new"}
+    assert {(one.verdict, one.reason) for one in both.rows if one.key.variant == "gone"} == {
+        ("undecided", "in the baseline, but not measured now")
+    }
+    assert both.exit_code == 3
+    assert report_of(runs(), [*runs(), *runs("fresh")]).exit_code == 0
+
+
+def test_sides_without_a_common_row_are_an_error():
+    with pytest.raises(InputError, match="no row in common"):
+        report_of(runs("a"), runs("b"))
+
+
+def crashed(repeats=5):
+    outcome = Outcome("signal", "PREPARE", signal="SIGSEGV")
+    return [run(repeat=repeat, outcome=outcome) for repeat in range(1, repeats + 1)]
+
+
+def test_a_run_that_fails_now_is_a_regression_and_one_that_always_did_is_none():
+    now = report_of(runs(), crashed())
+    assert (now.exit_code, now.rows[0].verdict) == (1, "failed")
+    assert "5 of 5 runs failed: ended by SIGSEGV in PREPARE" in now.rows[0].reason
+    assert not [one for one in now.rows if "not measured now" in one.reason]
+
+    one_of_five = report_of(runs(), [*runs(extra_mib=STEADY[:4]), *crashed(1)])
+    assert (one_of_five.exit_code, one_of_five.rows[0].verdict) == (1, "failed")
+
+    always = report_of(crashed(), crashed())
+    assert (always.exit_code, always.rows[0].verdict) == (4, "failing")
+
+    mended = report_of(crashed(), runs())
+    assert mended.exit_code == 0
+    assert "base failed: ended by SIGSEGV" in next(one for one in mended.rows if one.verdict == "new").reason
+
+
+def test_a_regression_beats_a_failure_and_a_failure_beats_doubt():
+    slow = runs("b", extra_mib=[50 + extra for extra in STEADY])
+    assert report_of([*crashed(), *runs("b")], [*crashed(), *slow]).exit_code == 1
+    assert report_of([*crashed(), *runs("b")], [*crashed(), *runs("b", extra_mib=(0,))]).exit_code == 4
+
+
+def test_one_side_from_two_machines_is_an_error():
+    with pytest.raises(InputError, match="runs of elsewhere and here"):
+        baseline.entries([*runs(), *runs(where=machine("elsewhere"))])
+
+
+def test_other_machines_are_matched_and_named():
+    foreign, _ = baseline.differing(baseline.entries(runs()), baseline.entries(runs(where=machine("there", kernel="7.0"))))
+
+    assert foreign == ("machine differs: here (a CPU, 2 CPUs) against there (a CPU, 2 CPUs)", "kernel differs: 6.18 against 7.0")
+    assert report_of(runs(), runs(where=machine("there"))).exit_code == 0
+
+
+def test_changed_settings_and_models_are_named():
+    base = runs()
+    head = [replace(one, job=replace(one.job, knobs={"arena": "off"}, model=replace(one.job.model, sha256="ff" * 32))) for one in base]
+
+    _, asked = baseline.differing(baseline.entries(base), baseline.entries(head))
+
+    assert asked == ("net.onnx, a: arena differs: default against off", "net.onnx is not the same file on both sides")
+
+
+# -- what it is shown as
+
+
+def shown(form, variant="a", **rest):
+    head = runs(variant, extra_mib=[10 + extra for extra in STEADY])
+    return report.render(report_of(runs(variant), head, **rest), form)
+
+
+def test_markdown_has_the_worst_first_and_folds_the_rest():
+    text = shown("markdown")
+
+    lines = text.splitlines()
+    assert lines[0] == "### memprof gate: worse"
+    assert lines[2] == "head against base: 9 regressions, 2 fine."
+    assert lines[4].startswith(
+        "- **✗ regressed** net.onnx, a, MODEL_LOAD, Anonymous memory at the end: 130.2 MiB → 140.2 MiB; +10.0 MiB, +7.7%"
+    )
+    assert text.index("<details><summary>All 11 rows</summary>") < text.index("| model ")
+
+
+def test_json_holds_every_row_with_its_samples():
+    content = json.loads(shown("json"))
+
+    assert (content["exit_code"], content["counts"]["regressed"], len(content["rows"])) == (1, 9, 11)
+    peak = next(one for one in content["rows"] if one["phase"] == PEAK)
+    assert len(peak["base"]) == len(peak["head"]) == 5
+    assert peak["difference"] == pytest.approx(10 * MIB, abs=1)
+
+
+def test_junit_counts_what_failed_and_holds_any_name():
+    name = 'a <b> & "c" \x1b\ud800'
+    root = ElementTree.fromstring(shown("junit", name))
+
+    (suite,) = root.findall("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("11", "9", "0")
+    assert suite.get("name") == 'net.onnx, a <b> & "c" \ufffd\ufffd'
+    assert len(suite.findall("testcase/failure")) == 9
+    assert "+10.0 MiB" in suite.find("testcase/failure").get("message")
+
+
+def test_annotations_are_escaped_and_no_more_than_github_shows():
+    lines = shown("github", "a\n::warning::b").splitlines()
+
+    assert len(lines) == 9
+    assert all(line.startswith("::error title=memprof%3A regressed::net.onnx, a%0A::warning::b, ") for line in lines)
+    many = Report("", tuple(gate.judge(baseline.entries(runs()), baseline.entries(runs(extra_mib=[10] * 5)))) * 2)
+    text = report.render(many, "github")
+    assert text.count("::error ") == 10
+    assert text.endswith("::9 more: see the job's summary")
+
+
+def test_an_improvement_is_reported_and_is_fine():
+    found = report_of(runs(extra_mib=[10 + extra for extra in STEADY]), runs())
+
+    assert found.exit_code == 0
+    assert "✓ improved" in report.render(found)
+    assert "::notice title=memprof%3A improved::" in report.render(found, "github")
+
+
+def test_a_failed_proof_cannot_be_missed():
+    proof = gate.Proof(KEY, 5 * MIB, seen=False, silent=True)
+    found = replace(report_of(runs(), runs()), proof=proof)
+
+    assert found.exit_code == 3
+    assert "were NOT seen" in report.render(found)
+    assert "::error title=memprof%3A positive control::" in report.render(found, "github")
+    assert ElementTree.fromstring(report.render(found, "junit")).find("testsuite[@name='positive control']").get("failures") == "1"

@@ -1,0 +1,386 @@
+"""What a gate reads: baselines, budgets and runs files, whole and broken; each fault is one sentence and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from made import MIB, machine, run, runs
+
+from memprof import baseline, budgets, store
+from memprof.cli import main
+from memprof.errors import InputError, UsageError
+from memprof.records import PEAK, Outcome
+
+STEADY = (0, 0.1, 0.2, 0.3, 0.4)
+
+
+def write(path, *groups):
+    path.write_bytes(b"".join(store.encode(one) for group in groups for one in group))
+    return path
+
+
+@pytest.fixture
+def memprof(tmp_path, monkeypatch, capsys):
+    """memprof as a command in the test's folder, in this process: it starts no other."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words):
+        with pytest.raises(SystemExit) as end:
+            main(list(words))
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, out, err)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """base.jsonl, head.jsonl (10 MiB more), and base.json made of the first."""
+    write(tmp_path / "base.jsonl", runs())
+    write(tmp_path / "head.jsonl", runs(extra_mib=[10 + extra for extra in STEADY]))
+    baseline.update(tmp_path / "base.json", baseline.entries(runs()))
+    return tmp_path
+
+
+# -- baselines
+
+
+def test_a_baseline_holds_what_the_runs_held(tmp_path):
+    before = baseline.entries(
+        [*runs(), *runs("b", threads=2, where=machine("there")), *runs("c", exact=False)], ["rss_peak_bytes", "time_ns"]
+    )
+    baseline.update(tmp_path / "base.json", before)
+
+    assert sorted(baseline.read(tmp_path / "base.json"), key=lambda entry: entry.variant) == sorted(before, key=lambda entry: entry.variant)
+
+
+def test_a_baseline_is_small_and_a_moved_row_is_a_line(tmp_path):
+    path = tmp_path / "base.json"
+    baseline.update(path, baseline.entries([*runs(), *runs("b")]))
+    first = path.read_text()
+    baseline.update(path, baseline.entries(runs("b", extra_mib=[0, 0.1, 0.2, 0.3, 9])))
+    second = path.read_text()
+
+    assert len(first) < 5000
+    changed = [line for line in second.splitlines() if line not in first.splitlines()]
+    assert 0 < len(changed) <= 10 and all('"values":[' in line for line in changed)
+    assert second.count('"variant":"a"') == 1  # what the runs do not have stays
+
+
+def test_a_machine_that_has_changed_is_described_beside_its_former_self(tmp_path):
+    path = tmp_path / "base.json"
+    baseline.update(path, baseline.entries(runs()))
+    baseline.update(path, baseline.entries(runs("b", where=machine(kernel="7.0"))))
+
+    assert [entry.machine.kernel for entry in baseline.read(path)] == ["6.18", "7.0"]
+
+
+def test_a_baseline_is_not_made_of_failures(tmp_path):
+    with pytest.raises(InputError, match="every run failed"):
+        baseline.update(tmp_path / "base.json", baseline.entries([run(outcome=Outcome("signal", "PREPARE", signal="SIGSEGV"))]))
+    assert not (tmp_path / "base.json").exists()
+
+
+def test_update_says_what_changed_and_leaves_other_files_alone(memprof, files):
+    done = memprof("baseline", "update", "head.jsonl", "-o", "base.json")
+    assert done.returncode == 0, done.stderr
+    assert "- net.onnx, a, PEAK, RSS peak: 270.2 MiB → 280.2 MiB" in done.stdout
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json").returncode == 0
+    assert json.loads(memprof("baseline", "update", "head.jsonl", "-o", "base.json", "--json").stdout) == {"changed": []}
+
+    (files / "notes.json").write_text("{}")
+    for target, code in (("notes.json", 5), ("head.jsonl", 5), ("nowhere/base.json", 5)):
+        refused = memprof("baseline", "update", "base.jsonl", "-o", target)
+        assert (refused.returncode, refused.stdout) == (code, "")
+    assert (files / "notes.json").read_text() == "{}"
+    assert memprof("baseline", "update", "base.json", "-o", "new.json").returncode == 2
+    assert memprof("baseline", "update", "base.jsonl", "-o", "new.json", "--metric", "rss").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file or directory; memprof baseline update RUNS.jsonl -o bad.json makes one"),
+        ("", "is empty"),
+        ("hello\n", "is neither a runs file nor a baseline"),
+        ("{}", "is neither a runs file nor a baseline"),
+        ("TORN", "is torn"),
+        ('{\n "memprof_ba', "is torn"),
+        ("NEWER", "written by a newer memprof (schema 99; this one reads up to 1)"),
+        ("FIELD", "Object contains unknown field `colour` - at `$.entries[0]`"),
+        ("TYPE", "Expected `float`, got `str` - at `$.entries[0].rows[0].values[0]`"),
+        ("METRIC", "rss is no metric of this memprof"),
+        ("MACHINE", "comes from the machine 'mars', which is not described"),
+        ("NO ROWS", "is a baseline without a row"),
+    ],
+)
+def test_a_bad_baseline_is_one_sentence_and_exit_code_5(memprof, files, content, says):
+    good = (files / "base.json").read_text()
+    found = json.loads(good)
+    if content == "TORN":
+        content = good[: len(good) // 2]
+    elif content == "NEWER":
+        content = json.dumps({**found, "memprof_baseline": 99, "more": 1})
+    elif content == "FIELD":
+        found["entries"][0]["colour"] = "red"
+        content = json.dumps(found)
+    elif content == "TYPE":
+        found["entries"][0]["rows"][0]["values"][0] = "many"
+        content = json.dumps(found)
+    elif content == "METRIC":
+        content = good.replace("rss_peak_bytes", "rss")
+    elif content == "MACHINE":
+        content = good.replace('"machine":"here"', '"machine":"mars"')
+    elif content == "NO ROWS":
+        content = json.dumps({**found, "entries": []})
+    if content is not None:
+        (files / "bad.json").write_text(content)
+
+    done = memprof("gate", "head.jsonl", "--baseline", "bad.json")
+
+    assert (done.returncode, done.stdout) == (5, "")
+    assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_runs_and_baselines_are_taken_alike(memprof, files):
+    by_runs, by_baseline = (memprof("gate", "head.jsonl", "--baseline", name, "--json") for name in ("base.jsonl", "base.json"))
+
+    assert by_runs.returncode == by_baseline.returncode == 1, by_runs.stderr
+    assert json.loads(by_runs.stdout)["rows"] == json.loads(by_baseline.stdout)["rows"]
+
+
+# -- the command
+
+
+def test_an_improvement_comes_with_the_command_that_keeps_it(memprof, files):
+    baseline.update(files / "high.json", baseline.entries(runs(extra_mib=[50 + extra for extra in STEADY])))
+
+    done = memprof("gate", "head.jsonl", "--baseline", "high.json")
+
+    assert done.returncode == 0
+    assert "    memprof baseline update head.jsonl -o high.json" in done.stdout
+    assert "    memprof" not in memprof("gate", "base.jsonl", "--baseline", "base.json").stdout
+
+
+def test_the_formats_are_written_side_by_side(memprof, files):
+    words = ["--also", "junit=gate.xml", "--also", "github=notes.txt", "--also", "json=gate.json", "--also", "markdown=gate.md"]
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", *words)
+
+    assert done.returncode == 1
+    assert (files / "gate.md").read_text() == done.stdout
+    assert json.loads((files / "gate.json").read_text())["counts"]["regressed"] == 9
+    assert (files / "gate.xml").read_text().startswith("<?xml")
+    assert (files / "notes.txt").read_text().startswith("::error ")
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "json=head.jsonl").returncode == 5
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "xml=a.xml").returncode == 2
+
+
+def test_too_few_repeats_never_decide(memprof, files):
+    write(files / "few.jsonl", runs(extra_mib=(99, 99, 99, 99)))
+
+    done = memprof("gate", "few.jsonl", "--baseline", "base.json")
+
+    assert done.returncode == 3
+    assert "4 repeats can never decide: 5 a side are the least" in done.stdout
+
+
+def test_a_metric_can_be_chosen_and_must_be_there(memprof, files):
+    assert (
+        json.loads(memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--metric", "time_ns", "--json").stdout)["counts"]["ok"] == 5
+    )
+    lacking = memprof("gate", "head.jsonl", "--baseline", "base.json", "--metric", "time_ns")
+    assert (lacking.returncode, "the baseline has no time_ns: memprof baseline update" in lacking.stderr) == (5, True)
+    absent = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--metric", "pss_end_bytes")
+    assert (absent.returncode, "nothing that was measured has it" in absent.stderr) == (2, True)
+    assert memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--metric", "rss").returncode == 2
+
+
+def test_a_threshold_can_be_widened(memprof, files):
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "10%").returncode == 0
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "much").returncode == 2
+
+
+def test_a_baseline_from_elsewhere_is_a_remark_and_with_strict_an_error(memprof, files):
+    write(files / "there.jsonl", runs(where=machine("there")))
+
+    lenient = memprof("gate", "there.jsonl", "--baseline", "base.json")
+    strict = memprof("gate", "there.jsonl", "--baseline", "base.json", "--strict")
+
+    assert lenient.returncode == 0
+    assert "machine differs: here (a CPU, 2 CPUs) against there (a CPU, 2 CPUs): the baseline comes from elsewhere" in lenient.stdout
+    assert (strict.returncode, strict.stdout) == (5, "")
+    assert "--strict: the baseline does not come from here: machine differs" in strict.stderr
+
+
+def test_files_without_a_common_row_are_an_error(memprof, files):
+    write(files / "other.jsonl", runs(model="other.onnx"))
+
+    done = memprof("gate", "other.jsonl", "--baseline", "base.json")
+
+    assert (done.returncode, "no row in common" in done.stderr) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["head.jsonl"],
+        ["head.jsonl", "--base-ref", "main"],
+        ["head.jsonl", "--run", "suite.toml", "--baseline", "base.json"],
+        ["--run", "suite.toml", "--base-ref", "main", "--baseline", "base.json"],
+        ["head.jsonl", "--baseline", "base.json", "--repeats", "9"],
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(memprof, files, words):
+    done = memprof("gate", *words)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_runs_whose_model_is_gone_cannot_be_confirmed(memprof, files):
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "-o", "new.jsonl")
+
+    assert (done.returncode, "no such file" in done.stderr) == (5, True)
+    assert memprof("gate", "base.json", "--baseline", "base.json", "--prove").returncode == 2
+    assert not (files / "new.checks.jsonl").exists()
+
+
+def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(files):
+    code = (
+        "import sys; absent = ('fcntl', 'resource', 'termios', 'pwd', 'grp', 'pty', 'numpy', 'pandas', 'scipy', 'matplotlib', 'psutil');"
+        "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
+        "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
+        "assert not {'memprof.campaign', 'memprof.suite', 'memprof.probe', 'memprof.sides'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1, done.stderr
+
+
+# -- budgets
+
+
+def entries(**rest):
+    names = ["rss_peak_bytes", "anon_end_bytes", "time_ns", "minor_faults"]
+    return baseline.entries([*runs("onert", **rest), *runs("onert-mapped", **rest)], names)
+
+
+def limits(tmp_path, text):
+    path = tmp_path / "budgets.toml"
+    path.write_text(text)
+    return budgets.read(path)
+
+
+def test_a_budget_limits_every_repeat(tmp_path):
+    found = budgets.judge(limits(tmp_path, 'peak = "270.3 MiB"'), entries())
+
+    assert [(one.phase, one.metric, one.verdict) for one in found] == [(PEAK, "rss_peak_bytes", "over")] * 2
+    assert found[0].reason == "270.4 MiB is above the budget of 270.3 MiB"
+    assert found[0].budget == int(270.3 * MIB)
+
+
+def test_a_budget_needs_one_repeat_and_no_baseline(memprof, tmp_path):
+    write(tmp_path / "one.jsonl", runs(extra_mib=(0,)))
+    (tmp_path / "budgets.toml").write_text('peak = "260 MiB"\n[[budget]]\nphase = "EXECUTE"\ntime_ns = "1 s"\n')
+
+    done = memprof("gate", "one.jsonl", "--budgets", "budgets.toml")
+
+    assert done.returncode == 1, done.stderr
+    assert "**✗ over budget** net.onnx, a, PEAK, RSS peak (budget); 270.0 MiB is above the budget of 260.0 MiB" in done.stdout
+    assert done.stdout.count("✓ ok") == 1
+
+
+def test_the_most_specific_budget_wins(tmp_path):
+    text = """
+        peak = "400 MiB"
+        [[budget]]
+        model = "net.*"
+        variant = "onert*"
+        peak = "300 MiB"
+        [[budget]]
+        model = "net.onnx"
+        peak = "290 MiB"
+        [[budget]]
+        model = "net.*"
+        variant = "onert-mapped"
+        peak = "200 MiB"
+        [[budget]]
+        variant = "onert"
+        phase = "PRE*"
+        "*_peak_bytes" = "10 MiB"
+        minor_faults = 9
+        [[budget]]
+        variant = "onert"
+        phase = "PREPARE"
+        rss_peak_bytes = "11 MiB"
+    """
+    found = {(one.key.variant, one.phase, one.metric): one.budget for one in budgets.judge(limits(tmp_path, text), entries())}
+
+    assert found == {
+        ("onert", PEAK, "rss_peak_bytes"): 290 * MIB,
+        ("onert-mapped", PEAK, "rss_peak_bytes"): 290 * MIB,  # a model by name beats a variant by name
+        ("onert", "PREPARE", "rss_peak_bytes"): 11 * MIB,
+        ("onert", "PREPARE", "minor_faults"): 9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('peak = "120 ms"', "'120 ms' is no size"),
+        ("peak = 120", "write a size such as"),
+        ('time_ns = "3 MiB"', "'3 MiB' is no duration"),
+        ('minor_faults = "3 MiB"', "write a number from 0 on"),
+        ("minor_faults = true", "write a number from 0 on"),
+        ('"*_ns" = "3 ms"\n"*s" = "3 MiB"', "different units"),
+        ('peek = "3 MiB"', "peek is no metric; did you mean peak?"),
+        ("", "there is no limit in it"),
+        ('[[budget]]\nmodel = "a"', "a budget names no limit"),
+        ('[[budget]]\nmodel = 3\npeak = "1 MiB"', "write a name or a glob in quotes"),
+        ('[budget]\npeak = "1 MiB"', "write [[budget]] above"),
+    ],
+)
+def test_a_budget_that_cannot_be_meant_is_a_usage_error(tmp_path, text, says):
+    with pytest.raises(UsageError) as error:
+        limits(tmp_path, text)
+    assert says in str(error.value)
+
+
+def test_a_budget_that_matches_nothing_guards_nothing(memprof, files):
+    (files / "budgets.toml").write_text('[[budget]]\nmodel = "other*"\npeak = "1 GiB"\n')
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--budgets", "budgets.toml")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the budget rss_peak_bytes = '1 GiB' (model other*, phase PEAK) matches nothing that was measured" in done.stderr
+
+
+def test_a_budget_of_a_variant_that_crashed_is_no_second_error(memprof, tmp_path):
+    write(tmp_path / "crashed.jsonl", [run(outcome=Outcome("signal", "STARTUP", signal="SIGSEGV"))])
+    (tmp_path / "budgets.toml").write_text('peak = "1 GiB"\n')
+
+    done = memprof("gate", "crashed.jsonl", "--budgets", "budgets.toml")
+
+    assert (done.returncode, "1 of 1 runs failed" in done.stdout) == (4, True)
+
+
+def test_a_budgets_file_that_is_missing_or_torn_is_one_sentence(memprof, files):
+    missing = memprof("gate", "head.jsonl", "--budgets", "none.toml")
+    (files / "torn.toml").write_text('peak = "12')
+    torn = memprof("gate", "head.jsonl", "--budgets", "torn.toml")
+
+    assert (missing.returncode, missing.stderr) == (5, "memprof: budgets none.toml: No such file or directory\n")
+    assert (torn.returncode, torn.stderr.count("\n")) == (5, 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_baseline_that_may_not_be_read_is_one_sentence(memprof, files):
+    (files / "base.json").chmod(0)
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json").returncode == 5

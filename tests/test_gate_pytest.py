@@ -1,0 +1,157 @@
+"""The pytest plugin: a test in a process of its own, held to its limit; models and functions measured from a test."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import os, signal
+import pytest
+
+HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
+
+@pytest.fixture(scope="session")
+def made():
+    return {"pid": os.getpid()}
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_small(made):
+    assert made["pid"] == os.getpid() != int(os.environ["PARENT"])
+    bytearray(b"x" * (10 << 20))
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_large_and_freed():
+    len(b"x" * (50 << 20))
+
+@pytest.mark.peak_rss("60 MiB")
+def test_absolute():
+    pass
+
+@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.parametrize("name", ["[c]", "d::e f"])
+def test_many(name):
+    assert name != "[c]", "not c"
+
+@pytest.mark.peak_rss("1 GiB")
+def test_crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+@pytest.mark.peak_rss("1 GiB")
+def test_skipped():
+    pytest.skip("not today")
+
+@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.xfail(strict=True)
+def test_expected():
+    raise ValueError
+
+@pytest.mark.peak_rss("lots")
+def test_unit():
+    pass
+
+@pytest.mark.peak_rss
+def test_nothing_said():
+    pass
+
+def test_unmarked():
+    assert str(os.getpid()) == os.environ["PARENT"]
+"""
+
+
+def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester):
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest("import os\nos.environ.setdefault('PARENT', str(os.getpid()))\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers -x --maxfail=99\nfilterwarnings = error\n")
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
+
+    done.assert_outcomes(passed=3, failed=4, errors=2, skipped=1, xfailed=1)  # a mark that says nothing is an error
+    done.stdout.fnmatch_lines_random(
+        [
+            "*test_small PASSED*",
+            "*test_large_and_freed FAILED*",
+            "*test_absolute FAILED*",
+            "*test_many??c?? FAILED*",
+            "*test_many?d::e f? PASSED*",
+            "*the test's own process was ended by SIGSEGV before the test was done*",
+            "*AssertionError: not c*",
+            "*'lots' is no size*",
+            '*write @pytest.mark.peak_rss("120 MiB")*',
+        ]
+    )
+    done.stdout.re_match_lines_random(
+        [r".*the test's peak RSS is (49|50)\.\d MiB above the [\d.]+ MiB before it; the limit is 40\.0 MiB.*"]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    small = {one.get("name"): int(one.get("value")) for one in cases["test_small"].iter("property")}
+    # bytes and bytearray are there together
+    assert small["peak_rss_bytes"] - small["rss_before_bytes"] == pytest.approx(20 << 20, abs=1 << 20)
+
+
+FIXTURE = """
+import json, os, pytest
+
+def hold(mib, times=1):
+    return [b"x" * (mib << 20) for _ in range(times)]
+
+def fail():
+    raise ValueError("of its own")
+
+def write(tmp_path):
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps({"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}))
+    return path
+
+def test_model(memprof, tmp_path):
+    found = memprof.model(write(tmp_path), "synthetic", repeats=2, set={"extra": "5MiB"})
+    assert len(found.runs) == 2
+    assert found.grown_bytes == pytest.approx(55 << 20, abs=1 << 20)
+    assert found.phase_peak_bytes("EXECUTE") == pytest.approx(found.peak_bytes, abs=1 << 20)
+    assert found.phase_peak_bytes("MODEL_LOAD") < memprof.size("50 MiB")
+
+def test_function(memprof):
+    assert memprof.function(hold, 7, times=3).grown_bytes == pytest.approx(21 << 20, abs=1 << 20)
+
+@pytest.mark.peak_rss("30 MiB")
+def test_model_over(memprof, tmp_path):
+    memprof.model(write(tmp_path), "synthetic")
+
+@pytest.mark.peak_rss("30 MiB", above_baseline=True)
+def test_function_over(memprof):
+    memprof.function(hold, 10)
+    memprof.function(hold, 40)
+
+def test_function_fails(memprof):
+    memprof.function(fail)
+
+def test_lambda(memprof):
+    memprof.function(lambda: 1)
+
+def test_argument(memprof):
+    memprof.function(hold, open(os.devnull))
+"""
+
+
+@pytest.mark.parametrize("mode", ["prepend", "importlib"])
+def test_the_fixture_measures_models_and_functions(pytester, mode):
+    pytester.makepyfile(FIXTURE)
+
+    words = ["-k", "test_function"] if mode == "importlib" else []
+    done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", *words)
+
+    done.assert_outcomes(**({"passed": 1, "failed": 2} if words else {"passed": 2, "failed": 5}))
+    done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
+    done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
+    if not words:
+        done.stdout.re_match_lines_random([r"net\.json's peak RSS is 6\d\.\d MiB; the limit is 30\.0 MiB"])
+        done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
+
+
+def test_the_plugin_costs_nothing_where_it_is_not_used(pytester):
+    pytester.makepyfile("import sys\ndef test(): assert not {'memprof.api', 'memprof.campaign', 'psutil', 'msgspec'} & set(sys.modules)")
+
+    pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)

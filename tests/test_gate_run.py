@@ -1,0 +1,394 @@
+"""A gate that measures: a suite beside a baseline, both sides of a git ref, and again what is to be confirmed or proven."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import need_tool
+from made import MIB, job
+
+from memprof import fresh, sides, store
+from memprof.suite import Order, Variant, plan
+from memprof.suite import Suite as Wanted
+
+STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
+QUICK = "repeats = 5\nwarmup = 1\nruns = 1\n"
+
+
+@pytest.fixture
+def suite(scenario, tmp_path):
+    """Write suite.toml: a scenario that holds 30 MiB, and this many more."""
+
+    def write(more="0"):
+        scenario(**STEPS)
+        (tmp_path / "suite.toml").write_text(
+            f'models = ["scenario.json"]\n{QUICK}[[variant]]\nname = "plain"\nruntime = "synthetic"\nset = {{ extra = "{more}" }}\n'
+        )
+
+    write()
+    return write
+
+
+def test_a_suite_is_measured_and_judged_by_a_baseline(memprof, suite, tmp_path):
+    assert memprof("run", "--suite", "suite.toml", "-o", "base.jsonl").returncode == 0
+    assert memprof("baseline", "update", "base.jsonl", "-o", "base.json").returncode == 0
+
+    same = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "same.jsonl", "--prove", "--json")
+    assert same.returncode == 0, same.stderr
+    proof = json.loads(same.stdout)["proof"]
+    assert (proof["seen"], proof["silent"]) == (True, True)
+    assert proof["added_bytes"] == pytest.approx(0.05 * 62 * MIB, rel=0.1)
+    checks = store.load([tmp_path / "same.checks.jsonl"]).runs
+    assert len(checks) == 15
+    assert {one.job.variant for one in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
+
+    suite("4MiB")
+    worse = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "worse.jsonl", "--confirm")
+    assert worse.returncode == 1, worse.stderr
+    assert "; confirmed: +4.0 MiB" in worse.stdout
+    assert "extra differs: 0 against 4194304" in worse.stdout
+    assert len(store.load([tmp_path / "worse.jsonl"]).runs) == 5
+
+    (tmp_path / "budgets.toml").write_text('peak = "20 MiB"\n')
+    over = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "one.jsonl", "--repeats", "1")
+    assert (over.returncode, len(store.load([tmp_path / "one.jsonl"]).runs)) == (1, 1)
+
+
+def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite, tmp_path):
+    memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
+    runs = store.load([tmp_path / "base.jsonl"]).runs
+    marks = [tuple(replace(mark, rss_peak_bytes=mark.rss_peak_bytes + 9 * MIB) for mark in one.marks) for one in runs]
+    raised = [replace(one, marks=more) for one, more in zip(runs, marks, strict=True)]
+    (tmp_path / "head.jsonl").write_bytes(b"".join(map(store.encode, raised)))
+
+    assert memprof("gate", "head.jsonl", "--baseline", "base.jsonl").returncode == 1
+    done = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--confirm", "-o", "new.jsonl", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert any("but not confirmed" in one["reason"] for one in json.loads(done.stdout)["rows"])
+    assert len(store.load([tmp_path / "new.checks.jsonl"]).runs) == 5  # once for all rows of the variant
+
+
+def test_a_gate_that_cannot_see_five_percent_says_so(memprof, suite, tmp_path):
+    memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
+
+    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--threshold", "20%", "-o", "new.jsonl")
+
+    assert done.returncode == 3, done.stderr
+    assert "were NOT seen; the same build measured twice was silent" in done.stdout
+
+
+def test_a_run_that_crashes_now_fails_the_gate(memprof, suite, scenario, tmp_path):
+    memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
+    scenario(load=[{"crash": "SIGSEGV"}])
+
+    done = memprof("gate", "--run", "suite.toml", "--baseline", "base.jsonl", "-o", "new.jsonl", "--prove")
+
+    assert done.returncode == 1, done.stderr
+    assert "5 of 5 runs failed: ended by SIGSEGV in MODEL_LOAD" in done.stdout
+    assert "the positive control could not be made" in done.stdout
+
+
+def test_the_ballast_is_as_heavy_as_it_says(memprof, suite, tmp_path):
+    memprof("run", "--suite", "suite.toml", "-o", "plain.jsonl", "--repeats", "1")
+    memprof("run", "--suite", "suite.toml", "-o", "heavy.jsonl", "--repeats", "1", "--set", "ballast=7MiB")
+
+    plain, heavy = (store.load([tmp_path / name]).runs[0] for name in ("plain.jsonl", "heavy.jsonl"))
+    for phase, more in (("STARTUP", 0), ("MODEL_LOAD", 7), ("EXECUTE", 7)):
+        assert heavy.mark(phase).rss_peak_bytes - plain.mark(phase).rss_peak_bytes == pytest.approx(more * MIB, abs=500 << 10)
+
+
+def order(side, variant, repeat):
+    return Order(job(variant=variant, repeat=repeat, env={"side": side}), None, "python", {}, None)
+
+
+def test_sides_are_interleaved_and_take_turns():
+    base = [order("base", "old", repeat) for repeat in (1, 2)]
+    head = [order("head", variant, repeat) for repeat in (1, 2) for variant in ("old", "new")]
+
+    found = [(name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in fresh.interleaved({"base": base, "head": head})]
+
+    assert found == [
+        ("base", "base", "old", 1),
+        ("head", "head", "old", 1),
+        ("head", "head", "new", 1),
+        ("head", "head", "old", 2),
+        ("base", "base", "old", 2),
+        ("head", "head", "new", 2),
+    ]
+
+
+def test_runs_are_measured_again_as_they_were(tmp_path, scenario):
+    path = scenario(**STEPS)
+    variant = Variant("synthetic", "a", {"extra": "1MiB", "malloc_arenas": "1"}, (2,), env={"A": "b"})
+    wanted = Wanted(models=(str(path),), variants=(variant,), warmup=0, runs=3, repeats=6, cache="cold", timeout_ns=10**9, name="net")
+    orders = plan(wanted).orders
+    runs = [replace(run_of(one), job=one.job) for one in orders]
+
+    again = fresh.orders_again(runs, ("net", "a", 2))
+
+    assert again == orders
+
+
+def run_of(one):
+    from made import run
+
+    return run()
+
+
+# -- both sides of a git ref
+
+ENGINE = "def load():\n    return bytearray(b'x' * ({} << 20))\n"
+RUNTIME = """
+import sys
+class Runtime:
+    version = "1"
+    def __init__(self):
+        import engine
+        self.engine = engine
+        self.notes = [sys.prefix]
+    def load(self, model, options):
+        self.held = self.engine.load()
+    def prepare(self):
+        pass
+    def execute(self):
+        pass
+"""
+SUITE = f'models = ["net.bin"]\n{QUICK}[[variant]]\nname = "engine"\nruntime = "../runtime.py"\n'
+
+
+class Checkout:
+    def __init__(self, folder):
+        need_tool("git")
+        self.folder = folder
+        (folder / "bench").mkdir(parents=True)
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "n")
+        self.git("config", "user.email", "n@example.org")
+        # Makes an "environment" in no time: its interpreter is this one, which finds engine.py beside the link's own library.
+        (folder / "quick-python").write_text(f'#!/bin/sh\nmkdir -p "$3/bin"\nln -s {sys.executable} "$3/bin/python"\n')
+        (folder / "quick-python").chmod(0o755)
+
+    def git(self, *words):
+        done = subprocess.run(["git", "-C", str(self.folder), *words], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def write(self, **files):
+        for name, text in files.items():
+            (self.folder / name.replace("__", "/").replace("_dot_", ".")).write_text(text)
+
+    def commit(self, **files):
+        self.write(**files)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "one")
+
+    def is_clean(self):
+        return len(self.git("worktree", "list").splitlines()) == 1 and not self.git("status", "--porcelain", "--", "bench", "runtime.py")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path / "a checkout, é")
+
+
+def quick(checkout, command="true"):
+    return f"{SUITE}[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = {command!r}\n"
+
+
+# A runtime in the repository, whose engine lies beside it: nothing needs to be installed.
+def test_both_sides_are_measured_each_with_its_own_code(memprof, checkout):
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(40), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
+    checkout.write(engine_dot_py=ENGINE.format(44))  # not committed
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "out.jsonl", "--json", cwd=checkout.folder)
+
+    assert done.returncode == 1, done.stderr
+    rows = {(one["phase"], one["metric"]): one for one in json.loads(done.stdout)["rows"]}
+    assert rows["PREPARE", "rss_peak_bytes"]["difference"] == pytest.approx(4 * MIB, abs=300 << 10)
+    assert rows["STARTUP", "rss_peak_bytes"]["verdict"] == "ok"
+    assert len(store.load([checkout.folder / "out.jsonl"]).runs) == len(store.load([checkout.folder / "out.base.jsonl"]).runs) == 5
+    assert checkout.is_clean()
+    assert "engine (base), repeat 1" in done.stderr
+
+
+def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch):
+    """A real virtual environment a side, the engine installed into it by the build command, and a PYTHONPATH that would have misled both."""
+    build = "[build]\ncommand = 'sh build.sh'\n"
+    script = 'cp lib/engine.py "$(python -c \'import sysconfig; print(sysconfig.get_path("purelib"))\')"\n'
+    (checkout.folder / "lib").mkdir()
+    checkout.commit(
+        runtime_dot_py=RUNTIME,
+        lib__engine_dot_py=ENGINE.format(40),
+        build_dot_sh=script,
+        bench__suite_dot_toml=SUITE + build,
+        bench__net_dot_bin="1",
+    )
+    checkout.commit(lib__engine_dot_py=ENGINE.format(41))
+    checkout.commit(lib__engine_dot_py=ENGINE.format(45))
+    monkeypatch.setenv("PYTHONPATH", str(checkout.folder / "lib"))
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as inside a git hook
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~2", "--confirm", "-o", "o.jsonl", "--json", cwd=checkout.folder)
+
+    monkeypatch.delenv("GIT_DIR")
+    assert done.returncode == 1, done.stderr
+    content = json.loads(done.stdout)
+    row = next(one for one in content["rows"] if (one["phase"], one["metric"]) == ("PREPARE", "rss_peak_bytes"))
+    assert row["difference"] == pytest.approx(5 * MIB, abs=300 << 10)
+    assert "; confirmed: +5.0 MiB" in row["reason"]
+    assert "head (this checkout) against base (HEAD~2, " in content["title"]
+    prefixes = [{one.about.notes[0] for one in store.load([checkout.folder / name]).runs} for name in ("o.base.jsonl", "o.jsonl")]
+    assert [Path(found.pop()).name for found in prefixes] == ["base-env", "head-env"]
+    assert checkout.is_clean()
+
+
+def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(20), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
+    more = quick(checkout).replace('["net.bin"]', '["net.bin", "new.bin"]')
+    more += '[[variant]]\nname = "other"\nruntime = "../other.py"\n'
+    checkout.commit(bench__suite_dot_toml=more, bench__new_dot_bin="2", other_dot_py=RUNTIME)
+
+    words = ["--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", "--repeats", "1"]
+    done = memprof("gate", "--run", "bench/suite.toml", *words, cwd=checkout.folder)
+
+    assert done.returncode == 3, done.stderr  # of one repeat
+    content = json.loads(done.stdout)
+    verdicts = {(one["model"], one["variant"]): set() for one in content["rows"]}
+    for one in content["rows"]:
+        verdicts[one["model"], one["variant"]].add(one["verdict"])
+    assert verdicts == {
+        ("net.bin", "engine"): {"undecided"},
+        ("new.bin", "engine"): {"new"},
+        ("net.bin", "other"): {"new"},
+        ("new.bin", "other"): {"new"},
+    }
+    assert sum("base cannot measure" in remark for remark in content["remarks"]) == 3
+
+
+def test_a_model_that_git_does_not_keep_is_taken_from_the_checkout(memprof, checkout):
+    checkout.commit(
+        runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(20), bench__suite_dot_toml=quick(checkout), _dot_gitignore="*.bin\n"
+    )
+    checkout.write(bench__net_dot_bin="downloaded")
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "o.jsonl", "--repeats", "1", cwd=checkout.folder)
+
+    assert done.returncode == 3, done.stderr
+    assert {run.job.model.path for name in ("o.jsonl", "o.base.jsonl") for run in store.load([checkout.folder / name]).runs} == {
+        str(checkout.folder / "bench/net.bin")
+    }
+
+
+def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout.commit(
+        kept_dot_txt="1", gone_dot_txt="1", changed_dot_txt="1", _dot_gitignore="*.log\n", bench__suite_dot_toml=quick(checkout)
+    )
+    checkout.write(changed_dot_txt="2", new_dot_txt="1", a_dot_log="1")
+    (checkout.folder / "gone.txt").unlink()
+    (checkout.folder / "link.txt").symlink_to("new.txt")
+    build = sides.Build("touch made.txt", str(checkout.folder / "quick-python"))
+
+    with sides.trees(sides.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (base, head):
+        names = {path.name: path.read_text() for path in head.folder.glob("*.txt")}
+        assert names == {"kept.txt": "1", "changed.txt": "2", "new.txt": "1", "link.txt": "1", "made.txt": ""}
+        assert {path.name for path in base.folder.glob("*.txt")} == {"kept.txt", "gone.txt", "changed.txt", "made.txt"}
+        assert not (head.folder / "a.log").exists()
+    assert not base.folder.parent.exists()
+    assert not (checkout.folder / "made.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("ref", "command", "code", "says"),
+    [
+        ("no-such-branch", "true", 2, "--base-ref no-such-branch: git knows no such commit"),
+        ("--upload-pack=x", "true", 2, "git knows no such commit"),
+        (
+            "HEAD",
+            "echo ERROR: no matching wheel; exit 7",
+            5,
+            ") cannot be built: `echo ERROR: no matching wheel; exit 7` ended with exit code 7",
+        ),
+        ("HEAD", "no-such-command", 5, "exit code 127"),
+    ],
+)
+def test_a_side_that_cannot_be_had_is_one_sentence(memprof, checkout, ref, command, code, says):
+    checkout.commit(
+        runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(1), bench__suite_dot_toml=quick(checkout, command), bench__net_dot_bin="1"
+    )
+
+    done = memprof("gate", "--run", "bench/suite.toml", f"--base-ref={ref}", "-o", "o.jsonl", cwd=checkout.folder)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    said = [line for line in done.stderr.splitlines() if line.startswith("memprof: ")]
+    assert len(said) == 1 and says in said[0], done.stderr
+    assert checkout.is_clean()
+    assert not list(checkout.folder.glob("*.jsonl"))
+
+
+def test_an_existing_output_is_refused_before_anything_is_built(memprof, checkout):
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "touch /nowhere/at/all"), bench__net_dot_bin="1")
+    for name in ("o.jsonl", "o.base.jsonl", "o.checks.jsonl"):
+        (checkout.folder / name).write_text("mine")
+
+        done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "--prove", "-o", "o.jsonl", cwd=checkout.folder)
+
+        assert (done.returncode, done.stderr) == (5, f"memprof: {name} exists; -o names another\n")
+        assert (checkout.folder / name).read_text() == "mine"
+        (checkout.folder / name).unlink()
+
+
+def test_a_suite_outside_any_repository_has_no_base(memprof, suite):
+    done = memprof("gate", "--run", "suite.toml", "--base-ref", "main")
+    assert (done.returncode, "suite.toml lies in no git repository" in done.stderr) == (5, True)
+    assert memprof("gate", "--run", "none.toml", "--base-ref", "main").returncode == 5
+
+
+def test_a_ref_that_a_shallow_clone_lacks_is_said_to_need_a_fetch(memprof, checkout, tmp_path):
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+    checkout.commit(bench__net_dot_bin="1")
+    subprocess.run(["git", "clone", "-q", "--depth", "1", checkout.folder.as_uri(), str(tmp_path / "shallow")], check=True)
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~1", cwd=tmp_path / "shallow")
+
+    assert (done.returncode, "this clone is shallow: fetch the ref first" in done.stderr) == (2, True)
+
+
+def test_an_interrupted_gate_leaves_nothing(checkout, nothing_left):
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 300"), bench__net_dot_bin="1")
+    words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
+    process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()  # "base (HEAD, ...): sleep 300"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+
+    assert (process.returncode, said.strip()) == (130, "memprof: interrupted")
+    assert checkout.is_clean()
+
+
+def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothing_left):
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 5"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py="")
+    words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
+    process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.kill()
+    process.communicate()
+    left = checkout.git("worktree", "list").splitlines()
+    assert len(left) == 2
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "exit 1"))
+
+    memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", cwd=checkout.folder)
+
+    assert checkout.is_clean()
+    assert not os.path.exists(left[1].split()[0])
