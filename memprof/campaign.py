@@ -35,6 +35,7 @@ _BUILT = "built.json"
 _BUILD_TIMEOUT_NS = 3600 * 10**9
 _BUILD_INTERVAL_NS = 10**8
 _ENDING_ROUNDS = 10
+_HOLD_LIMIT_NS = 300 * 10**9
 
 
 class Progress(Protocol):
@@ -53,11 +54,14 @@ class Progress(Protocol):
         """Something the user should know."""
 
 
-def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None]) -> Iterator[Run]:
+def measure(
+    orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None], look: Callable[[Job, str, int], None] | None = None
+) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, once the Run that could not be kept was yielded, OSError when no process can be started;
-    KeyboardInterrupt passes through. In each case no child is left.
+    KeyboardInterrupt passes through. In each case no child is left. look: called with (job, phase, pid) while the child of a job that
+    holds stands still at the end of a phase, or inside it (PHASE/peak); what it raises ends the child and passes through.
     """
     ended = end_leftovers()
     if ended:
@@ -67,7 +71,7 @@ def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes],
         seen: set[str] = set()
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
-            run, line = failed or _ask(order.job, probe_line(order, seen, token), token, progress.live)
+            run, line = failed or _ask(order.job, probe_line(order, seen, token), token, progress.live, look)
             try:
                 keep(line)
             finally:
@@ -78,7 +82,13 @@ def measure(orders: Sequence[Order], progress: Progress, keep: Callable[[bytes],
 # -- the probe
 
 
-def _ask(job: Job, message: bytes, token: str, live: Callable[[str, int], None]) -> tuple[Run, bytes]:
+def _ask(
+    job: Job,
+    message: bytes,
+    token: str,
+    live: Callable[[str, int], None],
+    look: Callable[[Job, str, int], None] | None = None,
+) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so."""
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     with _probe() as process:
@@ -94,6 +104,13 @@ def _ask(job: Job, message: bytes, token: str, live: Callable[[str, int], None])
                 name, _, size = rest.rpartition(b" ")
                 phase, rss = (phase if name == b"-" else name.decode()), int(size)
                 live(name.decode(), rss)
+            elif word == b"held":
+                name, _, pid = rest.rpartition(b" ")
+                if look is not None:
+                    look(job, name.decode(), int(pid))
+                with suppress(BrokenPipeError):
+                    process.stdin.write(b"go\n")
+                    process.stdin.flush()
         said = process.stderr.read().decode("utf-8", "replace").strip()
     try:
         return store.decode(answer, "its answer"), answer + b"\n"
@@ -167,6 +184,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "files": files,
         "cache": job.cache,
         "cache_drop": drop,
+        "hold": {"limit_ns": _HOLD_LIMIT_NS, "at": order.hold_at} if job.hold else None,
     }
     return msgspec.json.encode(message) + b"\n"
 

@@ -53,7 +53,8 @@ class Job:
     """All that is known before a measurement.
 
     knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
-    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none.
+    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. hold: the child
+    stops at the end of each phase and is looked at, so its figures are never set beside those of a plain run.
     """
 
     model: Model
@@ -74,6 +75,7 @@ class Job:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     built: str | None = None
+    hold: bool = False
 
 
 @dataclass(frozen=True)

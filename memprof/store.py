@@ -87,6 +87,7 @@ def _way(run: Run) -> dict[str, str]:
         "runs": f"runs {job.runs}",
         "cache": f"cache {job.cache}",
         "deterministic": "deterministic" if job.deterministic else None,
+        "hold": "held" if job.hold else None,
         "inputs": f"inputs {job.inputs}" if job.inputs else None,
     }
     facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})

@@ -90,6 +90,7 @@ class Order:
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     """
 
     job: Job
@@ -98,6 +99,7 @@ class Order:
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
     outputs: str | None = None
+    hold_at: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
 
+With `MEMPROF_HOLD=1` beside it, the process stops itself (SIGSTOP) after each "end" line, and goes on when it is sent SIGCONT.
+
 Times are CLOCK_MONOTONIC in nanoseconds, one clock for all processes of a machine. Memory is in bytes. Figures that cannot be had are left
 out. The high-water mark is reset where a phase begins (`5` to /proc/self/clear_refs) and read where it ends; all other looks at the
 process happen outside the timed part. Stdlib only, Python 3.8 and later.
@@ -46,6 +48,7 @@ class Marks:
         self._target = _target(environment.get("MEMPROF_MARKS", ""))
         self._highest = 0  # of every high-water mark seen so far: what a tool that never resets it would say
         self._phase = None
+        self._hold = self._target is not None and environment.get("MEMPROF_HOLD") == "1"
 
     def begin(self, phase, started_ns=None):
         """Begin a phase. started_ns: it began earlier, at the process's start, so there is no high-water mark to reset."""
@@ -95,7 +98,8 @@ class Marks:
         line = {"mark": "end", "phase": self._phase}
         line.update((name, value) for name, value in figures.items() if value is not None)
         self._phase = None
-        self._write(line)
+        if self._write(line) and self._hold:
+            _stop()
 
     def about(self, runtime_version, notes):
         """Say which runtime in which interpreter is measured, and what a reader of the figures must know."""
@@ -163,6 +167,12 @@ def _reset_high_water():
     except OSError:
         return False
     return True
+
+
+def _stop():
+    import signal
+
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _counters():

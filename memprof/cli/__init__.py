@@ -21,6 +21,7 @@ from ..errors import EXIT_INTERRUPTED, MemprofError
 # name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
     "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+    "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
     "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
     "table": ("table", "Print tables from runs files."),
     "plot": ("plot", "Draw pictures from runs files."),

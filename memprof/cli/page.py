@@ -14,7 +14,10 @@ _OUTPUT = click.option(
 @click.command(epilog="Example: memprof page runs.jsonl -o report.html")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @_OUTPUT
-def command(files: tuple[str, ...], output: str) -> None:
+@click.option(
+    "--explain", "explained", multiple=True, metavar="FILE.json", help="What `memprof explain -o` kept, as a section (repeatable)."
+)
+def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> None:
     """Write a self-contained interactive page: the finding, tables, peaks, timelines, latencies, failures, conditions.
 
     It opens from disk and loads nothing. Several files, models and machines are shown on one page, each for itself.
@@ -22,20 +25,22 @@ def command(files: tuple[str, ...], output: str) -> None:
     from . import report, talk
 
     report("page").check(Path(output))
-    size = write_page(files, output)
+    size = write_page(files, output, explained)
     talk(f"{output} holds the page ({size})")
 
 
-def write_page(files: tuple[str, ...], output: str) -> str:
+def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] = ()) -> str:
     """Write the page of these runs files, say what was wrong with them, and return the page's size for people."""
     from .. import store
+    from ..explain import records
     from ..units import format_bytes
     from . import report, talk, write
 
     loaded = store.load(files)
     for warning in loaded.warnings:
         talk(warning)
-    page = report("page").render(loaded.runs, warnings=loaded.warnings, sources=files)
+    explanations = [records.load(Path(path)) for path in explained]
+    page = report("page").render(loaded.runs, warnings=loaded.warnings, sources=(*files, *explained), explanations=explanations)
     content = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
     write(output, lambda path: path.write_bytes(content))
     return format_bytes(len(content))

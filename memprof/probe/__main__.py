@@ -3,7 +3,7 @@
 In, on standard input, one line:
 
     {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "deterministic"}, "timeout_ns", "intervals": {"": NS, PHASE: NS},
-     "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL}
+     "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL, "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}}
 
 JOB is memprof.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
@@ -11,6 +11,8 @@ standard input stays open for as long as the result is wanted: its end ends the 
 Out, on standard output:
 
     live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
+    held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
+                             input or limit_ns is over. PHASE/peak: inside it, where its RSS first reached what "at" says
     run JSON                 last: memprof.records.Run
 
 Exit code 0 when a Run was written, whatever became of the child; 3 when it was told to stop; 2 when the line was not understood.
@@ -35,7 +37,7 @@ def main():
         order = wire.loads(text)
         start, intervals = order["start"], order["intervals"]
         measurement = child.Measurement(
-            start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss))
+            start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss)), order.get("hold")
         )
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write("not understood: %r\n" % error)

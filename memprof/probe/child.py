@@ -20,6 +20,8 @@ _TAIL = 4096
 _LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
 _NEVER = 1 << 62
+_HOLD_TICK_NS = 1_000_000
+_STOP_WITHIN_NS = 2_000_000_000
 _LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
 _ERROR_KINDS = ("import", "refused", "error")
 
@@ -39,14 +41,16 @@ class Measurement:
     """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
     start: {"argv", "env", "cwd", "stdin", "deterministic"}. intervals: polling period in ns by phase, with the key "" for all others; 0 for
-    not at all. live: called with (phase, rss) at most ten times a second.
+    not at all. live: called with (phase, rss) at most ten times a second. hold: {"limit_ns", "at"}, see __main__, or None.
     """
 
-    def __init__(self, start, timeout_ns, intervals, live):
+    def __init__(self, start, timeout_ns, intervals, live, hold=None):
         self._start = start
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
+        self._hold = hold
+        self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
         self.timeline = Timeline()
         self.marks = []
         self.about = None
@@ -61,6 +65,7 @@ class Measurement:
         self._times = []
         self._error = None
         self._done = False
+        self._held_seen_ns = 0
         self._foreign = 0
         self._rest = b""
         self._skipping = False
@@ -103,6 +108,8 @@ class Measurement:
         found = os.fstat(marks_write)
         environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, found.st_dev, found.st_ino)
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
+        if self._hold:
+            environment["MEMPROF_HOLD"] = "1"
         self._begin_ns = time.monotonic_ns()
         parent = os.getpid()
         self.pid = self.measured = os.fork()
@@ -192,6 +199,10 @@ class Measurement:
                 if changed != interval:
                     interval, next_ns = changed, clock()
             now = clock()
+            if self._held is not None:  # no sample is taken: being looked at moves its figures
+                end_ns += self._follow_hold(now)
+                tick_ns, next_ns = now + _HOLD_TICK_NS, now
+                continue
             if interval and now >= next_ns:
                 poll(now, interval)
                 next_ns += interval
@@ -216,6 +227,10 @@ class Measurement:
             return
         self.timeline.add(now, *values)
         self._rss = values[0]
+        if self._hold and values[0] >= self._hold["at"].get(self._phase, _NEVER):
+            del self._hold["at"][self._phase]
+            os.kill(self.measured, signal.SIGSTOP)
+            self._held = [self._phase + "/peak", now, False]
         self.polls += 1
         if self._last_poll_ns and interval == self._intervals[""] == self._last_interval:
             self.periods[self.timed_polls % len(self.periods)] = now - self._last_poll_ns
@@ -229,8 +244,34 @@ class Measurement:
             self._rss = values[0]
 
     def _control(self):
-        if not os.read(0, 4096):
+        said = os.read(0, 4096)
+        if not said:
             raise Stopped
+        if said.strip() == b"go" and self._held is not None and self._held[2]:
+            self._let_go()
+
+    def _follow_hold(self, now):
+        """Say once that the child stands still, and let it go when nobody does; returns the time to add to the job's own limit."""
+        name, since_ns, said = self._held
+        if not said and procfs.stopped(self.measured):
+            finish("held %s %d\n" % (name, self.measured))
+            self._held = [name, now, True]
+        elif said and now - since_ns > self._hold["limit_ns"]:
+            self.warnings.append("%s: it was held for %d s, its limit, and let go" % (name, self._hold["limit_ns"] // 10**9))
+            self._let_go()
+        elif not said and now - since_ns > _STOP_WITHIN_NS:  # the first process of a PID namespace cannot stop itself
+            self.warnings.append("%s: it could not be held, for it did not stop" % name)
+            self._let_go()
+        before_ns = self._held_seen_ns or now
+        self._held_seen_ns = now if self._held is not None else 0
+        return now - before_ns
+
+    def _let_go(self):
+        try:
+            os.kill(self.measured, signal.SIGCONT)
+        except OSError:
+            pass  # it was ended meanwhile
+        self._held, self._held_seen_ns = None, 0
 
     def _woken(self):
         try:
@@ -339,6 +380,8 @@ class Measurement:
         self.marks.append(record)
         self._phase, self._times = "", []
         self._polls_begin = self.polls
+        if self._hold:
+            self._held = [phase, time.monotonic_ns(), False]
 
     # -- ending
 

@@ -53,6 +53,11 @@ def parent(pid):
     return _stat(pid, 4)
 
 
+def stopped(pid):
+    """Whether a process stands still (state T: a stopping signal)."""
+    return _text("/proc/%d/stat" % pid).rpartition(")")[2].split()[:1] == ["T"]
+
+
 def started(pid: int) -> "object":
     """When a process was started, in clock ticks since the machine's start, or None where there is no such process any more."""
     return _stat(pid, 22)

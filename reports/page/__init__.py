@@ -21,9 +21,10 @@ import msgspec
 from markupsafe import Markup
 
 from memprof.errors import InputError, os_reason
+from memprof.explain.records import Explanation
 from memprof.records import Run
 
-from .. import table
+from .. import explain, table
 from . import drawn, words
 
 # Where scripts do not run (a CI service's own viewer), these tables are what the page has.
@@ -32,8 +33,10 @@ _GENERATOR = b'name="generator" content="memprof '
 _THEME = "document.documentElement.dataset.theme=matchMedia('(prefers-color-scheme: dark)').matches?'dark':'light'"
 
 
-def render(runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequence[str] = ()) -> str:
-    """The page of these runs. warnings: what was wrong with their files; sources: the files' names.
+def render(
+    runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequence[str] = (), explanations: Sequence[Explanation] = ()
+) -> str:
+    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found.
 
     Raises InputError where there is no run, or a run's timeline is damaged.
     """
@@ -59,6 +62,7 @@ def render(runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequen
         machines=words.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
+        explained=[Markup(explain.page_piece(found)) for found in explanations],
     )
 
 

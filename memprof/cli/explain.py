@@ -1,0 +1,128 @@
+"""`memprof explain`: a model and a runtime in, why its memory is what it is out."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..units import parse_duration_ns
+
+_EPILOG = """\b
+Examples:
+  memprof explain model.onnx -r onnxruntime
+  memprof explain model.tflite -r litert --threads 1 --verify -o why.json --plot why.png
+  memprof explain model.onnx -r tvm --set weights=separate --format markdown > why.md
+  memprof explain --from why.json --plot why.svg
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("model", required=False, metavar="MODEL")
+@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the path of your own.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
+@click.option("--threads", type=int, metavar="N", help="Threads.  [default: the runtime's own]")
+@click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before those that are looked at.")
+@click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that are looked at, and timed by --verify.")
+@click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
+@click.option("--repeats", type=int, default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify.")
+@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
+@click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
+@click.option("--timeout", metavar="TIME", help="The longest a run may take, the time it is held not counted.  [default: 10min]")
+@click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
+@click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+@click.option("--name", metavar="NAME", help="Call the model this.")
+@click.option("--from", "source", metavar="FILE.json", help="Show what an earlier explain kept, and measure nothing.")
+@click.option("-o", "--output", metavar="FILE.json", help="Keep what was found, for --from and `memprof page --explain`.")
+@click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")
+@click.option("--plot", "picture", metavar="FILE", help="Draw the waterfall of each phase: .png, .svg or .pdf.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="What is printed."
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def command(
+    model: str | None,
+    source: str | None,
+    output: str | None,
+    keep_runs: str | None,
+    picture: str | None,
+    form: str,
+    as_json: bool,
+    **words: Any,
+) -> None:
+    """Stop a model's process at the end of each phase and account for its memory until nothing large is unexplained.
+
+    Copies of the weights, the resident set slice by slice, and findings with what to do about each; --verify measures whether that helps. The
+    model is measured plain once, and once held and looked at.
+    """
+    from ..errors import UsageError
+    from ..explain import records
+    from . import report, write
+
+    if (source is None) == (model is None):
+        raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
+    if picture is not None:
+        report("style").check(Path(picture))
+    found = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
+    if output is not None and source is None:
+        write(output, lambda path: path.write_bytes(records.encode(found)))
+    if picture is not None:
+        report("style").save(report("explain").draw(found), picture)
+    click.echo(report("explain").render(found, "json" if as_json else form))
+
+
+def _measured(
+    model: str | None,
+    output: str | None,
+    keep_runs: str | None,
+    runtime: str | None,
+    settings: tuple[str, ...],
+    environment: tuple[str, ...],
+    shapes: tuple[str, ...],
+    threads: int | None,
+    timeout: str | None,
+    verified: bool,
+    repeats: int,
+    **rest: Any,
+) -> Any:
+    from .. import campaign, store
+    from ..errors import InputError, UsageError
+    from ..explain import engine, verify
+    from ..runtimes import split_setting
+    from ..suite import Suite, Variant, parse_shape, plan
+    from .progress import chosen
+    from .run import _interrupt
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    if runtime is None:
+        raise UsageError("name a runtime: -r RUNTIME")
+    if output is not None and Path(output).exists():
+        raise InputError(f"{output} exists; explain does not write over it")
+    variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
+    wanted = Suite(
+        models=(str(model),),
+        variants=(variant,),
+        env=dict(split_setting(text) for text in environment),
+        shapes=dict(parse_shape(text) for text in shapes),
+        threads=(threads,) if threads is not None else (),
+        timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        repeats=1,
+        **rest,
+    )
+    (order,) = plan(wanted).orders
+    writer = store.Writer(Path(keep_runs), append=False) if keep_runs else None
+    keep = writer.write if writer is not None else lambda line: None
+    progress = chosen()
+    try:
+        for remark in campaign.surroundings(order.job.model.bytes):
+            progress.say(remark)
+        found = engine.explain(order, progress, keep)
+        return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found
+    finally:
+        progress.close()
+        if writer is not None:
+            writer.discard_if_empty()

@@ -1,0 +1,384 @@
+"""From what was seen to what is wrong: one rule a finding, each with its bytes, its evidence, and what to do about it.
+
+A rule speaks from 4 MiB on, or 2% of the run's PEAK where that is more. What a knob of this runtime can change is proposed as that knob, and can be
+measured (`--verify`); all else is proposed in words.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
+from ..runtimes import Runtime
+from ..units import format_bytes
+from .records import IN_USE, KEPT, MODEL_FILE, Finding, Held, Measured, Phase, Proposal
+from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
+
+_LEAST = 4 << 20
+_LEAST_SHARE = 0.02
+_LEAST_STEPS = 3
+# An arena is called too large from twice the plan on, and this much more: kernels' scratch memory and the runtime's own structures.
+_PLAN_TIMES, _PLAN_MORE = 2, 16 << 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at.
+
+    knobs: those in force, defaults included. plan_bytes: see activations. iterations: RSS in bytes at the end of each iteration of EXECUTE.
+    """
+
+    runtime: Runtime
+    knobs: Mapping[str, str]
+    measured: Sequence[Measured]
+    phases: Sequence[Phase]
+    plan_bytes: int | None
+    iterations: Sequence[int]
+
+    @property
+    def least(self) -> int:
+        """From how many bytes on something is worth a finding."""
+        return max(_LEAST, int(_LEAST_SHARE * max((one.rss_peak_bytes for one in self.measured), default=0)))
+
+    def phase(self, name: str) -> Phase | None:
+        """The look of that name."""
+        return next((one for one in self.phases if one.name == name), None)
+
+    @property
+    def steady(self) -> Phase | None:
+        """The last look: what stays."""
+        return next((one for one in reversed(self.phases) if "/" not in one.name), None)
+
+    @property
+    def highest_load(self) -> Phase | None:
+        """Of the looks at MODEL_LOAD, the one with the most weights beyond one copy."""
+        looks = [one for one in self.phases if one.name in (MODEL_LOAD, f"{MODEL_LOAD}/peak")]
+        return max(looks, key=lambda one: one.beyond_one_bytes or 0, default=None)
+
+    def propose(self, text: str, **settings: str) -> tuple[Proposal, ...]:
+        """The proposal, where this runtime has these knobs and they are not set so already."""
+        for name, value in settings.items():
+            knob = self.runtime.knob(name)
+            if knob is None or (isinstance(knob.values, tuple) and value not in knob.values):
+                return ()
+        changed = {name: value for name, value in settings.items() if self.knobs.get(name) != value}
+        return (Proposal(text, changed),) if changed else ()
+
+
+def find(facts: Facts) -> tuple[Finding, ...]:
+    """All findings, worst first."""
+    found = [finding for rule in _RULES for finding in rule(facts) if finding.bytes >= facts.least]
+    return tuple(sorted(found, key=lambda finding: -finding.bytes))
+
+
+# -- copies
+
+
+def _library_copied(facts: Facts) -> Iterator[Finding]:
+    having = [one for one in facts.phases if _size(one, where=(IN_LIBRARY,)) >= facts.least and (one.beyond_one_bytes or 0) >= facts.least]
+    if not having:
+        return
+    worst, last = max(having, key=lambda one: one.beyond_one_bytes or 0), having[-1]
+    evidence = [_words_of(worst)]
+    if last is not worst:
+        evidence.append(_words_of(last) + f": {format_bytes(last.beyond_one_bytes or 0)} beyond one copy stay")
+    proposals = (
+        *facts.propose("keep the weights out of the library, in a file of parameters", weights="separate"),
+        *_if_none(facts, "weights", "link the weights apart from the code, and map them or read them once"),
+    )
+    yield Finding(
+        "library_copied", "weights in a library are mapped and copied", worst.beyond_one_bytes or 0, worst.name, tuple(evidence), proposals
+    )
+
+
+def _load_twice(facts: Facts) -> Iterator[Finding]:
+    """The file's bytes and what was parsed of them, side by side while the model is loaded."""
+    look, last = facts.highest_load, facts.steady
+    if look is None or last is None or _size(look, where=(IN_LIBRARY,)) >= facts.least:
+        return
+    twice = look.beyond_one_bytes or 0
+    if look is last or twice - (last.beyond_one_bytes or 0) < facts.least:
+        return
+    evidence = [_words_of(look)]
+    load = next((one for one in facts.measured if one.name == MODEL_LOAD), None)
+    if load is not None and load.transient_bytes >= facts.least:
+        evidence.append(f"MODEL_LOAD peaks {format_bytes(load.transient_bytes)} above its end")
+    proposals = (
+        *facts.propose("map the weights instead of reading them into memory", mmap="on"),
+        *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
+        *facts.propose("weights as external data, which is mapped", weights="separate"),
+    ) or (Proposal("read the file piece by piece, or let go of each piece once it is parsed"),)
+    yield Finding(
+        "load_twice", "the file's bytes and the parsed weights are both alive in MODEL_LOAD", twice, look.name, tuple(evidence), proposals
+    )
+
+
+def _shared_repacked(facts: Facts) -> Iterator[Finding]:
+    """A weight that stays as stored and is held again folded or repacked, in a runtime other than TFLite's, where XNNPACK does it."""
+    look = facts.steady
+    if look is None or _has_xnnpack(facts):
+        return
+    repacked = _size(look, repacked=True, where=(ANONYMOUS, SHARED))
+    stored = _size(look, repacked=False, where=(ANONYMOUS, SHARED, IN_FILE))
+    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,))
+    if not repacked or not stored or beyond < facts.least:
+        return
+    both = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
+    proposals = (
+        *facts.propose("do not repack weights for the kernels: removes the prepacked copies", prepacking="off"),
+        *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
+        *(both if both and len(both[0].settings) > 1 else ()),
+        Proposal("change the model: where several operators share a weight, transpose their small operands and not the weight"),
+    )
+    evidence = [_words_of(look), *_when(facts, lambda one: _size(one, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
+    yield Finding(
+        "shared_repacked", "folded or prepacked copies of weights that also stay as stored", beyond, look.name, tuple(evidence), proposals
+    )
+
+
+def _xnnpack(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    if look is None or not _has_xnnpack(facts):
+        return
+    repacked = _size(look, repacked=True, where=(ANONYMOUS,))
+    evidence = [_words_of(look), *_when(facts, lambda one: _size(one, repacked=True, where=(ANONYMOUS,)), "repacked copies")]
+    if look.size(MODEL_FILE) >= facts.least:
+        evidence.append(
+            f"{format_bytes(look.size(MODEL_FILE))} of the model's file stay resident beside them, clean: the kernel can drop these"
+        )
+    proposals = (
+        *facts.propose("let XNNPACK keep its repacked weights in a file and map that", api="compiled_model", weight_cache="on"),
+        *facts.propose("do without XNNPACK's kernels, which compute from the file's own pages", xnnpack="off"),
+    )
+    yield Finding("xnnpack", "XNNPACK's repacked weights", repacked, look.name, tuple(evidence), proposals)
+
+
+def _has_xnnpack(facts: Facts) -> bool:
+    return facts.knobs.get("xnnpack") == "on"
+
+
+def _mapped_and_read(facts: Facts) -> Iterator[Finding]:
+    """The file is mapped, or read whole, and its weights are held in memory besides, to the end."""
+    look = facts.steady
+    if look is None or (_has_xnnpack(facts) and facts.knobs.get("source") != "buffer"):
+        return
+    in_file, stored = _size(look, where=(IN_FILE,)), _size(look, repacked=False, where=(ANONYMOUS,))
+    if facts.knobs.get("source") == "buffer" and stored >= facts.least:
+        buffer = facts.propose(
+            "give the runtime the file's name: it maps the file, and the kernel can drop what is not used", source="file"
+        )
+        yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
+        return
+    both = min(in_file, look.beyond_one_bytes or 0)
+    proposals = (
+        *facts.propose("map the weights instead of reading them into memory", mmap="on"),
+        *facts.propose("weights as external data, which is mapped", weights="separate"),
+    ) or (Proposal("unmap the file once its weights are read, or use them where they are mapped"),)
+    yield Finding(
+        "mapped_and_read",
+        "the model's file is mapped, and its weights are read into memory too",
+        both,
+        look.name,
+        (_words_of(look),),
+        proposals,
+    )
+
+
+# -- the allocator and its arenas
+
+
+def _kept(facts: Facts) -> Iterator[Finding]:
+    look, start = facts.steady, facts.phase(STARTUP)
+    if look is None:
+        return
+    kept = look.size(KEPT) - (start.size(KEPT) if start is not None and start is not look else 0)
+    freed = sum(one.bytes for one in look.held if one.freed)
+    evidence = [
+        f"{format_bytes(look.size(KEPT))} of resident pages lie in blocks that glibc's free() got back, at the end of {look.name}",
+        *_when(facts, lambda one: one.size(KEPT), "it"),
+        *([f"{format_bytes(freed)} of them still hold weights, as they were before they were freed"] if freed >= facts.least else []),
+    ]
+    proposals = (
+        *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
+        *facts.propose(
+            "blocks from 64 KiB on get mappings of their own, which go back when they are freed", malloc_mmap_threshold=str(64 << 10)
+        ),
+        *(
+            facts.propose("do not rewrite the weights for another layout at load", optimization="extended")
+            if facts.knobs.get("optimization") == "all"
+            else ()
+        ),
+    )
+    yield Finding("kept", "memory that was freed and kept by the allocator", kept, look.name, tuple(evidence), proposals)
+
+
+def _arenas(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    if look is None or look.arenas < 2:
+        return
+    evidence = (
+        f"{look.arenas} arenas beside the main one, one a thread, keep {format_bytes(look.arenas_kept_bytes)} of freed memory resident",
+    )
+    proposals = (
+        *facts.propose("one arena for all threads", malloc_arenas="1"),
+        *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
+    )
+    yield Finding(
+        "arena_a_thread", "one arena a thread, each with memory of its own kept", look.arenas_kept_bytes, look.name, evidence, proposals
+    )
+
+
+def _arena_too_large(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    if look is None or facts.plan_bytes is None or _preserves(facts):
+        return
+    held = look.size(IN_USE)
+    if held <= _PLAN_TIMES * facts.plan_bytes + _PLAN_MORE:
+        return
+    evidence = (
+        f"activations that live at once need {format_bytes(facts.plan_bytes)} in the order of the file; blocks in use hold {format_bytes(held)}",
+    )
+    proposals = (
+        *facts.propose("no arena: activations go back to the allocator", arena="off"),
+        *facts.propose("do not plan all activations as one block", mem_pattern="off"),
+        *facts.propose("give unused arena blocks back at the end of every run", arena_shrink="on"),
+        *facts.propose("let activations share one block", planner="wic"),
+        *facts.propose("plan the activations' storage when compiling", memory_plan="on"),
+        *facts.propose("give freed activations back at once", allocator="naive"),
+    )
+    yield Finding("arena", "the arena is larger than the plan", held - facts.plan_bytes, look.name, evidence, proposals)
+
+
+def _huge(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    if look is None:
+        return
+    evidence = (
+        f"{format_bytes(look.huge_bytes)} lie in transparent huge pages, of which {format_bytes(look.huge_empty_bytes)} hold nothing but zeros",
+    )
+    proposals = (
+        Proposal(
+            "set /sys/kernel/mm/transparent_hugepage/enabled to madvise, or switch them off for the program with prctl(PR_SET_THP_DISABLE)"
+        ),
+    )
+    yield Finding("huge_pages", "transparent huge pages that were never filled", look.huge_empty_bytes, look.name, evidence, proposals)
+
+
+def _outputs(facts: Facts) -> Iterator[Finding]:
+    """What grows with the iterations: results that are kept; or every tensor, where the runtime was told to."""
+    look = facts.phase(EXECUTE)
+    if look is None:
+        return
+    if _preserves(facts):
+        held = look.size(IN_USE) - (facts.plan_bytes or 0)
+        text = f"every intermediate tensor is kept: {format_bytes(look.size(IN_USE))} in use"
+        plan = f", where {format_bytes(facts.plan_bytes)} live at once" if facts.plan_bytes else ""
+        proposal = facts.propose("let tensors share memory", preserve_all_tensors="off")
+        yield Finding("outputs_kept", "tensors are kept alive beyond their last use", held, look.name, (text + plan,), proposal)
+        return
+    steps = [after - now for now, after in zip(facts.iterations, facts.iterations[1:], strict=False)]
+    late = steps[len(steps) // 2 :]
+    # An arena grows at first, and then no more; what is kept grows as much at the end as at the beginning.
+    if len(steps) >= _LEAST_STEPS and min(late) > 0 and 2 * min(late) > max(steps):
+        evidence = (
+            f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
+            f" {format_bytes(sum(steps))} in all",
+        )
+        advice = (Proposal("let go of an iteration's outputs before the next, or give the runtime the same buffers for them each time"),)
+        yield Finding(
+            "outputs_kept", "output tensors are kept alive from one iteration to the next", sum(steps), look.name, evidence, advice
+        )
+
+
+def _preserves(facts: Facts) -> bool:
+    return facts.knobs.get("preserve_all_tensors") == "on"
+
+
+def _moved(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    for path, size in look.moved_files if look is not None else ():
+        evidence = (
+            f"{path} is mapped shared and writable, and {format_bytes(size)} of it are resident: file-backed in every count, though it is the"
+            " program's own data",
+        )
+        advice = (Proposal("judge by the sum: anonymous memory alone makes it look smaller, and RSS larger, than without the file"),)
+        yield Finding(
+            "swap_file", "a swap file that moves anonymous memory to file-backed", size, look.name if look else "", evidence, advice
+        )
+
+
+def _transient(facts: Facts) -> Iterator[Finding]:
+    """A phase that sets the run's PEAK for a moment, with something else than weights held twice."""
+    worst = max(facts.measured, key=lambda one: one.rss_peak_bytes, default=None)
+    if worst is None or worst.name in (STARTUP, EXECUTE) or worst.rss_end_bytes is None:
+        return
+    others = max((one.rss_peak_bytes for one in facts.measured if one is not worst), default=0)
+    above = min(worst.transient_bytes, worst.rss_peak_bytes - others)
+    look, end = facts.phase(f"{worst.name}/peak"), facts.phase(worst.name)
+    evidence = [
+        f"{worst.name} peaks {format_bytes(worst.transient_bytes)} above its end, and {format_bytes(above)} above every other phase"
+    ]
+    if look is not None and end is not None:
+        twice = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
+        if worst.name == MODEL_LOAD and twice >= facts.least:
+            return  # said by the rules about copies
+        more = [(one.name, one.bytes - end.size(one.name)) for one in look.slices]
+        parts = [f"{format_bytes(size)} {name}" for name, size in sorted(more, key=lambda pair: -pair[1]) if size >= 1 << 20]
+        evidence.append(
+            f"near its highest it had more than at its end: {', '.join(parts)}"
+            if parts
+            else "its parts near the highest are those of its end"
+        )
+    proposals = (
+        *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),
+        *(
+            facts.propose("convert the model beforehand, so that nothing is parsed and rewritten at load", format="ort")
+            if worst.name in (MODEL_LOAD, PREPARE)
+            else ()
+        ),
+        Proposal("let go of each intermediate while the next is made"),
+    )
+    yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, worst.name, tuple(evidence), proposals)
+
+
+_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    *(_library_copied, _load_twice, _shared_repacked, _xnnpack, _mapped_and_read),
+    *(_kept, _arenas, _arena_too_large, _huge, _outputs, _moved, _transient),
+)
+
+
+# -- words
+
+
+def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) -> int:
+    wanted = [one for one in look.held if one.where in where and not one.freed]
+    return sum(one.bytes for one in wanted if repacked is None or repacked == (one.layout != "as stored" or bool(one.converted)))
+
+
+def _words_of(look: Phase) -> str:
+    """The copies of a look in a sentence, the largest first."""
+    at = f"near the highest of {look.name.partition('/')[0]}" if "/" in look.name else f"at the end of {look.name}"
+    parts = [_words(one) for one in look.held if not one.freed][:6]
+    return f"{at} the weights lie there {', '.join(parts)}" if parts else f"{at} no copy of the weights was found"
+
+
+def _words(one: Held) -> str:
+    kind = f"{one.layout}{f' as {one.converted}' if one.converted else ''}"
+    where = {ANONYMOUS: "private anonymous memory", SHARED: "shared memory"}.get(one.where, one.where)
+    return f"{kind} in {where} ({format_bytes(one.bytes)})"
+
+
+def _when(facts: Facts, size: Callable[[Phase], int], what: str) -> Iterator[str]:
+    """In which phase it appeared, by how much it had grown at its end."""
+    ends = [one for one in facts.phases if "/" not in one.name]
+    steps = [(now.name, size(now) - size(before)) for before, now in itertools.pairwise(ends)]
+    grown = [f"{name} ({format_bytes(step)})" for name, step in steps if step >= facts.least]
+    gone = [f"{name} ({format_bytes(-step)})" for name, step in steps if step <= -facts.least]
+    if grown:
+        yield f"{what} appeared in {' and '.join(grown)}{', and went in ' + ' and '.join(gone) if gone else ''}"
+
+
+def _if_none(facts: Facts, knob: str, text: str) -> tuple[Proposal, ...]:
+    return () if facts.runtime.knob(knob) is not None else (Proposal(text),)

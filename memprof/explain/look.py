@@ -1,0 +1,310 @@
+"""A process that stands still, looked at from outside: its mappings, which of their pages are present, and the bytes in them.
+
+Looking must not change what is seen: a page that is read through the kernel is faulted in, so only pages that /proc/PID/pagemap calls present
+are read, and through one buffer that is used again and again. Documents: proc_pid_smaps(5), proc_pid_pagemap(5), process_vm_readv(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, MeasurementError
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BUFFER = 1 << 20
+_OVERLAP = 16  # bytes read twice where a range is split, so that nothing that lies across the seam is missed
+_MOST_PARTS = 512  # of one process_vm_readv, below IOV_MAX
+_PRESENT, _SWAPPED, _FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
+_PAGEMAP_CHUNK = 1 << 16
+
+Addresses = NDArray[np.uint64]
+
+
+class Gone(MeasurementError):
+    """The process ended while it was looked at."""
+
+
+class Unreadable(InputError):
+    """The kernel does not let this process's memory be read."""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One mapping of a process: a line of /proc/PID/smaps and the fields below it, in bytes."""
+
+    start: int
+    end: int
+    perms: str
+    offset: int
+    device: str
+    inode: int
+    path: str
+    rss: int = 0
+    anonymous: int = 0
+    private_dirty: int = 0
+    swap: int = 0
+    huge: int = 0
+    flags: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file on a disk lies behind it; shared memory is none."""
+        return self.inode != 0 and not self.is_shared_memory
+
+    @property
+    def is_shared_memory(self) -> bool:
+        """Whether it is memory that processes share and no file keeps."""
+        return self.path.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether writes to it are seen by others."""
+        return "s" in self.perms
+
+
+_FIELDS = {"Rss": "rss", "Anonymous": "anonymous", "Private_Dirty": "private_dirty", "Swap": "swap", "AnonHugePages": "huge"}
+
+
+def mappings(pid: int) -> list[Mapping]:
+    """The mappings of a process, by address. Raises Gone, or Unreadable where it belongs to another user."""
+    found: list[dict[str, object]] = []
+    for line in _text(pid, "smaps").splitlines():
+        name, _, rest = line.partition(":")
+        if name in _FIELDS:
+            found[-1][_FIELDS[name]] = int(rest.split()[0]) * 1024
+        elif name == "VmFlags":
+            found[-1]["flags"] = rest.strip()
+        elif " " in name:  # 7f0000000000-7f0000021000 rw-p 00000000 00:00 0   /path
+            where, perms, offset, device, inode, *path = line.split(None, 5)
+            start, end = (int(part, 16) for part in where.split("-"))
+            found.append(
+                {
+                    "start": start,
+                    "end": end,
+                    "perms": perms,
+                    "offset": int(offset, 16),
+                    "device": device,
+                    "inode": int(inode),
+                    "path": path[0] if path else "",
+                }
+            )
+    if not found:
+        raise Gone(f"process {pid} ended while it was looked at")
+    return [Mapping(**facts) for facts in found]  # type: ignore[arg-type]
+
+
+def threads_stack_pointers(pid: int) -> list[int]:
+    """Where the stacks of a stopped process's threads are, as far as the kernel says (/proc/PID/task/TID/syscall: ... sp pc)."""
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/syscall", "rb") as file:
+                words = file.read().split()
+            if len(words) >= 3:
+                found.append(int(words[-2], 16))
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The present pages of a process: address, the index of the mapping, and whether a file or shared memory lies behind each; by address."""
+
+    address: Addresses
+    mapping: NDArray[np.int32]
+    filed: NDArray[np.bool_]
+
+    def ranges(self, wanted: NDArray[np.bool_] | None = None) -> tuple[Addresses, Addresses]:
+        """Runs of neighbouring pages as (starts, ends)."""
+        address = self.address if wanted is None else self.address[wanted]
+        if not len(address):
+            return address, address
+        breaks = np.flatnonzero(np.diff(address) != PAGE)
+        starts = address[np.concatenate(([0], breaks + 1))]
+        ends = address[np.concatenate((breaks, [len(address) - 1]))] + np.uint64(PAGE)
+        return starts, ends
+
+    def present(self, addresses: Addresses) -> NDArray[np.bool_]:
+        """Whether the page that each address lies in is present."""
+        if not len(self.address):
+            return np.zeros(len(addresses), bool)
+        page = addresses & ~np.uint64(PAGE - 1)
+        place = np.minimum(np.searchsorted(self.address, page), len(self.address) - 1)
+        return np.asarray(self.address[place] == page)
+
+    def resident(self, start: int, end: int) -> int:
+        """How many bytes of a range lie in present pages."""
+        low = int(np.searchsorted(self.address, np.uint64(start & ~(PAGE - 1))))
+        high = int(np.searchsorted(self.address, np.uint64(end)))
+        if high <= low:
+            return 0
+        whole = (high - low) * PAGE
+        whole -= max(0, start - int(self.address[low]))
+        return whole - max(0, int(self.address[high - 1]) + PAGE - end)
+
+
+def present_pages(pid: int, found: list[Mapping]) -> Pages:
+    """Which pages of these mappings are present. A mapping that vanished, or that no one may read, has none. Raises Gone or Unreadable."""
+    addresses, owners, filed = [], [], []
+    descriptor = _open(pid, "pagemap")
+    try:
+        for index, mapping in enumerate(found):
+            if mapping.rss and mapping.path not in ("[vvar]", "[vdso]", "[vsyscall]"):
+                for start, entries in _pagemap(descriptor, mapping):
+                    here = np.flatnonzero(entries & _PRESENT)
+                    addresses.append(here.astype(np.uint64) * np.uint64(PAGE) + np.uint64(start))
+                    filed.append((entries[here] & _FILE) != 0)
+                    owners.append(np.full(len(here), index, np.int32))
+    finally:
+        os.close(descriptor)
+    if not addresses:
+        return Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool))
+    return Pages(np.concatenate(addresses), np.concatenate(owners), np.concatenate(filed))
+
+
+def _pagemap(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    # A reserved terabyte has two gigabytes of pagemap: stop once all that smaps calls resident has been seen.
+    seen, start = 0, mapping.start
+    while start < mapping.end and seen < mapping.rss:
+        count = min(_PAGEMAP_CHUNK, (mapping.end - start) // PAGE)
+        try:
+            data = os.pread(descriptor, 8 * count, start // PAGE * 8)
+        except OSError:
+            return
+        entries = np.frombuffer(data[: len(data) // 8 * 8], "<u8")
+        if not len(entries):
+            return
+        seen += int(np.count_nonzero(entries & _PRESENT)) * PAGE
+        yield start, entries
+        start += len(entries) * PAGE
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
+
+
+@dataclass
+class Piece:
+    """What one read gave: `data` holds `parts` pieces, the i-th from `offsets[i]` on, read at `addresses[i]`."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    addresses: Addresses
+
+    def address_of(self, positions: NDArray[np.int64]) -> Addresses:
+        """The addresses that positions in `data` were read at."""
+        if len(self.offsets) == 1:
+            return positions.astype(np.uint64) + self.addresses[0]
+        part = np.searchsorted(self.offsets, positions, side="right") - 1
+        return np.asarray(self.addresses[part] + (positions - self.offsets[part]).astype(np.uint64))
+
+
+class Memory:
+    """Reads the memory of one process through one buffer of 1 MiB. bytes: how much was read; skipped: how much the kernel refused."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.bytes = self.skipped = 0
+        self._buffer = np.empty(BUFFER, np.uint8)
+        self._local = _Part(self._buffer.ctypes.data, BUFFER)
+        self._remote = np.zeros((_MOST_PARTS, 2), np.uint64)
+        self._call = ctypes.CDLL(None, use_errno=True).process_vm_readv
+        self._call.restype = ctypes.c_ssize_t
+        self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
+
+    def read(self, starts: Addresses, ends: Addresses) -> Iterator[Piece]:
+        """The bytes of these ranges, in pieces of at most 1 MiB that are valid until the next one. Raises Gone or Unreadable."""
+        for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
+            while batch:
+                done, batch = self._read_batch(batch)
+                if done is not None:
+                    yield done
+
+    def _read_batch(self, batch: list[tuple[int, int]]) -> tuple[Piece | None, list[tuple[int, int]]]:
+        count = len(batch)
+        self._remote[:count] = batch
+        got = self._call(self.pid, ctypes.byref(self._local), 1, self._remote.ctypes.data, count, 0)
+        reason = ctypes.get_errno() if got < 0 else 0
+        if reason and reason != errno.EFAULT:
+            raise _refused(self.pid, reason)
+        got = max(got, 0)
+        self.bytes += got
+        sizes = [size for _, size in batch]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        whole = int(np.searchsorted(offsets, got, side="right")) - 1
+        rest: list[tuple[int, int]] = []
+        if whole < count:  # the part after those that came whole could not be read, or not to its end
+            _begin, size = batch[whole]
+            self.skipped += size - (got - int(offsets[whole]))
+            rest = batch[whole + 1 :]
+        if not got:
+            return None, rest
+        read = whole + (whole < count and got > int(offsets[whole]))
+        addresses = np.array([begin for begin, _ in batch[:read]], np.uint64)
+        return Piece(self._buffer[:got], offsets[:read].astype(np.int64), addresses), rest
+
+
+def _batches(ranges: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Ranges as lists of (address, size) that fit the buffer; a long one is split, with an overlap."""
+    batch: list[tuple[int, int]] = []
+    room = BUFFER
+    for start, end in ranges:
+        while start < end:
+            if room < PAGE or len(batch) == _MOST_PARTS:
+                yield batch
+                batch, room = [], BUFFER
+            size = min(end - start, room)
+            batch.append((start, size))
+            room -= size
+            start += size
+            if start < end:
+                start -= _OVERLAP
+    if batch:
+        yield batch
+
+
+def _open(pid: int, name: str) -> int:
+    try:
+        return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refused(pid, error.errno or 0) from None
+
+
+def open_memory(pid: int) -> int:
+    """A descriptor of /proc/PID/mem, for reads of a few bytes. Raises Gone or Unreadable."""
+    return _open(pid, "mem")
+
+
+def _text(pid: int, name: str) -> str:
+    descriptor = _open(pid, name)
+    chunks = []
+    try:
+        while chunk := os.read(descriptor, 1 << 20):  # a read gives about a page, whatever is asked for
+            chunks.append(chunk)
+    except OSError as error:
+        raise _refused(pid, error.errno or 0) from None
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+def _refused(pid: int, reason: int) -> Gone | Unreadable:
+    if reason in (errno.ESRCH, errno.ENOENT):
+        return Gone(f"process {pid} ended while it was looked at")
+    said = f"the memory of process {pid} cannot be read: {os.strerror(reason)}"
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as file:
+            scope = int(file.read())
+    except (OSError, ValueError):
+        scope = 0
+    if scope >= 2:
+        return Unreadable(f"{said} (kernel.yama.ptrace_scope is {scope}: only root may read other processes, from 3 on nobody)")
+    return Unreadable(f"{said} (it belongs to another user, or a security policy forbids it)")

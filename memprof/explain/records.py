@@ -1,0 +1,214 @@
+"""What explain finds, as it is printed, drawn and kept in a file of its own (JSON), which `memprof page --explain` shows.
+
+All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
+  1   2026-11   the first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError, os_reason
+from ..records import Model
+
+SCHEMA = 1
+
+# The slices of the waterfall, in the order in which they are stacked: (name, what it is).
+STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST = (
+    "stacks",
+    "interpreter and libraries",
+    "model file's pages",
+    "weights once",
+    "weights again",
+    "repacked weights",
+    "activations and arenas in use",
+    "kept by the allocator",
+    "other mapped files",
+    "the rest",
+)
+SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of the resident set. how: how it was found."""
+
+    name: str
+    bytes: int
+    how: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """Copies of weights of one kind in a phase: how many tensors have one, how many copies, and their resident bytes.
+
+    where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: they lie in blocks that were
+    freed, so nobody holds them.
+    """
+
+    layout: str
+    converted: str
+    where: str
+    tensors: int
+    copies: int
+    bytes: int
+    freed: bool = False
+
+
+@dataclass(frozen=True)
+class TensorCopies:
+    """A tensor, and how many copies of it are held in each phase, by layout."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    instances: int
+    copies: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One look: at the end of a phase, or (name PHASE/peak) inside it, near its highest.
+
+    rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None where they could not be looked for;
+    of it droppable_bytes in clean pages of files, which the kernel can drop. stood_still_ns: how long the child was held for it.
+    scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took.
+    """
+
+    name: str
+    rss_bytes: int
+    slices: tuple[Slice, ...]
+    held: tuple[Held, ...] = ()
+    beyond_one_bytes: int | None = None
+    droppable_bytes: int = 0
+    huge_bytes: int = 0
+    huge_empty_bytes: int = 0
+    swap_bytes: int = 0
+    arenas: int = 0
+    arenas_kept_bytes: int = 0
+    moved_files: tuple[tuple[str, int], ...] = ()
+    scan_bytes: int = 0
+    scan_ns: int = 0
+    stood_still_ns: int = 0
+
+    def size(self, name: str) -> int:
+        """The bytes of a slice."""
+        return sum(one.bytes for one in self.slices if one.name == name)
+
+    @property
+    def unexplained(self) -> float:
+        """The share of the resident set that no slice explains."""
+        return self.size(REST) / self.rss_bytes if self.rss_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A phase of the plain run: its peak, its end, its duration (ns) and the median of its iterations."""
+
+    name: str
+    rss_peak_bytes: int
+    rss_end_bytes: int | None
+    time_ns: int
+    iteration_ns: int | None = None
+
+    @property
+    def transient_bytes(self) -> int:
+        """How far its peak lies above its end."""
+        return max(0, self.rss_peak_bytes - (self.rss_end_bytes or self.rss_peak_bytes))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a proposal really did, medians of `repeats` interleaved runs of each: before and after, bytes and ns. error: why it could not run."""
+
+    repeats: int
+    peak_bytes: tuple[float, float] | None = None
+    end_bytes: tuple[float, float] | None = None
+    anon_bytes: tuple[float, float] | None = None
+    phase_bytes: tuple[float, float] | None = None
+    iteration_ns: tuple[float, float] | None = None
+    prepared_ns: tuple[float, float] | None = None
+    beyond_noise: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to do: `settings` are knobs of this runtime; without any it is a change to the model or the machine, which cannot be tried here."""
+
+    text: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    verified: Verified | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that makes the memory larger than it must be. bytes: how much of it, in `phase`."""
+
+    rule: str
+    title: str
+    bytes: int
+    phase: str
+    evidence: tuple[str, ...]
+    proposals: tuple[Proposal, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known about one model in one runtime."""
+
+    memprof_explain: int
+    model: Model
+    runtime: str
+    runtime_version: str
+    knobs: Mapping[str, str]
+    threads: int | None
+    machine: str
+    measured: tuple[Measured, ...]
+    phases: tuple[Phase, ...]
+    weight_bytes: int | None
+    counted_bytes: int | None
+    counted_tensors: int
+    not_counted: Mapping[str, int]
+    tensors: tuple[TensorCopies, ...]
+    findings: tuple[Finding, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def peak(self) -> Measured | None:
+        """The phase with the run's PEAK."""
+        return max(self.measured, key=lambda one: one.rss_peak_bytes, default=None)
+
+    def phase(self, name: str) -> Phase | None:
+        """The look of that name."""
+        return next((one for one in self.phases if one.name == name), None)
+
+
+def encode(explanation: Explanation) -> bytes:
+    """As JSON, indented, with a line's end."""
+    return msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n"
+
+
+def load(path: Path) -> Explanation:
+    """An explanation from its file. Raises InputError where it cannot be read, is none, or was written by a newer memprof."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    try:
+        found = msgspec.json.decode(data)
+        version = found.get("memprof_explain") if isinstance(found, dict) else None
+        if not isinstance(version, int):
+            raise InputError(f"{path} is no explanation of memprof's")
+        if version > SCHEMA:
+            raise InputError(f"{path}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})")
+        return msgspec.convert(found, Explanation)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError):
+            raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path} is no explanation of memprof's") from None

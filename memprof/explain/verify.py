@@ -1,0 +1,120 @@
+"""Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
+
+A change is beyond noise where the exact rank test of compare says so and it is larger than the kernel's own bound.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from .. import campaign, compare, metrics
+from ..campaign import Progress
+from ..errors import MemprofError
+from ..metrics import METRICS
+from ..records import EXECUTE, PEAK, PREPARE, Run
+from ..suite import Suite, Variant, plan
+from .records import Explanation, Finding, Verified
+
+_AS_IT_IS = "as it is"
+_ADDED = " + "
+
+
+def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
+    """The explanation with every proposal that is a knob measured. suite: as explained, with the repeats and iterations wanted.
+
+    keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result.
+    """
+    wanted: dict[str, Mapping[str, str]] = {}
+    for finding in explanation.findings:
+        for proposal in finding.proposals:
+            if proposal.settings:
+                wanted[_name(proposal.settings)] = proposal.settings
+    if not wanted:
+        return explanation
+    base = replace(variant, name=_AS_IT_IS)
+    variants, refused = [base], {}
+    for name, settings in wanted.items():
+        tried = replace(variant, name=name, set={**variant.set, **settings})
+        try:
+            plan(replace(suite, variants=(tried,), runtimes=()))
+            variants.append(tried)
+        except MemprofError as error:
+            refused[name] = str(error)
+    orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
+    runs: dict[str, list[Run]] = {}
+    for run in campaign.measure(orders, progress, keep):
+        runs.setdefault(run.job.variant, []).append(run)
+    found = tuple(_with_results(finding, runs, refused) for finding in explanation.findings)
+    return replace(explanation, findings=found)
+
+
+def _name(settings: Mapping[str, str]) -> str:
+    return _ADDED.join(f"{key}={value}" for key, value in settings.items())
+
+
+def _with_results(finding: Finding, runs: Mapping[str, Sequence[Run]], refused: Mapping[str, str]) -> Finding:
+    proposals = []
+    for proposal in finding.proposals:
+        name = _name(proposal.settings)
+        if not proposal.settings:
+            proposals.append(proposal)
+        elif name in refused:
+            proposals.append(replace(proposal, verified=Verified(0, error=refused[name])))
+        else:
+            proposals.append(replace(proposal, verified=_result(finding, runs[_AS_IT_IS], runs.get(name, ()))))
+    return replace(finding, proposals=tuple(proposals))
+
+
+def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Verified:
+    good = [[run for run in side if run.outcome.ok] for side in (before, after)]
+    if not all(good):
+        failed = next((run for run in (*after, *before) if not run.outcome.ok), None)
+        return Verified(len(after), error=failed.outcome.sentence if failed is not None else "it was not measured")
+    phase, _, inside = finding.phase.partition("/")
+    metric = "rss_peak_bytes" if inside or finding.rule == "transient" else "rss_end_bytes"
+    sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
+    bound = max(run.machine.peak_bound_bytes for side in good for run in side)
+    beyond = any(_beyond(first, second, bound) for first, second in zip(*sides, strict=True))
+
+    def both(name: str, where: str) -> tuple[float, float] | None:
+        return _medians(good[0], good[1], where, name)
+
+    return Verified(
+        repeats=min(len(good[0]), len(good[1])),
+        peak_bytes=both("rss_peak_bytes", PEAK),
+        end_bytes=both("rss_end_bytes", _last(good[0])),
+        anon_bytes=both("anon_end_bytes", _last(good[0])),
+        phase_bytes=both(metric, phase),
+        iteration_ns=both("time_median_ns", EXECUTE),
+        prepared_ns=_prepared(good[0], good[1]),
+        beyond_noise=beyond,
+    )
+
+
+def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
+    if min(len(before), len(after)) < compare.LEAST_REPEATS:
+        return False
+    return abs(statistics.median(after) - statistics.median(before)) > bound and compare.p_value(before, after) <= compare.ALPHA
+
+
+def _last(runs: Sequence[Run]) -> str:
+    return runs[0].marks[-1].phase
+
+
+def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
+    return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]
+
+
+def _medians(before: Sequence[Run], after: Sequence[Run], phase: str, name: str) -> tuple[float, float] | None:
+    sides = [_values(side, phase, name) for side in (before, after)]
+    return (statistics.median(sides[0]), statistics.median(sides[1])) if all(sides) else None
+
+
+def _prepared(before: Sequence[Run], after: Sequence[Run]) -> tuple[float, float] | None:
+    """How long it takes until the first iteration can begin: all phases up to PREPARE but STARTUP."""
+    sides = [
+        [sum(mark.time_ns for mark in run.marks[1:] if mark.phase in ("MODEL_LOAD", PREPARE)) for run in side] for side in (before, after)
+    ]
+    return statistics.median(sides[0]), statistics.median(sides[1])
