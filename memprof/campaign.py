@@ -167,7 +167,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "inputs": job.inputs,
         "outputs": order.outputs,
     }
-    files = _files(job)
+    files = [*_files(job), *order.drop]
     drop = any(path not in seen for path in files)
     seen.update(files)
     message = {
@@ -178,6 +178,8 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
             "cwd": None,
             "stdin": json.dumps(child) + "\n",
             "deterministic": job.deterministic,
+            "group": order.group,
+            "rlimits": order.rlimits,
         },
         "timeout_ns": job.timeout_ns,
         "intervals": intervals(job),

@@ -54,7 +54,8 @@ class Job:
 
     knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
     a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. hold: the child
-    stops at the end of each phase and is looked at, so its figures are never set beside those of a plain run.
+    stops at the end of each phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory
+    that it ran under, in words.
     """
 
     model: Model
@@ -76,6 +77,7 @@ class Job:
     inputs: str | None = None
     built: str | None = None
     hold: bool = False
+    limit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,15 @@ class About:
 
 
 @dataclass(frozen=True)
+class Charged:
+    """What a control group was charged for the run: its peak, which holds only pages that the run itself brought in, and how many of its
+    processes were killed for want of memory. None what this kernel's version does not say."""
+
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -243,6 +254,7 @@ class Run:
     polling: Polling | None = None
     warnings: tuple[str, ...] = ()
     output_bytes: int = 0
+    charged: Charged | None = None
     output_error: float | None = None
     output_tail: str | None = None
 

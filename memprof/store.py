@@ -89,6 +89,7 @@ def _way(run: Run) -> dict[str, str]:
         "deterministic": "deterministic" if job.deterministic else None,
         "hold": "held" if job.hold else None,
         "inputs": f"inputs {job.inputs}" if job.inputs else None,
+        "limit": job.limit,
     }
     facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
     facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})

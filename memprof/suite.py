@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -89,6 +89,8 @@ class Order:
     """A Job and how its child is started: what the probe needs beyond the Job itself.
 
     build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
+    model's whose page cache is treated like it.
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     """
@@ -99,6 +101,9 @@ class Order:
     env: Mapping[str, str | None]
     build: Mapping[str, str] | None
     outputs: str | None = None
+    group: Mapping[str, object] | None = None
+    rlimits: Mapping[str, int] | None = None
+    drop: Sequence[str] = ()
     hold_at: Mapping[str, int] = field(default_factory=dict)
 
 

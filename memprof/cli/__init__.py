@@ -29,6 +29,7 @@ _COMMANDS = {
     "page": ("page", "Write a self-contained interactive page."),
     "view": ("view", "Open the page in a browser."),
     "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
+    "fit": ("fit", "Find the least memory in which a model runs."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
     "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
