@@ -197,7 +197,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
     }
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
-    files = _files(job)
+    files = [*_files(job), *order.drop]
     drop = any(path not in seen for path in files)
     seen.update(files)
     start: dict[str, object] = {
@@ -207,6 +207,8 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "stdin": "" if order.command is not None else json.dumps(child) + "\n",
         "deterministic": job.deterministic,
         "grace_ns": order.grace_ns,
+        "group": order.group,
+        "rlimits": order.rlimits,
     }
     if order.command is not None:
         start["command"] = order.command

@@ -58,7 +58,8 @@ class Job:
     a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
     and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
     each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
-    phase and is looked at, so its figures are never set beside those of a plain run.
+    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
+    words.
     """
 
     model: Model
@@ -85,6 +86,7 @@ class Job:
     phases: Mapping[str, str] = field(default_factory=dict)
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
+    limit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,14 @@ class Process:
     samples: int = 0
 
 
+class Charged:
+    """What a control group was charged for the run: its peak, which holds only pages that the run itself brought in, and how many of its
+    processes were killed for want of memory. None what this kernel's version does not say."""
+
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
@@ -299,6 +309,7 @@ class Run:
     polling: Polling | None = None
     warnings: tuple[str, ...] = ()
     output_bytes: int = 0
+    charged: Charged | None = None
     output_error: float | None = None
     output_tail: str | None = None
     values: tuple[Value, ...] = ()

@@ -97,6 +97,7 @@ def _way(run: Run) -> dict[str, str]:
         "folder": f"folder {job.cwd}" if job.cwd else None,
         "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()) or None,
         "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()) or None,
+        "limit": job.limit,
     }
     facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
     facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})

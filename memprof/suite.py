@@ -119,6 +119,8 @@ class Order:
     wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
     which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
     was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
+    group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
+    model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     """
 
@@ -135,6 +137,9 @@ class Order:
     until: str | None = None
     teardown: bool = False
     grace_ns: int = 0
+    group: Mapping[str, object] | None = None
+    rlimits: Mapping[str, int] | None = None
+    drop: Sequence[str] = ()
     hold_at: Mapping[str, int] = field(default_factory=dict)
 
 

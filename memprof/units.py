@@ -45,6 +45,18 @@ def parse_duration_ns(text: str) -> int:
     return int(float(match[1]) * _NS_UNITS[match[2] or "s"])
 
 
+def parse_ratio(text: str) -> float:
+    """How many times as much: 1.05 for `+5%`, 1.5 for `1.5x`.
+
+    Raises UsageError for anything else.
+    """
+    match = re.fullmatch(r"\+([0-9]+(?:\.[0-9]*)?)%|([0-9]+(?:\.[0-9]*)?)x", text.strip())
+    ratio = 0.0 if match is None else 1 + float(match[1]) / 100 if match[1] else float(match[2])
+    if not ratio:
+        raise UsageError(f"{text!r} is no ratio: write +5% or 1.5x")
+    return ratio
+
+
 def format_bytes(count: float) -> str:
     """A size as people read it, in the binary unit that leaves one to four digits: `137.2 MiB`."""
     sign, size = ("-" if count < 0 else ""), abs(count)

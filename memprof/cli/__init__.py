@@ -35,6 +35,7 @@ _COMMANDS = {
     "view": ("view", "Open the page in a browser."),
     "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
     "plan": ("plan", "Plan a model's memory before it runs: the best order, the arena, what must be resident."),
+    "fit": ("fit", "Find the least memory in which a model runs."),
     "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
     "marks": ("marks", "Say where the header and the Python file for marks are."),
     "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..units import parse_bytes, parse_duration_ns
+from ..units import parse_bytes, parse_duration_ns, parse_ratio
 
 _EPILOG = """\b
 Examples:
@@ -107,7 +107,7 @@ def _wish(
     from ..suite import parse_shape
     from ..tune import Wish
 
-    goal = Goal(_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
+    goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
     return Wish(
@@ -118,15 +118,3 @@ def _wish(
         time_ns=parse_duration_ns(time_),
         **rest,
     )
-
-
-def _ratio(text: str) -> float:
-    """1.05 for `+5%`, 1.5 for `1.5x`."""
-    try:
-        if text.startswith("+") and text.endswith("%"):
-            return 1 + float(text[1:-1]) / 100
-        if text.endswith("x") and float(text[:-1]) > 0:
-            return float(text[:-1])
-    except ValueError:
-        pass
-    raise UsageError(f"--max-latency {text!r}: write +5% or 1.5x")

@@ -11,7 +11,7 @@ import select
 import sys
 import time
 
-from . import libc, procfs, wire
+from . import libc, limits, procfs, wire
 from .timeline import Timeline, numbers
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -52,6 +52,8 @@ class Measurement:
         self._intervals = intervals
         self._live = live
         self._hold = hold
+        self._group = None
+        self.charged = None
         self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
         self.timeline = Timeline()
         self.marks = []
@@ -94,6 +96,9 @@ class Measurement:
             self._judge(status, kills)
         finally:
             self._sweep()
+            if self._group is not None:
+                self.charged = self._group.figures()
+                self._group.remove()
 
     def _stopped(self, *_):
         self._stop = True
@@ -116,6 +121,15 @@ class Measurement:
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
         if self._hold:
             environment["MEMPROF_HOLD"] = "1"
+        if self._start.get("group"):
+            try:
+                self._group = limits.Group(self._start["group"]["path"], self._start["group"]["settings"])
+            except OSError as error:
+                message = "%s: %s" % (self._start["group"]["path"], os.strerror(error.errno or errno.EINVAL))
+                self.outcome = {"status": "start", "phase": "STARTUP", "message": message}
+                for descriptor in (marks_read, marks_write, output_read, output_write, input_read, input_write, status_read, status_write):
+                    os.close(descriptor)
+                return False
         self._begin_ns = time.monotonic_ns()
         parent = os.getpid()
         self.pid = self.measured = os.fork()
@@ -174,6 +188,13 @@ class Measurement:
         os.dup2(output_write, 1)
         os.dup2(output_write, 2)
         os.set_inheritable(marks_write, True)
+        if self._group is not None:
+            self._group.join()
+        for name, value in (self._start.get("rlimits") or {}).items():
+            import resource
+
+            number = getattr(resource, name)
+            resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
         if self._start["cwd"]:
             os.chdir(self._start["cwd"])
         os.execvpe(self._start["argv"][0], self._start["argv"], environment)
@@ -486,6 +507,8 @@ class Measurement:
         outcome["rss_last_bytes"] = self._rss or None
         kills = procfs.oom_kills()
         outcome["out_of_memory"] = bool(number == signal.SIGKILL and kills is not None and kills > (kills_before or 0))
+        if self._group is not None and number == signal.SIGKILL:
+            outcome["out_of_memory"] = outcome["out_of_memory"] or bool(self._group.figures()["oom_kills"])
 
     def _next_phase(self):
         return "after " + self.marks[-1]["phase"] if self.marks else "STARTUP"

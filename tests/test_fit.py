@@ -1,0 +1,270 @@
+"""`memprof fit`: limits on what the synthetic runtime is known to need, and that no control group stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memprof import fit, limits, store
+from memprof.api import _Silent
+from memprof.errors import InputError
+from memprof.fit import PARTS, At, Fitted, Part
+from memprof.reports import fit as report
+
+MIB = 1 << 20
+
+
+def grouped():
+    """Where control groups are made here; without them the test is skipped, or fails where CI promises to have them."""
+    try:
+        return limits.find("cgroup")
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+def left():
+    return list(grouped().folder.glob(f"{limits.PREFIX}-*"))
+
+
+@pytest.fixture
+def clean():
+    before = left()
+    yield
+    end = time.monotonic() + 10
+    while left() != before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left() == before
+
+
+@pytest.fixture
+def held(scenario):
+    def make(mib, **more):
+        return scenario(f"{mib}.json", load=[{"allocate": "w", "bytes": mib * MIB, "random": True}], **more)
+
+    return make
+
+
+def least(path, part=fit.WHOLE, **words):
+    found = fit.fit(fit.Wish(str(path), "synthetic", parts=(part,), runs=1, **words), _Silent(), lambda line: None)
+    return found.parts[0].least_bytes
+
+
+def test_what_a_program_holds_is_found_within_2_mib(held, clean):
+    small, large = least(held(40)), least(held(140))
+
+    assert abs(large - small - 100 * MIB) <= 2 * MIB
+
+
+def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):
+    path = held(20, prepare=[{"spike": 60 * MIB, "hold_s": 0.0}])
+
+    load, prepare, execute = (least(path, part) for part in PARTS[1:])
+
+    assert abs(prepare - load - 60 * MIB) <= 2 * MIB
+    assert abs(execute - load) <= 2 * MIB
+
+
+def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_path, clean):
+    done = memprof(
+        "fit",
+        held(60),
+        "-r",
+        "synthetic",
+        "--phase",
+        "whole",
+        "--phase",
+        "load",
+        "--runs",
+        "2",
+        "-o",
+        "fit.jsonl",
+        "--plot",
+        "fit.png",
+        "--json",
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    whole, load = found["parts"]
+    assert (whole["name"], load["name"]) == ("whole run", "MODEL_LOAD")
+    assert 60 * MIB < whole["least_bytes"] < whole["rss_peak_bytes"] + MIB
+    assert load["touched_bytes"] >= 60 * MIB
+    assert found["curve"][-1]["limit_bytes"] is None
+    assert found["curve"][0]["limit_bytes"] == pytest.approx(whole["least_bytes"], abs=MIB)
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+    limited = [run for run in store.load([tmp_path / "fit.jsonl"]).runs if run.job.limit]
+    assert any(run.outcome.out_of_memory for run in limited)
+    assert all(run.charged is not None and run.charged.peak_bytes for run in limited if run.outcome.ok)
+
+
+def test_a_limit_that_makes_it_too_slow_does_not_count(held, monkeypatch, clean):
+    # Under 70 MiB and less an iteration takes ten times as long.
+    def slow(run):
+        return 100.0 if run.job.limit and int(run.job.limit.split()[-2]) < 70 * MIB else 10.0
+
+    monkeypatch.setattr(fit, "_time", slow)
+    path = held(40)
+
+    assert least(path) < 60 * MIB
+    assert abs(least(path, max_time=2.0) - 70 * MIB) <= MIB
+
+
+def test_a_runtime_that_fails_anyway_is_a_failed_measurement(scenario, memprof):
+    done = memprof("fit", scenario(load=[{"raise": "no weights"}]), "-r", "synthetic")
+
+    assert done.returncode == 4
+    assert "it fails without any limit: in MODEL_LOAD: RuntimeError: no weights" in done.stderr
+
+
+def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypatch, clean):
+    monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 3 * 10**9)
+    monkeypatch.setattr(fit, "_PATIENCE", 0)
+    trial = fit._Fitter._trial
+
+    def stuck(self, limit, **rest):
+        # What thrashes makes no progress: stood in for by a scenario that hangs where the limit is low.
+        hangs = limit is not None and limit < 45 * MIB
+        Path(self._order.job.model.path).write_text(json.dumps(HANGING if hangs else HOLDING))
+        return trial(self, None if hangs else limit, **rest)
+
+    monkeypatch.setattr(fit._Fitter, "_trial", stuck)
+    monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
+
+    found = fit.fit(fit.Wish(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+
+    assert any("it did not end within 3 s and was ended" in remark for remark in found.remarks)
+    assert found.parts[0].least_bytes >= 45 * MIB
+
+
+HOLDING = {"load": [{"allocate": "w", "bytes": 40 * MIB, "random": True}]}
+HANGING = {"load": [{"hang": True}]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_no_group_stays_behind(held, number, tmp_path, clean, nothing_left):
+    path = held(40, execute=[{"sleep_s": 0.3}])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memprof", "fit", path, "-r", "synthetic"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "works" not in process.stderr.readline():
+        pass
+    while not left():
+        time.sleep(0.01)
+
+    process.send_signal(number)
+    process.wait(timeout=20)
+    process.stderr.close()
+
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+
+
+def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(clean):
+    folder = grouped().folder
+    own = folder / f"{limits.PREFIX}-{limits._owner()}-99"
+    gone = folder / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    foreign = folder / f"{limits.PREFIX}-mine"
+    for group in (own, gone, foreign):
+        group.mkdir()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    (gone / "cgroup.procs").write_text(str(sleeper.pid))
+    try:
+        limits.remove_orphans(folder)
+
+        assert not gone.exists()
+        assert sleeper.wait(timeout=5) == -signal.SIGKILL
+        assert own.exists()
+        assert foreign.exists()
+    finally:
+        for group in (own, foreign):
+            group.rmdir()
+
+
+def test_without_a_group_the_second_best_is_said(held, monkeypatch):
+    monkeypatch.setattr(limits, "_hierarchies", list)
+
+    with pytest.raises(InputError, match="no control group"):
+        limits.find("cgroup")
+    found = fit.fit(fit.Wish(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+
+    assert not found.exact
+    assert "which counts what is allocated and not what is resident" in found.limiter
+    assert found.parts[0].least_bytes > 40 * MIB
+
+
+def test_a_limit_of_the_address_space_can_be_lowered_for_a_phase(held):
+    assert least(held(40), fit.MODEL_LOAD, by="address-space") > 40 * MIB
+
+
+HIERARCHIES = {
+    "version 1": (
+        "4:memory:/a/b\n",
+        "30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+        [(1, "/sys/fs/cgroup/memory/a/b")],
+    ),
+    "version 2": ("0::/user.slice/x\n", "30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", [(2, "/sys/fs/cgroup/user.slice/x")]),
+    "a container's root": ("4:memory:/docker/1\n", "30 25 0:26 /docker/1 /cg rw - cgroup cgroup rw,memory\n", [(1, "/cg")]),
+    "outside the mount": ("4:memory:/other\n", "30 25 0:26 /docker/1 /cg rw - cgroup cgroup rw,memory\n", [(1, "/cg")]),
+    "no memory controller": ("3:cpu:/\n", "30 25 0:26 / /cg rw - cgroup cgroup rw,cpu\n", []),
+}
+
+
+@pytest.mark.parametrize(("memberships", "mounts", "expected"), HIERARCHIES.values(), ids=HIERARCHIES)
+def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected, monkeypatch):
+    read = Path.read_text
+    texts = {"/proc/self/cgroup": memberships, "/proc/self/mountinfo": mounts}
+    monkeypatch.setattr(Path, "read_text", lambda self, *words, **rest: texts.get(str(self)) or read(self, *words, **rest))
+
+    assert [(version, str(own)) for version, _, own in limits._hierarchies()] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["fit", "none.json", "-r", "synthetic"], 5, "none.json"),
+        (["fit", "s.json", "-r", "synthetik"], 2, "did you mean synthetic?"),
+        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is no ratio"),
+        (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
+        (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words, code, said, memprof, tmp_path):
+    (tmp_path / "s.json").write_text("{}")
+
+    done = memprof(*words)
+
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def made(**changes):
+    parts = (Part("whole run", 52 * MIB, 60 * MIB, None, 12),)
+    curve = (At(52 * MIB, 2e7, 100.0, 3.0), At(60 * MIB, None, None, None, "SIGKILL"), At(None, 1e7, 0.0, 0.0))
+    facts = {"model": "a|b.onnx", "runtime": "x", "settings": "", "limiter": "control group", "exact": True, "parts": parts, "curve": curve}
+    return Fitted(**{**facts, "charged_bytes": None, "max_time": None, "remarks": ("slow",), **changes})
+
+
+def test_the_report_says_what_is_absent_and_how_it_ended():
+    text = report.render(made())
+
+    assert "a\\|b.onnx, x: runs in 52.0 MiB; its RSS peak with no limit is 60.0 MiB." in text
+    assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")] == ["whole run", "52.0", "60.0", "-"]
+    assert "SIGKILL |" in text
+    assert "- slow" in text
+    assert "2.00x" in text
+
+
+def test_nothing_found_is_said_and_has_no_picture():
+    nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
+
+    assert "no limit was found under which it runs" in report.render(nothing)
+    with pytest.raises(InputError, match="no curve"):
+        report.picture(nothing)
