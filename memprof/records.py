@@ -230,6 +230,7 @@ class Process:
     samples: int = 0
 
 
+@dataclass(frozen=True)
 class Charged:
     """What a control group was charged for the run: its peak, which holds only pages that the run itself brought in, and how many of its
     processes were killed for want of memory. None what this kernel's version does not say."""
