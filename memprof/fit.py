@@ -139,7 +139,7 @@ class _Fitter:
                 raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         self._plain_time = statistics.median(_time(run) for run in plain)
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
-        upper = int(max(charges) if charges and self._limiter.exact else max(self._ceiling(run) for run in plain))
+        upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts = tuple(self._part(name, plain, upper, touched) for name in self._wish.parts)
         whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
         curve = self._curve(whole, upper, plain)
@@ -283,7 +283,9 @@ class _Fitter:
         return (*found, _at(None, plain))
 
     def _ceiling(self, run: Run) -> int:
-        """What a limit of allocations must be for a run to pass with room to spare."""
+        """A limit under which a run passes with room to spare, where no group says what it was charged."""
+        if self._limiter.exact:
+            return _peak(run, WHOLE)
         return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +37,7 @@ class Limiter(Protocol):
     exact: bool
 
     def start(self, limit: int | None) -> dict[str, object]:
-        """What an Order needs to start under a limit in bytes, None for none: its fields group and rlimits."""
+        """What an Order needs to start under a limit in bytes, None for none: its fields group, rlimits and wrap."""
 
     def change(self, pid: int, limit: int | None) -> None:
         """Set another limit for the child that was started last. Raises Refused."""
@@ -60,7 +62,7 @@ class Groups:
         # Swap would only hide what does not fit.
         swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
         settings = [swap, [name, none if limit is None else str(limit)]]
-        return {"group": {"path": self._last, "settings": settings}, "rlimits": None}
+        return {"group": {"path": self._last, "settings": settings}}
 
     def change(self, pid: int, limit: int | None) -> None:
         name, none = _FILES[self.version]
@@ -80,6 +82,29 @@ _FILES = {1: ("memory.limit_in_bytes", "-1"), 2: ("memory.max", "max")}
 
 
 @dataclass
+class Scopes:
+    """Transient scopes of the user's own systemd, where that is who hands groups out: it makes one, moves itself into it, and becomes the child."""
+
+    mount: Path
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        self.words = "control group of a systemd scope"
+
+    def start(self, limit: int | None) -> dict[str, object]:
+        bounds = ("-p", f"MemoryMax={'infinity' if limit is None else limit}", "-p", "MemorySwapMax=0")
+        return {"wrap": (*_SCOPE, *bounds, "--")}
+
+    def change(self, pid: int, limit: int | None) -> None:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            (line,) = (row for row in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if row.startswith("0::"))
+            (self.mount / line[3:].lstrip("/") / _FILES[2][0]).write_text(_FILES[2][1] if limit is None else str(limit))
+
+
+_SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
+
+
+@dataclass
 class Rlimits:
     """A limit of the process: what it may allocate, touched or not, rather than what is resident."""
 
@@ -90,7 +115,7 @@ class Rlimits:
         self.words = f"{self.kind}, which counts what is allocated and not what is resident"
 
     def start(self, limit: int | None) -> dict[str, object]:
-        return {"group": None, "rlimits": None if limit is None else {self.kind: limit}}
+        return {"rlimits": None if limit is None else {self.kind: limit}}
 
     def change(self, pid: int, limit: int | None) -> None:
         number = getattr(resource, self.kind)
@@ -107,6 +132,9 @@ def find(by: By = "auto") -> Limiter:
     if groups is not None:
         remove_orphans(groups.folder)
         return groups
+    scopes = _scopes()
+    if scopes is not None:
+        return scopes
     if by == "cgroup":
         raise InputError("no control group with a memory limit can be made here (try as root, or --by data)")
     return Rlimits(_RLIMITS["data"])
@@ -120,6 +148,18 @@ def _groups() -> Groups | None:
             if _usable(folder, version):
                 return Groups(folder, version)
     return None
+
+
+def _scopes() -> Scopes | None:
+    mount = next((mount for version, mount, _ in _hierarchies() if version == 2), None)
+    if mount is None or shutil.which(_SCOPE[0]) is None:
+        return None
+    try:
+        trial = [*_SCOPE, "-p", "MemoryMax=1G", "--", "true"]
+        done = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Scopes(mount) if done.returncode == 0 else None
 
 
 def _hierarchies() -> list[tuple[int, Path, Path]]:

@@ -200,6 +200,29 @@ def test_without_a_group_the_second_best_is_said(held, monkeypatch):
     assert found.parts[0].least_bytes > 40 * MIB
 
 
+def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, tmp_path):
+    # One that says what it was asked for, and becomes the program as the real one does.
+    fake = tmp_path / "systemd-run"
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(limits, "_hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])
+    limiter = limits.find()
+    group = tmp_path / "mount" / Path("/proc/self/cgroup").read_text().rsplit("0::", 1)[1].strip().lstrip("/")
+    group.mkdir(parents=True, exist_ok=True)
+
+    limiter.change(os.getpid(), 64 * MIB)
+    low = (group / "memory.max").read_text()
+    limiter.change(os.getpid(), None)
+    found = fit.fit(fit.Wish(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+
+    assert limiter.exact
+    assert low == str(64 * MIB)
+    assert (group / "memory.max").read_text() == "max"
+    assert found.limiter == "control group of a systemd scope"
+    assert f"-p MemoryMax={found.parts[0].least_bytes} -p MemorySwapMax=0 -- " in (tmp_path / "asked").read_text()
+
+
 def test_a_limit_of_the_address_space_can_be_lowered_for_a_phase(held):
     assert least(held(40), fit.MODEL_LOAD, by="address-space") > 40 * MIB
 
