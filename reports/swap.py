@@ -123,9 +123,9 @@ def as_json(groups: Groups, over: Window) -> str:
         good = [run for run in group if run.outcome.ok]
         found = [(kind, extremes(good, kind, over)) for kind in KINDS]
         found += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]
-        for kind, extremes in found:
-            if extremes is not None:
-                figures = dict(zip(("min", "avr", "max"), extremes, strict=True))
+        for kind, seen in found:
+            if seen is not None:
+                figures = dict(zip(("min", "avr", "max"), seen, strict=True))
                 rows.append({**{name: value for name, value in about.items() if value is not None}, "what": kind, **figures})
     return json.dumps(rows, indent=1)
 

@@ -49,6 +49,13 @@ def held(scenario):
     return make
 
 
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """As near as the tests need, which is 1 MiB, and believed at once."""
+    for name, value in (("_NEAREST", MIB), ("CONFIRMATIONS", 1), ("_PLAIN_RUNS", 1), ("_CURVE", (1.0, 1.1))):
+        monkeypatch.setattr(fit, name, value)
+
+
 def least(path, part=fit.WHOLE, **words):
     found = fit.fit(fit.Wish(str(path), "synthetic", parts=(part,), runs=1, **words), _Silent(), lambda line: None)
     return found.parts[0].least_bytes
@@ -111,7 +118,7 @@ def test_a_limit_that_makes_it_too_slow_does_not_count(held, monkeypatch, clean)
     path = held(40)
 
     assert least(path) < 60 * MIB
-    assert abs(least(path, max_time=2.0) - 70 * MIB) <= MIB
+    assert abs(least(path, max_time=2.0) - 70 * MIB) <= 2 * MIB
 
 
 def test_a_runtime_that_fails_anyway_is_a_failed_measurement(scenario, memprof):
@@ -147,7 +154,7 @@ HANGING = {"load": [{"hang": True}]}
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_no_group_stays_behind(held, number, tmp_path, clean, nothing_left):
-    path = held(40, execute=[{"sleep_s": 0.3}])
+    path = held(40, execute=[{"sleep_s": 0.05}])
     process = subprocess.Popen(
         [sys.executable, "-m", "memprof", "fit", path, "-r", "synthetic"],
         cwd=tmp_path,

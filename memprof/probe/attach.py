@@ -20,7 +20,7 @@ class Attached(Command):
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__(dict(start, command={}, deterministic=False, env={}), timeout_ns, intervals, live)
         self.pid = self.measured = start["attach"]
-        self._held = []
+        self._open_ends = []
 
     def follow(self):
         """Poll until the time is over, the process has ended, or whoever asked has heard enough. Raises Stopped when the control pipe ends."""
@@ -40,7 +40,7 @@ class Attached(Command):
 
     def _silence(self):
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._held.append(write)
+        self._open_ends.append(write)
         return read
 
     def _sample(self, now):

@@ -11,7 +11,7 @@ import select
 import sys
 import time
 
-from . import libc, limits, procfs, wire
+from . import libc, procfs, wire
 from .timeline import Timeline, numbers
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -122,6 +122,8 @@ class Measurement:
         if self._hold:
             environment["MEMPROF_HOLD"] = "1"
         if self._start.get("group"):
+            from . import limits
+
             try:
                 self._group = limits.Group(self._start["group"]["path"], self._start["group"]["settings"])
             except OSError as error:
