@@ -1,10 +1,12 @@
 """Which settings to try next, told only what the earlier ones cost: the search behind `memprof tune`, without a measurement in it.
 
-Three stages follow one another, each decided by the history alone, so that the same history and seed always give the same next settings and
+Four stages follow one another, each decided by the history alone, so that the same history and seed always give the same next settings and
 a search that was stopped goes on where it was:
 
     screen   the default three times, then every value of every knob by itself. A value that moves neither figure is set aside; one that
              fails is never tried again.
+    climb    the same around the best settings known, as often as those have become better by half a percent: what changes nothing by itself
+             may do so beside others, once the peak lies in another phase.
     search   combinations. What they will cost is predicted by a linear model of log(peak) and log(time), with a term a value and one a pair
              of values (Bayesian linear regression with a normal prior); the next is the best of the neighbours of what is good already under
              coefficients drawn from its posterior (Thompson 1933: uncertain terms are tried, known bad ones are not).
@@ -31,7 +33,8 @@ _DEFAULTS, _PROMISING = 3, 3
 _SAME_PEAK, _SAME_TIME = 0.01, 0.05
 _SINGLE_SD, _PAIR_SD = 0.5, 0.1
 _PEAK_SD, _TIME_SD = 0.01, 0.05
-_PATIENCE = 40
+_PATIENCE = 60
+_CLIMB = 0.005
 # Of two peaks that are as good as equal the faster.
 _TIME_WEIGHT = 0.02
 _BETTER = 0.003
@@ -83,6 +86,7 @@ class Search:
     seed: int = 0
     trials: list[Trial] = field(default_factory=list)
     _failed: list[Settings] = field(default_factory=list)
+    _anchor: Point | None = None  # around which all values were tried, or are being tried
     _points: dict[Settings, Point] = field(default_factory=dict)  # kept from one telling to the next: they are asked for often
 
     def tell(self, trial: Trial) -> None:
@@ -93,6 +97,11 @@ class Search:
         if all(one.ok for one in group):
             middle = (statistics.median(one.peak or 0 for one in group), statistics.median(one.time or 0 for one in group))
             self._points[trial.settings] = Point(trial.settings, *middle, len(group))
+        if DEFAULT in self._points:
+            best = min(self._points.values(), key=self.value)
+            ground = self._anchor or self.base
+            if best.trials >= _PROMISING and self.value(best) < self.value(ground) - _CLIMB:
+                self._anchor = best
         if not trial.ok and trial.settings not in self._failed:
             self._failed.append(trial.settings)
 
@@ -106,7 +115,14 @@ class Search:
         for single in self._singles():
             if single not in tried:
                 return single
-        return self._suspects(tried) or self._lighter(tried) or self._promising() or self._next(tried) or self._trimmed(tried)
+        return (
+            self._suspects(tried)
+            or self._lighter(tried)
+            or self._promising()
+            or self._neighbour(tried)
+            or self._next(tried)
+            or self._trimmed(tried)
+        )
 
     def of(self, settings: Settings) -> list[Trial]:
         """The trials of these settings that succeeded."""
@@ -128,17 +144,25 @@ class Search:
         return self._points[DEFAULT]
 
     def idle(self) -> list[tuple[str, str]]:
-        """The values that by themselves changed neither figure."""
-        base = self.base
+        """The values that changed neither figure wherever they were tried beside settings that lack nothing else."""
         near_peak = max(_SAME_PEAK, 3 * _spread([trial.peak or 0 for trial in self.of(DEFAULT)]))
         near_time = max(_SAME_TIME, 3 * _spread([trial.time or 0 for trial in self.of(DEFAULT)]))
-        return [
-            next(iter(point.settings))
-            for point in self.points()
-            if len(point.settings) == 1
-            and abs(math.log(point.peak / base.peak)) < near_peak
-            and abs(math.log(point.time / base.time)) < near_time
-        ]
+        found = []
+        for single in self._singles():
+            (item,) = single
+            pairs = [
+                (point, other)
+                for point in self._points.values()
+                if item in point.settings and (other := self._points.get(point.settings - single)) is not None
+            ]
+            # By itself it must have been tried; beside others the times are of single trials, and say less.
+            if any(other.settings == DEFAULT for _, other in pairs) and all(
+                abs(math.log(point.peak / other.peak)) < near_peak
+                and (other.settings != DEFAULT or abs(math.log(point.time / other.time)) < near_time)
+                for point, other in pairs
+            ):
+                found.append(item)
+        return found
 
     def failed(self) -> list[Settings]:
         """The smallest combinations that failed."""
@@ -178,10 +202,21 @@ class Search:
                 return less
         return None
 
-    def _promising(self) -> Settings | None:
+    def _promising(self, tried: set[Settings]) -> Settings | None:
         """The best points, while they stand on fewer than three trials."""
         best = sorted(self.points(), key=self.value)[:2]
         return next((point.settings for point in best if point.trials < _PROMISING), None)
+
+    def _neighbour(self, tried: set[Settings]) -> Settings | None:
+        """The anchor with one more value, or another one."""
+        if self._anchor is None:
+            return None
+        for single in self._singles():
+            (item,) = single
+            near = _changed(self._anchor.settings, item)
+            if item not in self._anchor.settings and near not in tried and not self._hopeless(near):
+                return near
+        return None
 
     def _next(self, tried: set[Settings]) -> Settings | None:
         active = self._active()
