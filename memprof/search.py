@@ -115,14 +115,8 @@ class Search:
         for single in self._singles():
             if single not in tried:
                 return single
-        return (
-            self._suspects(tried)
-            or self._lighter(tried)
-            or self._promising()
-            or self._neighbour(tried)
-            or self._next(tried)
-            or self._trimmed(tried)
-        )
+        stages = (self._suspects, self._lighter, self._promising, self._neighbour, self._next, self._trimmed)
+        return next((settings for stage in stages if (settings := stage(tried)) is not None), None)
 
     def of(self, settings: Settings) -> list[Trial]:
         """The trials of these settings that succeeded."""
