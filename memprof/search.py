@@ -188,9 +188,9 @@ class Search:
         return None
 
     def _lighter(self, tried: set[Settings]) -> Settings | None:
-        """The best points less the values that change nothing by themselves."""
+        """The best points and those of the front less the values that change nothing."""
         idle = set(self.idle())
-        for point in sorted(self.points(), key=self.value)[:2]:
+        for point in [*sorted(self.points(), key=self.value)[:2], *self.front()]:
             less = point.settings - idle
             if less not in tried and not self._hopeless(less):
                 return less
