@@ -63,10 +63,12 @@ class Wish:
 class Proposal:
     """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
 
+    number: its runs are those of the variant whose name begins with # and this; 0 is the default.
     output_error: see Run; None where the runtime hands no outputs out. command: what measures it again. variables: the environment that
     carries those settings which act there.
     """
 
+    number: int
     settings: Settings
     peak: float
     time: float
@@ -248,7 +250,7 @@ class _Tuner:
         points.sort(key=self._search.value)
         best, rest = points[:2], sorted(points[2:], key=lambda point: point.peak)
         step = max(1, -(-len(rest) // (_MOST_PROPOSALS - len(best)))) if rest else 1
-        return best + rest[::step]
+        return sorted(best + rest[::step], key=lambda point: point.peak)
 
     def _verify(self) -> dict[Settings, list[Run]]:
         """Fresh runs of the default and of each point, interleaved."""
@@ -269,9 +271,9 @@ class _Tuner:
             settings: said for settings, runs in verified.items() for run in runs if not run.outcome.ok for said in [run.outcome.sentence]
         }
         if verified and DEFAULT not in failures:
-            good = [self._proposal(settings, runs) for settings, runs in verified.items() if settings not in failures]
+            good = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(verified.items()) if one not in failures]
         else:
-            good = [self._unverified(point) for point in [self._search.base, *self._chosen()]]
+            good = [self._unverified(number, point) for number, point in enumerate([self._search.base, *self._chosen()])]
         default, *others = good
         kept = [one for one in others if not any(_beats(other, one) for other in good if other is not one)]
         kept.sort(key=lambda one: one.peak)
@@ -290,19 +292,24 @@ class _Tuner:
             tolerance=self._wish.tolerance,
         )
 
-    def _proposal(self, settings: Settings, runs: Sequence[Run]) -> Proposal:
+    def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
         trials = [_trial(settings, run) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
-        return self._with_words(settings, peaks, times, max(errors) if errors else None)
+        return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
 
-    def _unverified(self, point: Point) -> Proposal:
+    def _unverified(self, number: int, point: Point) -> Proposal:
         trials = self._search.of(point.settings)
-        return self._with_words(point.settings, tuple(one.peak or 0.0 for one in trials), tuple(one.time or 0.0 for one in trials), None)
+        return self._with_words(
+            number, point.settings, tuple(one.peak or 0.0 for one in trials), tuple(one.time or 0.0 for one in trials), None
+        )
 
-    def _with_words(self, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None) -> Proposal:
+    def _with_words(
+        self, number: int, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None
+    ) -> Proposal:
         order = self._order(settings, shown(settings))
         return Proposal(
+            number=number,
             settings=settings,
             peak=statistics.median(peaks),
             time=statistics.median(times),

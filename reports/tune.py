@@ -48,9 +48,7 @@ def section(found: Tuned, unit: str | None = None) -> Section:
 
 
 def _named(found: Tuned) -> list[tuple[str, Proposal]]:
-    return [("default", found.default)] + [
-        (f"{number}{' (best)' if one is found.best else ''}", one) for number, one in enumerate(found.proposals, 1)
-    ]
+    return [(f"#{one.number}{' (best)' if one is found.best else ''}", one) for one in (found.default, *found.proposals)]
 
 
 def _outputs(one: Proposal) -> str:
