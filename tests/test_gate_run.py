@@ -174,7 +174,7 @@ class Checkout:
         self.git("config", "user.name", "n")
         self.git("config", "user.email", "n@example.org")
         # Makes an "environment" in no time: its interpreter is this one, which finds engine.py beside the link's own library.
-        (folder / "quick-python").write_text(f'#!/bin/sh\nmkdir -p "$3/bin"\nln -s {sys.executable} "$3/bin/python"\n')
+        (folder / "quick-python").write_text(f'#!/bin/sh\nmkdir -p "$3/bin"\nln -s "{sys.executable}" "$3/bin/python"\n')
         (folder / "quick-python").chmod(0o755)
 
     def git(self, *words):
