@@ -212,7 +212,7 @@ def repository(tmp_path):
     """A repository whose second commit holds 6 MiB more, with the suite where the examples have it."""
     folder = tmp_path / "engine"
     (folder / "bench").mkdir(parents=True)
-    (folder / "python").write_text(f'#!/bin/sh\nmkdir -p "$3/bin"\nln -s {sys.executable} "$3/bin/python"\n')
+    (folder / "python").write_text(f'#!/bin/sh\nmkdir -p "$3/bin"\nln -s "{sys.executable}" "$3/bin/python"\n')
     (folder / "python").chmod(0o755)
     (folder / "bench/suite.toml").write_text(
         f'models = ["net.json"]\nwarmup = 0\nruns = 1\n[[variant]]\nname = "engine"\nruntime = "synthetic"\n'

@@ -366,7 +366,7 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
     write(usual(), tmp_path / "m.massif")
 
     done = subprocess.run(
-        f"{sys.executable} -m memprof heap show m.massif --depth 0 | head -1",
+        f"'{sys.executable}' -m memprof heap show m.massif --depth 0 | head -1",
         shell=True,
         cwd=tmp_path,
         capture_output=True,
