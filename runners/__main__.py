@@ -199,7 +199,7 @@ def _described(name):
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
         "native": getattr(runtime_class, "native", None),
-        "library": _installed_file(distribution, getattr(runtime_class, "library", None)),
+        "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 
 
@@ -210,6 +210,11 @@ def _installed_version(distribution):
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _as_text(path):
+    """A path as text that JSON can hold: a locale without letters beyond ASCII makes halves of surrogate pairs of them."""
+    return os.fsencode(path).decode("utf-8", "replace") if path is not None else None
 
 
 def _installed_file(distribution, pattern):

@@ -150,6 +150,8 @@ VARIABLES = [
 
 @pytest.mark.parametrize("variables", VARIABLES)
 def test_pythons_own_variables_disturb_nothing(folder, memprof, variables):
+    if variables.get("LC_ALL") == "C" and not sys.executable.isascii():
+        pytest.skip("without UTF-8 mode such a locale has no name for this interpreter's path, and memprof says so")
     done = memprof(*ONCE, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
 
     assert done.returncode == 0, done.stderr
