@@ -56,6 +56,25 @@ class Progress(Protocol):
         """Something the user should know."""
 
 
+class Quiet:
+    """Passes on what is said and where it is, but not how a run ended: whoever asked has words of its own for that. done: runs before these."""
+
+    def __init__(self, progress: Progress, done: int = 0) -> None:
+        self._progress, self._done = progress, done
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        self._progress.started(job, self._done + index, self._done + total)
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        self._progress.live(phase, rss_bytes)
+
+    def finished(self, run: Run) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        self._progress.say(sentence)
+
+
 def measure(
     orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None], look: Callable[[Job, str, int], None] | None = None
 ) -> Iterator[Run]:

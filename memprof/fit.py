@@ -210,7 +210,7 @@ class _Fitter:
         return self._measured(order, look)
 
     def _measured(self, order: Order, look: Callable[[Job, str, int], None] | None) -> Run:
-        return next(iter(campaign.measure([order], _Quiet(self._progress), self._keep, look)))
+        return next(iter(campaign.measure([order], campaign.Quiet(self._progress), self._keep, look)))
 
     def _works(self, limit: int, part: str) -> bool:
         try:
@@ -335,22 +335,3 @@ def _mapped_files(pid: int) -> list[str]:
         return []
     paths = dict.fromkeys(fields[5] for row in rows if len(fields := row.split(None, 5)) == 6 and fields[5].startswith("/"))
     return [path for path in paths if os.path.isfile(path)]
-
-
-class _Quiet:
-    """Passes on what the campaign says and where it is, but not how a run ended."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def started(self, job: Job, index: int, total: int) -> None:
-        self._progress.started(job, index, total)
-
-    def live(self, phase: str, rss_bytes: int) -> None:
-        self._progress.live(phase, rss_bytes)
-
-    def finished(self, run: Run) -> None:
-        pass
-
-    def say(self, sentence: str) -> None:
-        self._progress.say(sentence)

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import flatbuffer
 from .errors import InputError, os_reason
 from .records import Model, ModelFile
 
@@ -168,35 +169,17 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 def _flatbuffer_weight_bytes(path: Path) -> int | None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            root = _u32(data, 0)
-            vector = _member(data, root, 4)
+            root = flatbuffer.u32(data, 0)
+            vector = flatbuffer.target(data, root, 4)
             if vector is None:
                 return None
             total = 0
-            for index in range(_u32(data, vector)):
+            for index in range(flatbuffer.u32(data, vector)):
                 at = vector + 4 + 4 * index
-                table = at + _u32(data, at)
-                inside, outside = _member(data, table, 0), _field_at(data, table, 2)
-                total += _u32(data, inside) if inside is not None else 0
+                table = at + flatbuffer.u32(data, at)
+                inside, outside = flatbuffer.target(data, table, 0), flatbuffer.place(data, table, 2)
+                total += flatbuffer.u32(data, inside) if inside is not None else 0
                 total += struct.unpack_from("<Q", data, outside)[0] if outside is not None else 0
             return total or None
         except (struct.error, IndexError):
             return None
-
-
-def _u32(data: mmap.mmap, at: int) -> int:
-    return int(struct.unpack_from("<I", data, at)[0])
-
-
-def _field_at(data: mmap.mmap, table: int, field: int) -> int | None:
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    slot = 4 + 2 * field
-    if vtable < 0 or slot >= struct.unpack_from("<H", data, vtable)[0]:
-        return None
-    offset = struct.unpack_from("<H", data, vtable + slot)[0]
-    return table + offset if offset else None
-
-
-def _member(data: mmap.mmap, table: int, field: int) -> int | None:
-    at = _field_at(data, table, field)
-    return at + _u32(data, at) if at is not None else None

@@ -11,7 +11,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from . import campaign, metrics, runtimes, store, suite
 from .campaign import Progress
 from .errors import InputError, MeasurementError, UsageError
 from .model import identify
-from .records import EXECUTE, PEAK, Job, Run
+from .records import EXECUTE, PEAK, Run
 from .runtimes import Knob, Runtime
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial
 from .suite import MS, Order, Suite, Variant
@@ -146,8 +145,8 @@ class _Tuner:
             self._take_up(run)
         if earlier:
             self._progress.say(f"taken up again after {len(self._search.trials)} trials")
-        with _folder() as folder:
-            self._outputs, self._reference = folder / "outputs.npz", folder / "default.npz"
+        with tempfile.TemporaryDirectory(prefix="memprof-tune-") as folder:
+            self._outputs, self._reference = Path(folder, "outputs.npz"), Path(folder, "default.npz")
             complete = False
             try:
                 complete = self._look()
@@ -163,7 +162,7 @@ class _Tuner:
 
     def _look(self) -> bool:
         """Measure what the search asks for; False where the time is up first."""
-        while (settings := self._ask()) is not None:
+        while (settings := self._search.ask()) is not None:
             if self._search.of(DEFAULT) and self._left_ns() < self._verifying_ns():
                 return False
             begin_ns = time.monotonic_ns()
@@ -176,9 +175,6 @@ class _Tuner:
             self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._words(self._search.trials[-1], run)}")
         return True
 
-    def _ask(self) -> Settings | None:
-        return self._search.ask()
-
     def _measured(self, settings: Settings) -> Run:
         order = self._order(settings, shown(settings))
         limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
@@ -189,7 +185,7 @@ class _Tuner:
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
         """Measure; each Run says how far its outputs lie from the default's. The first that succeeds is that default."""
         orders = [replace(order, outputs=str(self._outputs)) for order in orders]
-        for run in campaign.measure(orders, _Quiet(self._progress, len(self._search.trials)), lambda line: None):
+        for run in campaign.measure(orders, campaign.Quiet(self._progress, len(self._search.trials)), lambda line: None):
             if run.outcome.ok and self._outputs.exists():
                 if not self._reference.exists() and run.job.knobs == self._fixed:
                     self._reference.write_bytes(self._outputs.read_bytes())
@@ -414,28 +410,3 @@ def _command(wish: Wish, knobs: Mapping[str, str]) -> str:
     if wish.inputs:
         words += ["--inputs", wish.inputs]
     return " ".join(map(quote, words))
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="memprof-tune-") as name:
-        yield Path(name)
-
-
-class _Quiet:
-    """Passes on what the campaign says and where it is, but not how a run ended: the tuner has words of its own for that."""
-
-    def __init__(self, progress: Progress, number: int) -> None:
-        self._progress, self._number = progress, number
-
-    def started(self, job: Job, index: int, total: int) -> None:
-        self._progress.started(job, self._number + index, self._number + total)
-
-    def live(self, phase: str, rss_bytes: int) -> None:
-        self._progress.live(phase, rss_bytes)
-
-    def finished(self, run: Run) -> None:
-        pass
-
-    def say(self, sentence: str) -> None:
-        self._progress.say(sentence)

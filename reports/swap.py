@@ -180,10 +180,13 @@ def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
 
 def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     """Smallest, mean (weighted by time) and largest of one of KINDS over the window, in bytes; None where the run has no such window."""
-    if not run.timeline.samples or (span := _span(run, over)) is None:
+    if not run.timeline.samples:
+        return None
+    columns = store.unpack(run.timeline)
+    span = _span(run, columns.t_ns, over)
+    if span is None:
         return None
     begin_ns, end_ns = span
-    columns = store.unpack(run.timeline)
     values = [
         file if kind == KINDS[2] else rss - file if kind == KINDS[1] else rss for rss, file in zip(columns.rss, columns.file, strict=True)
     ]
@@ -207,13 +210,12 @@ def _extremes(t_ns: Sequence[int], values: Sequence[float], begin_ns: int, end_n
     return min(value for _, value in inside), mean, max(value for _, value in inside)
 
 
-def _span(run: Run, over: Window) -> tuple[int, int] | None:
-    """The window's begin and end on CLOCK_MONOTONIC, None where the run does not have it."""
-    columns = store.unpack(run.timeline)
-    last_ns = columns.t_ns[-1]
-    zero_ns = run.marks[0].begin_ns if run.marks else columns.t_ns[0]
+def _span(run: Run, t_ns: Sequence[int], over: Window) -> tuple[int, int] | None:
+    """The window's begin and end on CLOCK_MONOTONIC, None where the run, sampled at these times, does not have it."""
+    last_ns = t_ns[-1]
+    zero_ns = run.marks[0].begin_ns if run.marks else t_ns[0]
     startup = run.mark(STARTUP)
-    begin_ns = (startup.end_ns if startup is not None else columns.t_ns[0]) if over.begin is None else zero_ns
+    begin_ns = (startup.end_ns if startup is not None else t_ns[0]) if over.begin is None else zero_ns
     end_ns = last_ns
     if over.begin is None and over.end is not None:
         begin_ns = zero_ns
@@ -251,10 +253,10 @@ def _value_names(runs: Iterable[Run]) -> list[str]:
 
 
 def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
-    if not run.timeline.samples or (span := _span(run, over)) is None:
-        return None
     found = [value for value in run.values if value.name == name]
-    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span) if found else None
+    if not found or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
+        return None
+    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span)
     if extremes is None or name.endswith("_bytes"):
         return extremes
     inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one

@@ -53,9 +53,11 @@ def measure_ladder(setting: Setting) -> Section:
             for phase in _PHASES:
                 words = (program, phase, _BYTES, threads, hold_us, _SETTLE_US)
                 for _ in range(setting.count(3, 1)):
-                    errors[threads, hold_us].append((phase, _error(tools.probed(order_of(*words)).run, phase)))
+                    errors[threads, hold_us].append((phase, error(tools.probed(order_of(*words)).run, phase)))
             setting.say(f"ladder of a C program, {threads} thread(s), {hold_us / 1000:g} ms")
-    rows = tuple(_ladder_row(threads, hold_us, [error for _, error in found]) for (threads, hold_us), found in errors.items())
+    rows = tuple(
+        ladder_row("C program with marks", threads, hold_us, [error for _, error in found]) for (threads, hold_us), found in errors.items()
+    )
     raw = {f"{threads} threads, {hold_us} us": found for (threads, hold_us), found in errors.items()}
     return Section(rows, ("C program: transient.c with memprof.h, the worst of all three phases, in MiB.",), raw)
 
@@ -106,16 +108,18 @@ def _compiled(folder: Path) -> Path:
     return program
 
 
-def _error(run: Run, phase: str) -> float:
+def error(run: Run, phase: str) -> float:
+    """By how much a phase's peak lies beside the truth, in bytes."""
     mark = run.mark(phase)
     assert mark is not None and mark.rss_begin_bytes is not None, run.outcome.sentence
     return mark.height_bytes - (mark.rss_begin_bytes + _BYTES)
 
 
-def _ladder_row(threads: int, hold_us: int, errors: list[float]) -> Row:
+def ladder_row(program: str, threads: int, hold_us: int, errors: list[float]) -> Row:
+    """A row of the ladder, by the worst of the errors."""
     worst = max(map(abs, errors))
     return Row(
-        what=f"C program with marks, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
+        what=f"{program}, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
         target=f"<= {_LADDER_LIMIT / _MIB:g} MiB",
         memprof=f"{worst / _MIB:.2f}",
         met=worst <= _LADDER_LIMIT,

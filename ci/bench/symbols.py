@@ -12,8 +12,6 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
-from memprof.records import Run
-
 from . import native, tools
 from .table import Row, Section, Setting
 
@@ -37,9 +35,12 @@ def measure_ladder(setting: Setting) -> Section:
             for phase, word in _WORDS.items():
                 order = native.order_of(program, word, _BYTES, threads, hold_us, _SETTLE_US, phases=_FUNCTIONS)
                 for _ in range(setting.count(3, 1)):
-                    errors[threads, hold_us].append((phase, _error(tools.probed(order).run, phase)))
+                    errors[threads, hold_us].append((phase, native.error(tools.probed(order).run, phase)))
             setting.say(f"ladder of an unmodified C++ program, {threads} thread(s), {hold_us / 1000:g} ms")
-    rows = tuple(_ladder_row(threads, hold_us, [error for _, error in found]) for (threads, hold_us), found in errors.items())
+    rows = tuple(
+        native.ladder_row("unmodified C++ program", threads, hold_us, [error for _, error in found])
+        for (threads, hold_us), found in errors.items()
+    )
     raw = {f"{threads} threads, {hold_us} us": found for (threads, hold_us), found in errors.items()}
     return Section(rows, ("Unmodified C++ program: transient.cpp with phases by --phase, the worst of all three, in MiB.",), raw)
 
@@ -87,19 +88,3 @@ def _compiled(folder: Path) -> Path:
         source = Path(__file__).with_name("transient.cpp")
         subprocess.run([compiler, "-std=c++17", "-O1", "-pthread", "-o", str(program), str(source)], check=True)
     return program
-
-
-def _error(run: Run, phase: str) -> float:
-    mark = run.mark(phase)
-    assert mark is not None and mark.rss_begin_bytes is not None, run.outcome.sentence
-    return mark.height_bytes - (mark.rss_begin_bytes + _BYTES)
-
-
-def _ladder_row(threads: int, hold_us: int, errors: list[float]) -> Row:
-    worst = max(map(abs, errors))
-    return Row(
-        what=f"unmodified C++ program, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
-        target=f"<= {_LADDER_LIMIT / _MIB:g} MiB",
-        memprof=f"{worst / _MIB:.2f}",
-        met=worst <= _LADDER_LIMIT,
-    )

@@ -131,6 +131,15 @@ def _ignore_interruptions() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def heed_sigterm() -> None:
+    """From here on SIGTERM ends the command as Ctrl-C does: with what was measured until then."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 class _Patient(io.FileIO):
     """A stream whose reader may leave (`| head -1`): what is written afterwards goes nowhere, and the exit code is that of the work."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -96,9 +96,8 @@ def _measured(
     from ..runtimes import split_setting
     from ..suite import Suite, Variant, parse_shape, plan
     from .progress import chosen
-    from .run import _interrupt
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     if runtime is None:
         raise UsageError("name a runtime: -r RUNTIME")
     if output is not None and Path(output).exists():

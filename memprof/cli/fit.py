@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from ..errors import UsageError
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -48,7 +47,7 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     Bisects the limit of a control group that each trial starts in. What is charged to a group are pages that the run brings in itself; the
     RSS peak beside it is the upper figure for a device.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     from .. import campaign, fit, store
     from . import report, talk
     from .progress import chosen
@@ -74,10 +73,6 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
         talk(f"{picture} is drawn")
     if writer is not None:
         talk(f"{output} holds the runs")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _wish(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:

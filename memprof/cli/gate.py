@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
+
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -66,7 +67,7 @@ def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> 
 
     A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     from .. import trial
     from . import report
     from .progress import chosen
@@ -115,7 +116,3 @@ def _write(path: str, text: str) -> None:
     from . import write
 
     write(path, lambda file: file.write_text(text + "\n", encoding="utf-8"))
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

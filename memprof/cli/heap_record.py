@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..errors import MeasurementError
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -42,7 +42,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Say what was recorded as JSON.")
 def command(output: Path, as_json: bool, **said: Any) -> int:
     """Run a model's job, or any program, under an allocation profiler and keep its profile with the phases."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     from ..heap import record
     from . import talk
     from .progress import chosen
@@ -63,10 +63,6 @@ def command(output: Path, as_json: bool, **said: Any) -> int:
         for path in recorded.files:
             click.echo(str(path))
     return 0 if recorded.run.outcome.ok else MeasurementError.exit_code
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _request(

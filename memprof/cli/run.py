@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 from ..units import parse_duration_ns
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -105,7 +104,7 @@ def measured(suite: Any, output: str | None, append: bool, above_baseline: bool,
     from .. import campaign
     from ..suite import plan
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     planned = plan(suite)
 
     def measure(progress: Any, keep: Any) -> Any:
@@ -154,10 +153,6 @@ def unused_path() -> Path:
     """A name for a runs file that nobody has named."""
     path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
+from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
@@ -52,7 +51,7 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     from .. import campaign, store, tune
     from . import report, talk
     from .progress import chosen
@@ -87,10 +86,6 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
         talk(f"{picture} is drawn")
     if writer is not None:
         talk(f"{output} holds the runs")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _wish(

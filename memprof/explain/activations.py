@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import flatbuffer
 from . import weights
 
 _ONNX_MOST_BYTES = 512 << 20  # the package reads a model whole
@@ -54,7 +55,7 @@ def live(steps: Sequence[Step], sizes: dict[object, int], kept: Iterable[object]
 def _tflite(path: Path) -> int | None:
     # SubGraph 0 tensors, 1 inputs, 2 outputs, 3 operators; Operator 1 inputs, 2 outputs; Tensor 0 shape, 1 type, 2 buffer
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        root = weights._u32(data, 0)
+        root = flatbuffer.u32(data, 0)
         buffers = [weights._buffer(data, table)[1] for table in weights._tables(data, root, 4)]
         graphs = weights._tables(data, root, 2)
         if len(graphs) != 1:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import flatbuffer
 from ..errors import InputError, os_reason
 
 
@@ -278,7 +279,7 @@ def _flatbuffer(path: Path) -> Iterator[Tensor]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[4:8] not in (b"TFL3", b"CIR0"):
             raise _Damaged
-        root = _u32(data, 0)
+        root = flatbuffer.u32(data, 0)
         buffers = [_buffer(data, table) for table in _tables(data, root, 4)]
         seen = set()
         for graph in _tables(data, root, 2):
@@ -294,54 +295,36 @@ def _flatbuffer(path: Path) -> Iterator[Tensor]:
 
 
 def _buffer(data: mmap.mmap, table: int) -> tuple[int, int]:
-    inside = _target(data, table, 0)
-    if inside is not None and _u32(data, inside):
-        return inside + 4, _u32(data, inside)
+    inside = flatbuffer.target(data, table, 0)
+    if inside is not None and flatbuffer.u32(data, inside):
+        return inside + 4, flatbuffer.u32(data, inside)
     return _scalar(data, table, 1, "<Q"), _scalar(data, table, 2, "<Q")
 
 
-def _u32(data: mmap.mmap, at: int) -> int:
-    return int(struct.unpack_from("<I", data, at)[0])
-
-
-def _place(data: mmap.mmap, table: int, number: int) -> int | None:
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    slot = 4 + 2 * number
-    if vtable < 0 or slot >= struct.unpack_from("<H", data, vtable)[0]:
-        return None
-    offset = struct.unpack_from("<H", data, vtable + slot)[0]
-    return table + offset if offset else None
-
-
-def _target(data: mmap.mmap, table: int, number: int) -> int | None:
-    at = _place(data, table, number)
-    return at + _u32(data, at) if at is not None else None
-
-
 def _scalar(data: mmap.mmap, table: int, number: int, form: str) -> int:
-    at = _place(data, table, number)
+    at = flatbuffer.place(data, table, number)
     return int(struct.unpack_from(form, data, at)[0]) if at is not None else 0
 
 
 def _tables(data: mmap.mmap, table: int, number: int) -> list[int]:
-    vector = _target(data, table, number)
+    vector = flatbuffer.target(data, table, number)
     if vector is None:
         return []
-    count = _u32(data, vector)
+    count = flatbuffer.u32(data, vector)
     if count > len(data) // 4:
         raise _Damaged
     places = [vector + 4 + 4 * index for index in range(count)]
-    return [at + _u32(data, at) for at in places]
+    return [at + flatbuffer.u32(data, at) for at in places]
 
 
 def _ints(data: mmap.mmap, table: int, number: int) -> tuple[int, ...]:
-    vector = _target(data, table, number)
-    return struct.unpack_from(f"<{_u32(data, vector)}i", data, vector + 4) if vector is not None else ()
+    vector = flatbuffer.target(data, table, number)
+    return struct.unpack_from(f"<{flatbuffer.u32(data, vector)}i", data, vector + 4) if vector is not None else ()
 
 
 def _string(data: mmap.mmap, table: int, number: int) -> str:
-    vector = _target(data, table, number)
-    return data[vector + 4 : vector + 4 + _u32(data, vector)].decode("utf-8", "replace") if vector is not None else ""
+    vector = flatbuffer.target(data, table, number)
+    return data[vector + 4 : vector + 4 + flatbuffer.u32(data, vector)].decode("utf-8", "replace") if vector is not None else ""
 
 
 # -- OpenVINO: <layer type="Const" name=""><data element_type="f32" shape="1, 2" offset="0" size="8"/></layer>, offsets into the .bin file
