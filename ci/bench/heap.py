@@ -1,4 +1,4 @@
-"""Profiles read to the full model, beside msparser and ms_print on the same files: a real massif file, and 100 MB and 1 GB made by repeating it.
+"""Profiles read to the full model, beside msparser and ms_print on the same files: two real massif files, and 100 MB and 1 GB made by repeating.
 
 Each reading is a process of its own, timed inside from the open file to the last node; ms_print, which also prints, is timed from outside less
 its time for an empty profile. A repetition has other sizes, so that no tree and next to no line is that of another. Memory is the growth of
@@ -25,6 +25,9 @@ from .table import Row, Section, Setting, middle
 REAL = Path(__file__).resolve().parents[2] / "tests" / "data" / "heap" / "massif_onnxruntime_inception_v3.gz"
 _FASTER_THAN_MSPARSER = 5.0
 _MOST_BYTES = 300 << 20
+
+_PYTHON = "of a Python program"
+_PROGRAM = "import json, re, zlib; data = [bytearray(1 << 12) for _ in range(2000)]; text = json.dumps([list(range(99))] * 999); del data"
 
 _MEMPROF = """
 import json, resource, sys, time
@@ -54,13 +57,21 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 
 
 def measure(setting: Setting) -> Section:
     """The real file and 100 MB beside the peers, interleaved; 1 GB with memprof alone, whose peers would need tens of GB or many minutes."""
-    plans = [("real", 0, setting.count(7, 2), True), ("100 MB", 100 * 10**6, setting.count(3, 1), True), ("1 GB", 10**9, 1, False)]
+    plans = [
+        ("of onnxruntime", 0, setting.count(15, 2), True),
+        (_PYTHON, 0, setting.count(15, 2), True),
+        ("100 MB", 100 * 10**6, setting.count(3, 1), True),
+        ("1 GB", 10**9, 1, False),
+    ]
     if setting.quick:
         plans = [plans[0], ("10 MB", 10**7, 1, True)]
     rows, raw = [], {}
     for name, size, count, peers in plans:
         path = setting.folder / f"{name.replace(' ', '')}.massif"
-        make(path, size)
+        if name == _PYTHON:
+            of_python(setting, path)
+        else:
+            make(path, size)
         setting.say(f"heap, {name}: {format_bytes(path.stat().st_size)}")
         found = _read(path, count, peers)
         raw[name] = found
@@ -71,6 +82,13 @@ def measure(setting: Setting) -> Section:
         "of psrecord ms_print. Both models were counted to have the same number of nodes. Memory: the reading process's peak RSS.",
     )
     return Section(tuple(rows), notes, raw)
+
+
+def of_python(setting: Setting, path: Path) -> None:
+    """What massif writes of a Python program, with a tree in every other snapshot: about 5 MB."""
+    setting.say("massif of a Python program")
+    options = ["--detailed-freq=2", "--threshold=0.1", f"--massif-out-file={path}"]
+    subprocess.run(["valgrind", "--tool=massif", *options, sys.executable, "-c", _PROGRAM], check=True, stderr=subprocess.DEVNULL)
 
 
 def make(path: Path, size: int) -> None:
@@ -116,7 +134,7 @@ def _wall_s(command: Sequence[str]) -> float:
 def _rows(name: str, size: int, found: dict[str, list[Any]]) -> list[Row]:
     seconds = {tool: middle([row[0] for row in rows])[0] for tool, rows in found.items()}
     own = seconds["memprof"]
-    shown = {tool: f"{value:.2f} s" for tool, value in seconds.items()}
+    shown = {tool: f"{value:.3g} s" for tool, value in seconds.items()}
     peers = [f"{tool} {seconds[tool] / own:.1f}x" for tool in ("msparser", "ms_print") if tool in seconds]
     met = None
     if "msparser" in seconds:

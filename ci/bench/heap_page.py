@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 import resource
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from . import tools
+from .heap import of_python
 from .table import Row, Section, Setting, middle
 
 _BYTES = 100 * 10**6
 _LIMIT_S, _LIMIT_BYTES = 5.0, 10 << 20
 _BLOCK = re.compile(r"(?=^#-----------\nsnapshot=)", re.MULTILINE)
-_PROGRAM = "import json, re, zlib; data = [bytearray(1 << 12) for _ in range(2000)]; text = json.dumps([list(range(99))] * 999); del data"
 
 
 def measure(setting: Setting) -> Section:
     """`memprof heap view` of the large file, several times, from the command to the page on disk."""
-    small = _real(setting)
+    small = setting.folder / "real.massif"
+    of_python(setting, small)
     large = setting.folder / "large.massif"
     size = repeated(small, large, _BYTES if not setting.quick else _BYTES // 20)
     wall_s, pages, peak = [], [], 0
@@ -44,24 +44,6 @@ def measure(setting: Setting) -> Section:
         f"trees of a real massif run of {small.stat().st_size / 1e6:.1f} MB."
     )
     return Section(rows, (note,), {"wall_s": wall_s, "page_bytes": pages, "file_bytes": size, "children_peak_bytes": peak})
-
-
-def _real(setting: Setting) -> Path:
-    """What massif writes of a Python program, with a tree in every other snapshot."""
-    path = setting.folder / "real.massif"
-    setting.say("massif of a Python program")
-    command = [
-        "valgrind",
-        "--tool=massif",
-        "--detailed-freq=2",
-        "--threshold=0.1",
-        f"--massif-out-file={path}",
-        sys.executable,
-        "-c",
-        _PROGRAM,
-    ]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    return path
 
 
 def repeated(source: Path, target: Path, size: int) -> int:

@@ -26,7 +26,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from .look import PAGE, Mapping, Memory, Pages, Piece
+from .look import PAGE, Mapping, Memory, Pages
 from .weights import Files, Tensor
 
 LARGE = 64 << 10
@@ -39,8 +39,7 @@ _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 _BLOCKS = (8, 16, 4, 32, 64)
 _TABLE_BITS = 22
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_SUB = 1 << 18  # words filtered at once: the buffer whole, since every call of numpy's costs as much as thousands of words
-_MOST_WAITING = 1 << 20
+_SUB = 1 << 19  # words filtered at once: every call of numpy's costs as much as thousands of words, and a turn at the interpreter more
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.
 _KEPT = 0.92
 
@@ -375,9 +374,7 @@ def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
         return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0)
     with ThreadPoolExecutor(workers) as pool:
         parts = pool.map(lambda pair: _scan_part(wanted, *pair), zip(memories, _shares(*pages.ranges(), workers), strict=True))
-        found = [pair for part in parts for pair in part]
-    address = np.concatenate([np.zeros(0, np.uint64), *(pair[0] for pair in found)])
-    key = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in found)])
+        address, key = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((key, address))
     address, key = address[order], key[order]
     once = np.ones(len(address), bool)  # what lies in an overlap is seen twice
@@ -386,20 +383,24 @@ def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
     return Hits(address[once], key[once], read, skipped, time.monotonic_ns() - begin_ns)
 
 
-def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> list[tuple[Words, Places]]:
+def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
+    """(addresses, snippets) of the words in these ranges that are snippets."""
     masked, equal = np.empty(_SUB, np.uint32), np.empty(_SUB, bool)
-    found: list[tuple[Words, Places]] = []
-    waiting: list[tuple[Words, Words]] = []  # looked up many at a time: a call of numpy's costs more than its work on a few words
-    count = 0
+    values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for piece in memory.read(*part):
-        passed = _filtered(piece, masked, equal, np.uint32(wanted.mask), np.uint32(wanted.constant))
-        if len(passed):
-            waiting.append((_eights(piece)[passed], piece.address_of(passed * 4)))
-            count += len(passed)
-        if count > _MOST_WAITING:
-            found.append(_looked_up(wanted, waiting))
-            waiting, count = [], 0
-    return [*found, _looked_up(wanted, waiting)] if waiting else found
+        words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
+        passed = _filtered(words, masked, equal, np.uint32(wanted.mask), np.uint32(wanted.constant))
+        value = words[passed + 1].astype(np.uint64) << np.uint64(32) | words[passed]
+        likely = np.flatnonzero(wanted.table[_hashed(value)])
+        if len(likely):
+            values.append(value[likely])
+            addresses.append(piece.address_of(passed[likely] * 4))
+    value, address = np.concatenate(values), np.concatenate(addresses)
+    order = np.argsort(value)  # neighbours are looked up in neighbouring memory
+    value, address = value[order], address[order]
+    place = np.minimum(np.searchsorted(wanted.keys, value), len(wanted.keys) - 1)
+    sure = wanted.keys[place] == value
+    return address[sure], place[sure]
 
 
 def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words]]:
@@ -419,33 +420,18 @@ def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words
     return shares
 
 
-def _filtered(piece: Piece, masked: NDArray[np.uint32], equal: NDArray[np.bool_], mask: np.uint32, constant: np.uint32) -> Places:
-    """The places of words that pass and have another behind them, in 32-bit words of the piece."""
-    words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
-    found = []
+def _filtered(
+    words: NDArray[np.uint32], masked: NDArray[np.uint32], equal: NDArray[np.bool_], mask: np.uint32, constant: np.uint32
+) -> Places:
+    """The places of words that pass and have another behind them."""
+    found = [np.zeros(0, np.int64)]
     for start in range(0, len(words) - 1, _SUB):
         part = words[start : min(start + _SUB, len(words) - 1)]
         size = len(part)
         np.bitwise_and(part, mask, out=masked[:size])
         np.equal(masked[:size], constant, out=equal[:size])
         found.append(np.flatnonzero(equal[:size]) + start)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-
-def _eights(piece: Piece) -> Words:
-    """A view of every eight bytes of a piece, at a distance of four."""
-    view: Words = np.ndarray((len(piece.data) // 4 - 1,), "<u8", piece.data.data, 0, (4,))
-    return view
-
-
-def _looked_up(wanted: Index, waiting: Sequence[tuple[Words, Words]]) -> tuple[Words, Places]:
-    """(addresses, snippets) of the words that are snippets, from (words, addresses)."""
-    values, addresses = (np.concatenate([pair[side] for pair in waiting]) for side in (0, 1))
-    likely = np.flatnonzero(wanted.table[_hashed(values)])
-    values, addresses = values[likely], addresses[likely]
-    place = np.minimum(np.searchsorted(wanted.keys, values), len(wanted.keys) - 1)
-    sure = np.flatnonzero(wanted.keys[place] == values)
-    return addresses[sure], place[sure].astype(np.int64)
+    return np.concatenate(found)
 
 
 # -- from hits to copies

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import InputError, MeasurementError
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-BUFFER = 1 << 20
+BUFFER = 2 << 20  # beyond it the caches hold less of it; below it two threads wait for each other's turns at the interpreter
 _HUGE = 2 << 20
 _OVERLAP = 16  # bytes read twice where a range is split, so that nothing that lies across the seam is missed
 _MOST_PARTS = 512  # of one process_vm_readv, below IOV_MAX
@@ -211,7 +211,7 @@ class Piece:
 
 
 class Memory:
-    """Reads the memory of one process through one buffer of 1 MiB. bytes: how much was read; skipped: how much the kernel refused."""
+    """Reads the memory of one process through one buffer. bytes: how much was read; skipped: how much the kernel refused."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -224,7 +224,7 @@ class Memory:
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
     def read(self, starts: Addresses, ends: Addresses) -> Iterator[Piece]:
-        """The bytes of these ranges, in pieces of at most 1 MiB that are valid until the next one. Raises Gone or Unreadable."""
+        """The bytes of these ranges, in pieces of at most BUFFER bytes that are valid until the next one. Raises Gone or Unreadable."""
         for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
             while batch:
                 done, batch = self._read_batch(batch)
@@ -256,8 +256,8 @@ class Memory:
 
 
 def _huge_buffer() -> NDArray[np.uint8]:
-    """A buffer in a huge page, where there are any: the kernel copies into one four times as fast as into small pages (seen with 6.18)."""
-    whole = mmap.mmap(-1, 2 * _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """A buffer in huge pages, where there are any: the kernel copies into one four times as fast as into small pages (seen with 6.18)."""
+    whole = mmap.mmap(-1, BUFFER + _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a kernel without them
         whole.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(whole, np.uint8)

@@ -21,6 +21,7 @@ places, and identical trees are one object, so that a file of a gigabyte takes a
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from array import array
@@ -35,10 +36,11 @@ _LONGEST_LINE = 1 << 22
 _MOST_PLACES = 1_000_000
 _MOST_SNAPSHOTS = 1_000_000
 _INT64 = (1 << 63) - 1
+_ONE = array("q", [1])
 _SECOND_ROOT = 1 << 40  # more children than any file could hold
 
-# To split whole lines of a tree by: what stands between two matches is empty, and no tuple is made for a line.
-_NODES = re.compile(rb"^( *)n(\d{1,19}): (\d{1,19}) (.+)$\n?", re.MULTILINE)
+# To split whole lines of a tree by: what stands between two matches is empty, so that each begins a line, and no tuple is made for a line.
+_NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _NODE = re.compile(rb"( *)n(\d+): (\d+) (.+)")
 _PLACE = re.compile(r"(0x[0-9A-Fa-f]{1,16}): (.*)", re.DOTALL)
 _BELOW = re.compile(r"in (\d+) places?,.*below .*threshold.*", re.DOTALL)
@@ -133,15 +135,21 @@ def _split_place(text: str) -> tuple[str, str | None]:
     """`f(int) (a.c:1)` as `f(int)` and `a.c:1`; a function alone where no bracket of its own follows a space at the end."""
     if not text.endswith(")"):
         return text, None
+    cut = text.rfind(" (")
+    if cut > 0 and text.count("(", cut) == text.count(")", cut) == 1:
+        where = text[cut + 2 : -1]
+        return (text[:cut], where) if _is_where(where) else (text, None)
     depth = 0
     for index in range(len(text) - 1, 0, -1):
         depth += (text[index] == ")") - (text[index] == "(")
         if depth == 0:
             where = text[index + 1 : -1]
-            named = text[index - 1] == " " and (where.startswith("in ") or ":" in where or "/" in where or ".so" in where)
-            return (text[: index - 1], where) if named and where else (text, None)
-    cut = text.rfind(" (")  # a path with a bracket of its own
-    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)
+            return (text[: index - 1], where) if text[index - 1] == " " and _is_where(where) else (text, None)
+    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)  # a path with a bracket of its own
+
+
+def _is_where(text: str) -> bool:
+    return text.startswith("in ") or ":" in text or "/" in text or ".so" in text
 
 
 class _Reader:
@@ -301,7 +309,7 @@ class _Reader:
         columns = _Columns(self._places, self._numbers)
         first = self._line + 1
         while piece := self._piece():
-            lines = piece.count(b"\n") + 1
+            lines = piece.count(b"\n")
             try:
                 columns.add(piece)
             except ValueError as error:
@@ -337,12 +345,12 @@ class _Reader:
             stop = buffer.find(b"\nsnapshot=", at, end)
         stop = end if stop < 0 else stop
         self._at = stop + 1
-        return buffer[at:stop]
+        return buffer[at : stop + 1]
 
     def _explained(self, piece: bytes, columns: _Columns, reason: str) -> InputError:
         """The error for a piece of a tree that cannot be read, with the number of its line."""
         columns.restart()
-        for line in piece.split(b"\n"):
+        for line in piece[:-1].split(b"\n"):
             self._line += 1
             match = _NODE.fullmatch(line)
             if match is None:
@@ -350,7 +358,7 @@ class _Reader:
             if any(len(number) > 19 or int(number) > _INT64 for number in (match[2], match[3])):
                 return self._bad("a number beyond 64 bits")
             try:
-                columns.add(line)
+                columns.add(line + b"\n")
             except ValueError as error:
                 return self._bad(str(error))
         return self._bad(reason or "no line of a tree")
@@ -390,23 +398,23 @@ class _Columns:
     def _link(self, depths: list[int]) -> None:
         """Parents from indentation. Most lines are children of the line above them; the others begin runs of such lines, and the runs on the
         path to the newest node are kept as (first node, its depth): each level of the path lies in the last run that begins above it."""
-        first, runs = len(self.parent), self._path
+        first, runs, came = len(self.parent), self._path, self._came
         before = [self._depth, *depths[:-1]]
         self._depth = depths[-1]
-        steps = list(map(operator.sub, depths, before))
-        came = self._came
-        if first:
-            came.pop()
-        came.extend(map((1).__eq__, steps if first else steps[1:]))  # whether the next line is its child
-        came.append(0)
         self.parent.extend(range(first - 1, first + len(depths) - 1))
-        for index in [index for index, step in enumerate(steps) if step != 1]:
+        if first:
+            came[-1] += 1
+        came.extend(_ONE * len(depths))
+        came[-1] = 0
+        steps = map(operator.sub, depths, before)
+        for index in itertools.compress(range(len(depths)), map((1).__ne__, steps)):
             depth, node = depths[index], first + index
-            if steps[index] > 1:
+            if depth - before[index] > 1:
                 raise ValueError("a line that is indented too far for a child of the line above it")
             while runs and runs[-1][1] >= depth:
                 runs.pop()
             start, level = runs[-1] if runs else (-1, -1)
+            came[node - 1] -= 1
             parent = self.parent[node] = start + depth - 1 - level if depth else -1
             came[parent if depth else 0] += 1 if depth else _SECOND_ROOT
             runs.append((node, depth))

@@ -130,7 +130,7 @@ class Command(child.Measurement):
         super()._mark_begin(mark)
 
     def _keep(self, record):
-        if self._tree.several_ns >= record["begin_ns"]:
+        if self._tree.had_others(record["begin_ns"], record["end_ns"]):
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
         super()._keep(record)
 

@@ -17,11 +17,12 @@ import time
 from . import procfs
 
 _clock = time.monotonic_ns
-_LOOK_SHARE, _PSS_SHARE = 0.015, 0.025  # of one CPU
+_LOOK_SHARE, _PSS_SHARE = 0.01, 0.025  # of one CPU
 _LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 50_000_000  # beyond the share: a short run is looked at too
 _SLICE_NS = 2_000_000  # the longest that one poll is held up by PSS; one process is always read whole
 _RESTARTS = 3  # of a reading of PSS, because processes were started meanwhile
 _REFRESH_NS = 500_000_000  # PSS is read again after this even where no process came or went
+_STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
 
@@ -58,6 +59,7 @@ class Node:
         "seen_file",
         "shared",
         "statm",
+        "values",
         "vms",
     )
 
@@ -85,8 +87,10 @@ class Tree:
         self.rounds = 0
         self.refused = 0  # processes whose PSS may not be read
         self.unfollowed = 0
-        self.several_ns = -1  # when the process that is measured was last seen with children
+        self._stretches = []  # [from, to] when the process that is measured was seen with children, the last of them
         self.inside = None  # the sums of the measured process and what is below it
+        self._sum = None  # of all processes as of the last poll, None where something has changed since
+        self._several = False  # whether the measured process had others below it in that sum
         self._adopted = None
         if reaper is not None:
             self._adopted = os.open("/proc/%d/task/%d/children" % (reaper, reaper), os.O_RDONLY | os.O_CLOEXEC)
@@ -94,12 +98,12 @@ class Tree:
 
     def measure(self, pid, alone):
         """Take this process for the one that is measured. alone: what is not below it, such as a debugger, is no part of the tree."""
-        self._centre, self.several_ns = pid, -1
+        self._centre, self._stretches, self._several, self._sum = pid, [], False, None
         for node in self._nodes.values():
             node.inside = self._below(node)
         if alone:
             self._root = pid
-            self._ended, self.most, self.unseen, self.several_ns = [], 0, 0, -1
+            self._ended, self.most, self.unseen = [], 0, 0
             for other in [node for node in self._nodes.values() if not node.inside]:
                 self._forget(other)
             self._seen.add(pid)
@@ -110,6 +114,10 @@ class Tree:
     def covers(self, pid):
         """Whether a process belongs to the tree and still runs."""
         return pid in self._nodes
+
+    def had_others(self, begin_ns, end_ns):
+        """Whether the process that is measured was seen with children between two times, of which the second may have passed a while ago."""
+        return any(begin <= end_ns and end >= begin_ns for begin, end in self._stretches)
 
     @property
     def whole(self):
@@ -124,9 +132,7 @@ class Tree:
     def poll(self, now):
         """(rss, file-backed, vms) of all processes together, or None where none is left."""
         self._look(now)
-        for node in list(self._nodes.values()):
-            if self._list(node, node.children, now):
-                self._children_changed(node, now)
+        self._list_all(now)
         if self._adopted is not None:
             self._orphans(now)
         for node in list(self._nodes.values()):
@@ -134,17 +140,27 @@ class Tree:
             if values is None:
                 self._end(node)
                 continue
-            node.rss, node.file, node.vms = values
             node.end_ns = now
             node.samples += 1
+            if values is node.values:
+                continue
+            node.values = values
+            node.rss, node.file, node.vms = values
             if node.rss > node.rss_peak:
                 node.rss_peak = node.rss
+            self._sum = None
         count = len(self._nodes)
         if count > self.most:
             self.most = count
         if count > 1:
             self._share(now)
-        return self._sums(now)
+        if self._sum is None:
+            before, self._sum = self._several, self._sums()
+            if self._several and not before:
+                self._stretches = [*self._stretches[-_STRETCHES:], [now, now]]
+        if self._several:
+            self._stretches[-1][1] = now
+        return self._sum
 
     def reaped(self, pid):
         """A process was waited for that had fallen to the reaper."""
@@ -183,7 +199,7 @@ class Tree:
         node.rss = node.file = node.vms = node.rss_peak = node.samples = node.hwm = 0
         node.pss = node.pss_peak = node.base_anon = None
         node.base_file = node.seen_anon = node.seen_file = node.shared = node.gone = 0
-        node.child_faults = None
+        node.child_faults = node.values = None
         node.inside = pid == self._centre or (parent is not None and parent.inside)
         try:
             node.descriptor = os.open("/proc/%d/task/%d/children" % (pid, pid), os.O_RDONLY | os.O_CLOEXEC)
@@ -198,14 +214,19 @@ class Tree:
             node.base_anon, node.seen_anon = max(0, anon - max(0, parent.rss - parent.file)), anon
             node.base_file, node.seen_file = max(0, node.file - parent.file), max(node.file, parent.file)
         self._nodes[pid] = node
-        self._changed = True
+        self._changed, self._sum = True, None
 
     def _below(self, node):
         while node is not None and node.pid != self._centre:
             node = self._nodes.get(node.parent)
         return node is not None
 
-    def _list(self, node, before, now):
+    def _list_all(self, now):
+        for node in list(self._nodes.values()):
+            if self._list(node, node.children):
+                self._children_changed(node, now)
+
+    def _list(self, node, before):
         """Whether the children of a process's first thread are others than before."""
         if node.descriptor is None:
             return False
@@ -249,6 +270,7 @@ class Tree:
 
     def _forget(self, node):
         del self._nodes[node.pid]
+        self._sum = None
         node.statm.close()
         if node.descriptor is not None:
             os.close(node.descriptor)
@@ -275,7 +297,7 @@ class Tree:
         node.hwm = max(node.hwm, procfs.high_water(node.pid))
         if not node.command or node.samples < 100:
             node.command = procfs.command(node.pid) or node.command
-        changed = self._list(node, node.children, now)
+        changed = self._list(node, node.children)
         if threads > 1 or node.descriptor is None:
             first = {int(pid) for pid in node.children.split()}
             others = tuple(pid for pid in _children(node.pid) if pid not in first)
@@ -310,12 +332,16 @@ class Tree:
                 self._read.append((node, procfs.pss(node.pid)))
             if _clock() - begin_ns > _SLICE_NS:
                 break
-        self._pss_ns += _clock() - begin_ns
         if not self._reading:
-            self._round_ends(now)
+            self._list_all(now)
+            if (
+                not self._changed or self._restarts >= _RESTARTS
+            ):  # else what was read is shared with one that was not; the next poll begins again
+                self._round_ends(now)
+        self._pss_ns += _clock() - begin_ns
 
     def _round_ends(self, now):
-        self._reading, self._restarts, self._round_ns = None, 0, now
+        self._reading, self._restarts, self._round_ns, self._sum = None, 0, now, None
         self.rounds += 1
         self.refused = self._returned = 0
         for node, found in self._read:
@@ -330,7 +356,8 @@ class Tree:
             node.base_file, node.seen_file = min(file, node.file), node.file
         self._read = []
 
-    def _sums(self, now):
+    def _sums(self):
+        self._several = False
         if not self._nodes:
             self.inside = None
             return None
@@ -348,7 +375,7 @@ class Tree:
                 inside_vms += node.vms
         rss += 0 if one else self._returned
         if count > 1:
-            self.several_ns = now
+            self._several = True
             inside_rss += self._returned
         elif count == 1 and not one:  # alone in its part of the tree, it counts in full
             inside_rss, inside_file, inside_vms = next((node.rss, node.file, node.vms) for node in self._nodes.values() if node.inside)
