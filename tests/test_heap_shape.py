@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
-from memprof.heap import said
+from memprof.heap import load, said
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
@@ -280,3 +280,37 @@ def test_a_partial_profile_is_no_verdict_where_its_end_would_matter(before, afte
 def test_profiles_that_count_different_things_are_no_verdict():
     with pytest.raises(UndecidedError, match="do not count the same"):
         judging.verdict(judging.diff(usual(), usual(counts="massif counts pages")), 0.05)
+
+
+_MANGLED_MASSIF = """desc: (none)
+cmd: ./app
+time_unit: i
+#-----------
+snapshot=0
+#-----------
+time=1
+mem_heap_B=300
+mem_heap_extra_B=0
+mem_stacks_B=0
+heap_tree=peak
+n2: 300 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
+ n0: 200 0x4005A1: _ZN3app4growIfEEvi (tree.cpp:12)
+ n0: 100 0x4005B1: _Znonsense (in /lib/app)
+"""
+
+
+def test_names_that_a_tool_left_mangled_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "mangled.massif"
+    path.write_text(_MANGLED_MASSIF)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "_ZN3app4growIfEEvi" in {frame.function for frame in load(path).frames}
+
+    filter_ = tmp_path / "c++filt"
+    filter_.write_text("#!/bin/sh\nwhile read name; do case $name in _ZN3app*) echo 'void app::grow<float>(int)';; *) echo $name;; esac; done\n")
+    filter_.chmod(0o755)
+    names = {frame.function for frame in load(path).frames}
+    assert {"void app::grow<float>(int)", "_Znonsense"} <= names and "_ZN3app4growIfEEvi" not in names
+
+    for broken in ("exit 1", "echo one", "kill -9 $$"):
+        filter_.write_text(f"#!/bin/sh\n{broken}\n")
+        assert "_ZN3app4growIfEEvi" in {frame.function for frame in load(path).frames}

@@ -1,9 +1,10 @@
-"""What `memprof explain` claims, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases]`, all of it by default.
+"""What `memprof explain` claims, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases] [fit]`, all of it by default.
 
     copies     precision and recall over processes that hold known copies: 1,000 tensors, 0 to 4 copies of each
     speed      how fast a process is scanned for 1,000 tensors, how long it stands still a GB, and how far a scan moves its resident set
     waterfall  the unexplained part for each runtime on inception_v3
     cases      whether each known case comes out as the first finding, with its bytes, and what its proposals really did
+    fit        how far the limits found lie from what programs hold, and how well they repeat
 
 A Markdown table goes to standard output, progress to standard error. Models are made in bench/ where they are missing. `--tensors N` and
 `--repeats N` make it smaller, to try it.
@@ -12,6 +13,7 @@ A Markdown table goes to standard output, progress to standard error. Models are
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -41,7 +43,7 @@ Row = tuple[str, str, str, str]
 
 def main() -> None:
     """Measure the parts that are named, and print their rows."""
-    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases}
+    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases, "fit": _fits}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--tensors", type=int, default=1000, metavar="N")
@@ -203,7 +205,7 @@ def _model(name: str, form: str, *more: str) -> Path:
     return path
 
 
-_MEMPROF = (sys.executable, "-m", "memprof")
+_MEMPROF = (str(Path(sys.executable).with_name("memprof")),)  # `-m memprof` would find the folder of sources here
 
 
 def _explained(model: Path, runtime: str, *more: str) -> records.Explanation | None:
@@ -251,6 +253,30 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
     found = _explained(tidy, "synthetic")
     count = len(found.findings) if found is not None else -1
     yield "findings on a program that has none", "0", str(count), _verdict(count == 0)
+
+
+def _fits(words: argparse.Namespace) -> Iterator[Row]:
+    mib = 1 << 20
+    least = {}
+    for held in (20, 60, 140, 300):
+        scenario = FOLDER / f"held{held}.json"
+        FOLDER.mkdir(exist_ok=True)
+        scenario.write_text(json.dumps({"load": [{"allocate": "w", "bytes": held * mib, "random": True}], "execute": [{"sleep_s": 0.01}]}))
+        least[held] = _fitted(scenario, "synthetic")
+    # What the interpreter takes is not known; what one program holds more than another is.
+    errors = [abs(least[high] - least[low] - (high - low) * mib) for low, high in itertools.pairwise(least)]
+    yield "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by", "<= 2 MiB", format_bytes(max(errors)), _verdict(max(errors) <= 2 * mib)
+    found = [_fitted(_model("inception_v3", ".tflite"), "tflite") for _ in range(words.repeats)]
+    spread = max(found) / min(found) - 1
+    said = f"{spread:.2%} ({len(found)} times, {format_bytes(min(found))} to {format_bytes(max(found))})"
+    yield "fit: tflite, inception_v3, the whole run, repeated", "<= 2%", said, _verdict(spread <= 0.02)
+
+
+def _fitted(model: Path, runtime: str) -> int:
+    command = [*_MEMPROF, "fit", str(model), "-r", runtime, "--threads", "1", "--phase", "whole", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    (part,) = json.loads(done.stdout)["parts"]
+    return int(part["least_bytes"])
 
 
 def _saved(finding: records.Finding) -> str:

@@ -10,6 +10,7 @@ from typing import BinaryIO, cast
 
 from ..errors import InputError, os_reason
 from . import massif
+from .names import demangled
 from .profile import HeapProfile
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -25,7 +26,7 @@ def read(path: Path) -> HeapProfile:
 
     try:
         with path.open("rb") as file:
-            return with_phases(_read(file, path), path)
+            return demangled(with_phases(_read(file, path), path))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..errors import InputError
-from .names import demangled
 from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot, Tree
 from .trie import SMALLEST, Trie
 
@@ -282,10 +281,10 @@ class _Second:
         found = []
         for at in range(2, len(numbers) - 2, 3):
             function, file = self._strings[_known(numbers[at])], self._strings[_known(numbers[at + 1])]
-            found.append(Frame(demangled(function) or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
+            found.append(Frame(function or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
         if not found:
             function = self._strings[_known(numbers[2])] if len(numbers) > 2 else ""
-            found = [Frame(demangled(function) or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
+            found = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
         return tuple(self._number(frame) for frame in found)
 
     def _number(self, frame: Frame) -> int:

@@ -28,7 +28,6 @@ from array import array
 from typing import Protocol
 
 from ..errors import InputError
-from .names import demangled
 from .profile import UNKNOWN, Frame, HeapProfile, Kind, Snapshot, TimeUnit, Tree
 
 _PIECE = 1 << 18  # what is taken apart at once stays in a processor's cache
@@ -127,8 +126,7 @@ def parse_place(text: str) -> Frame:
 
 
 def _site(function: str, file: str | None, line: int | None, module: str | None, address: int) -> Frame:
-    name = demangled(function)
-    return Frame(name, file, line, module, address, "unknown" if name == UNKNOWN else "site")
+    return Frame(function, file, line, module, address, "unknown" if function == UNKNOWN else "site")
 
 
 def _split_place(text: str) -> tuple[str, str | None]:

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import InputError
-from .names import demangled
 from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Snapshot
 from .trie import SMALLEST, Trie
 
@@ -94,7 +93,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
     by_dump: list[int] = []
     for row in rows:
         if isinstance(row, _Frame):
-            name = demangled(row.function or UNKNOWN)
+            name = row.function or UNKNOWN
             frame = Frame(name, row.file or None, row.line or None, row.module, None, "unknown" if name == UNKNOWN else "site")
             number = numbers.setdefault(frame, len(frames))
             if number == len(frames):

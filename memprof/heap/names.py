@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 from functools import lru_cache
 
-from .profile import UNKNOWN, By, Frame
+from .profile import UNKNOWN, By, Frame, HeapProfile
 
 # Functions that only hand out memory: who calls them is who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
 _ALLOCATORS = re.compile(
@@ -26,6 +29,8 @@ _ALLOCATORS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MANGLED = re.compile(r"_{1,2}Z[\w.$]{1,4000}$|_R[A-Z][\w.$]{1,4000}$", re.ASCII)
+_FILTER_S = 20
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
@@ -116,13 +121,23 @@ def short(function: str) -> str:
     return name or text
 
 
-@lru_cache(maxsize=1 << 16)
-def demangled(name: str) -> str:
-    """A C++ or Rust name as its author wrote it; anything else as it is.
+def demangled(profile: HeapProfile) -> HeapProfile:
+    """The profile with the names that its tool left mangled (`_ZN3app4growEi`, Rust's too) as their author wrote them.
 
-    Names that the tools left mangled go through c++filt where that is installed (see `demangle_all`); here only what was learnt there.
+    By binutils' c++filt where that is installed: in a process of its own, so that no name, however made, can do more than stay as it is.
     """
-    return _LEARNT.get(name, name)
-
-
-_LEARNT: dict[str, str] = {}
+    names = sorted({frame.function for frame in profile.frames if _MANGLED.match(frame.function)})
+    program = shutil.which("c++filt") if names else None
+    if program is None:
+        return profile
+    try:
+        done = subprocess.run(
+            [program], input="\n".join(names).encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_FILTER_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return profile
+    found = done.stdout.decode("utf-8", "backslashreplace").split("\n")
+    if len(found) < len(names):
+        return profile
+    known = dict(zip(names, found, strict=False))
+    return replace(profile, frames=tuple(replace(frame, function=known.get(frame.function, frame.function)) for frame in profile.frames))
