@@ -29,6 +29,7 @@ int main(int count, char **words) {
     if (count > 1 && words[1][0] == 'f' && fork() == 0) { grow(3 << 20); return 0; }
     if (count > 1 && words[1][0] == 'c') abort();
     if (count > 1 && words[1][0] == 'f') sleep(1);
+    if (count > 1 && words[1][0] == 'h') for (;;) sleep(1);
     return kept[0] == 9;
 }
 """
@@ -36,7 +37,7 @@ int main(int count, char **words) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that holds 10 MiB, and 15 at its peak; with `fork` it has a child, with `crash` it aborts."""
+    """A program that holds 10 MiB, and 15 at its peak; with `fork` it has a child, with `crash` it aborts, with `hang` it stays."""
     need_tool("gcc")
     folder = tmp_path_factory.mktemp("a program")
     (folder / "grow.c").write_text(_PROGRAM)
@@ -71,6 +72,16 @@ def test_a_crash_leaves_a_profile_that_is_marked_partial(memprof: Memprof, tmp_p
     done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "crash")
     assert done.returncode == 4 and "the profile is partial: the program ended by SIGABRT" in done.stderr
     assert "SIGABRT" in str(load(Path(done.stdout.strip())).partial)
+
+
+@pytest.mark.parametrize("tool", ["massif", "heaptrack"])
+def test_a_program_that_does_not_end_is_asked_to_and_its_file_kept(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
+    need_tool("valgrind" if tool == "massif" else tool)
+    done = memprof("heap", "record", "--tool", tool, "--timeout", "6s", "-o", tmp_path / "out", "--", program, "hang")
+    assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
+    profile = load(Path(done.stdout.strip()))
+    assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
+    assert "did not end in time" in str(profile.partial), profile.partial
 
 
 def test_a_model_ends_after_prepare_with_the_file_whole_and_its_snapshots_in_phases(
