@@ -270,7 +270,15 @@ class _Fitter:
                 else:  # it was luck: the least lies a step above
                     low, high, proven = high, _whole_pages(high + max(_NEAREST, _SHARE * high)), 0
             else:
-                return high, trials
+                break
+        # A failure may have been bad luck too, and have sent the search too high: down again while each step works as often.
+        while (lower := _whole_pages(high - max(_NEAREST, _SHARE * high))) > 0:
+            for _ in range(CONFIRMATIONS):
+                trials += 1
+                if not self._works(lower, part):
+                    return high, trials
+            high = lower
+        return high, trials
 
     # -- the curve
 

@@ -306,7 +306,9 @@ def test_names_that_a_tool_left_mangled_are_read(tmp_path, monkeypatch):
     assert "_ZN3app4growIfEEvi" in {frame.function for frame in load(path).frames}
 
     filter_ = tmp_path / "c++filt"
-    filter_.write_text("#!/bin/sh\nwhile read name; do case $name in _ZN3app*) echo 'void app::grow<float>(int)';; *) echo $name;; esac; done\n")
+    filter_.write_text(
+        "#!/bin/sh\nwhile read name; do case $name in _ZN3app*) echo 'void app::grow<float>(int)';; *) echo $name;; esac; done\n"
+    )
     filter_.chmod(0o755)
     names = {frame.function for frame in load(path).frames}
     assert {"void app::grow<float>(int)", "_Znonsense"} <= names and "_ZN3app4growIfEEvi" not in names

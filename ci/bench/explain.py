@@ -265,9 +265,14 @@ def _fits(words: argparse.Namespace) -> Iterator[Row]:
         least[held] = _fitted(scenario, "synthetic")
     # What the interpreter takes is not known; what one program holds more than another is.
     errors = [abs(least[high] - least[low] - (high - low) * mib) for low, high in itertools.pairwise(least)]
-    yield "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by", "<= 2 MiB", format_bytes(max(errors)), _verdict(max(errors) <= 2 * mib)
+    yield (
+        "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by",
+        "<= 2 MiB",
+        format_bytes(max(errors)),
+        _verdict(max(errors) <= 2 * mib),
+    )
     found = []
-    for _ in range(min(3, words.repeats)):  # minutes each: near its limit a run reads its own libraries again and again, until its time is up
+    for _ in range(min(3, words.repeats)):  # minutes each: near its limit a run reads its own libraries again and again
         found.append(_fitted(_model("mobilenet_v2", ".onnx"), "onnxruntime"))
         print(f"fit: {format_bytes(found[-1])}", file=sys.stderr)
     spread = max(found) / min(found) - 1

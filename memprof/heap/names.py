@@ -132,12 +132,17 @@ def demangled(profile: HeapProfile) -> HeapProfile:
         return profile
     try:
         done = subprocess.run(
-            [program], input="\n".join(names).encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_FILTER_S, check=True
+            [program],
+            input="".join(f"{name}\n" for name in names).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_FILTER_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return profile
-    found = done.stdout.decode("utf-8", "backslashreplace").split("\n")
-    if len(found) < len(names):
+    found = done.stdout.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+    if len(found) != len(names):
         return profile
-    known = dict(zip(names, found, strict=False))
+    known = dict(zip(names, found, strict=True))
     return replace(profile, frames=tuple(replace(frame, function=known.get(frame.function, frame.function)) for frame in profile.frames))

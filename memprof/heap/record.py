@@ -25,6 +25,7 @@ from . import phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
+_HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # what heaptrack's script starts beside the program, as the kernel cuts names
 SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
 WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
 _GRACE_NS = 60 * 10**9
@@ -254,7 +255,9 @@ def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | 
         {"OPENBLAS_NUM_THREADS": "1"} if tool == "massif" and "OPENBLAS_NUM_THREADS" not in os.environ else {}
     )
     argv = [*wrap, *(command[1:] if tool == "memray" else command)]
-    start = {"argv": argv, "env": environment, "cwd": None, "stdin": "", "deterministic": False, "grace_ns": _GRACE_NS}
+    start: dict[str, object] = {"argv": argv, "env": environment, "cwd": None, "stdin": "", "deterministic": False, "grace_ns": _GRACE_NS}
+    if tool == "heaptrack":
+        start["writers"] = _HEAPTRACK_WRITERS
     progress.started(job, 1, 1)
     run = campaign.measure_program(job, start, progress)
     if run.outcome.status == "lost" and run.outcome.exit_code == 0:

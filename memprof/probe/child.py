@@ -41,7 +41,7 @@ def become_reaper():
 class Measurement:
     """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
-    start: {"argv", "env", "cwd", "stdin", "deterministic", "grace_ns"}; the last may be left out. intervals: polling period in
+    start: {"argv", "env", "cwd", "stdin", "deterministic", "grace_ns", "writers"}; the last two may be left out. intervals: polling period in
     ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second. hold: {"limit_ns",
     "at"}, see __main__, or None.
     """
@@ -469,10 +469,21 @@ class Measurement:
         # A profiler writes its file at SIGTERM, and none at SIGKILL.
         self._asked = True
         self.outcome = {"status": "timeout"}
+        for pid in self._to_be_asked():
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except OSError:
+                pass
+
+    def _to_be_asked(self):
+        """The process that is measured; where that is a profiler's script, what it started, but not the programs that write its file."""
+        writers = self._start.get("writers")
+        if not writers or self.measured != self.pid:
+            return [self.measured]
         try:
-            os.kill(self.measured, signal.SIGTERM)
+            return [pid for pid in procfs.children(self.pid) if procfs.name(pid) not in writers] or [self.measured]
         except OSError:
-            pass
+            return [self.measured]
 
     def _time_out(self):
         self.outcome = {"status": "timeout"}
