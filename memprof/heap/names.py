@@ -51,7 +51,14 @@ def group_name(frame: Frame, by: By) -> str:
         return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line or '?'})"
     if frame.function == UNKNOWN and frame.module is not None:
         return f"{UNKNOWN} ({module_name(frame)})"
+    if frame.file is not None and frame.file.endswith((".py", ">")):  # Python: every file has its `<module>`, every class its `__init__`
+        return f"{frame.function} ({_python_file(frame.file)})"
     return frame.function
+
+
+def _python_file(path: str) -> str:
+    *folders, name = path.split("/")
+    return f"{folders[-1]}/{name}" if folders and name in ("__init__.py", "__main__.py") else name
 
 
 def module_name(frame: Frame) -> str:

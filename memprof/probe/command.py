@@ -234,7 +234,7 @@ class Command(child.Measurement):
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
-            how = "pages they share counted once (PSS was read %d times)" % tree.rounds
+            how = "pages they share counted once (PSS was read %s)" % ("once" if tree.rounds == 1 else "%d times" % tree.rounds)
             if not tree.rounds:
                 how = "pages they share counted once as far as is known without PSS, for which there was no time"
             elif tree.refused:

@@ -16,12 +16,13 @@ import time
 
 from . import procfs
 
-_clock = time.monotonic_ns
+_clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
 _LOOK_SHARE, _PSS_SHARE = 0.01, 0.025  # of one CPU
-_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 50_000_000  # beyond the share: a short run is looked at too
+_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 100_000_000  # beyond the share: a short run is looked at too
 _SLICE_NS = 2_000_000  # the longest that one poll is held up by PSS; one process is always read whole
 _RESTARTS = 3  # of a reading of PSS, because processes were started meanwhile
 _REFRESH_NS = 500_000_000  # PSS is read again after this even where no process came or went
+_DRIFT, _DRIFT_NS = 1 << 20, 20_000_000  # and after this where resident sets have moved so far: what was read while they did may be wrong
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
@@ -81,6 +82,7 @@ class Tree:
         self._restarts = 0
         self._changed = False
         self._round_ns = 0
+        self._drift = 0  # how far resident sets have moved since the last round began
         self._returned = 0  # what processes that have ended since the last round shared with others
         self.unseen = 0
         self.most = 0
@@ -145,6 +147,7 @@ class Tree:
             if values is node.values:
                 continue
             node.values = values
+            self._drift += abs(values[0] - node.rss)
             node.rss, node.file, node.vms = values
             if node.rss > node.rss_peak:
                 node.rss_peak = node.rss
@@ -316,11 +319,12 @@ class Tree:
     def _share(self, now):
         """Read on in the round of PSS, or begin one where something has changed and there is time for it."""
         if self._reading is None:
-            if not self._changed and now - self._round_ns < _REFRESH_NS:
+            wait_ns = _DRIFT_NS if self._drift >= _DRIFT else _REFRESH_NS
+            if not self._changed and now - self._round_ns < wait_ns:
                 return
             if self._pss_ns > (now - self._begin_ns) * _PSS_SHARE + _PSS_ALLOWANCE_NS:
                 return
-            self._reading, self._read, self._changed = list(self._nodes.values()), [], False
+            self._reading, self._read, self._changed, self._drift = list(self._nodes.values()), [], False, 0
         elif self._changed and self._restarts < _RESTARTS:
             # A share that was read before a process was started is too large beside one that was read after.
             self._reading, self._read, self._changed = list(self._nodes.values()), [], False
