@@ -32,7 +32,7 @@ _SHARE, _NEAREST = 0.005, 256 << 10
 _PLAIN_RUNS = 3
 _CURVE = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
 # Near its limit a run reads its own libraries again and again: one that takes so many times as long as without a limit, and so long, is ended.
-_PATIENCE, _LEAST_PATIENCE_NS = 10, 10 * 1000 * MS
+_PATIENCE, _LEAST_PATIENCE_NS = 5, 5 * 1000 * MS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -141,9 +141,17 @@ class _Fitter:
         self._plain_time = statistics.median(_time(run) for run in plain)
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
-        parts = tuple(self._part(name, plain, upper, touched) for name in self._wish.parts)
-        whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
-        curve = self._curve(whole, upper, plain)
+        parts: list[Part] = []
+        curve: tuple[At, ...] = (_at(None, plain),)
+        try:
+            for name in self._wish.parts:
+                parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
+            whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
+            curve = self._curve(whole, upper, plain)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            self._remark("interrupted: this was found until then")
         job = self._order.job
         return Fitted(
             job.model.name,
@@ -151,7 +159,7 @@ class _Fitter:
             ",".join(f"{name}={value}" for name, value in sorted(job.knobs.items())),
             self._limiter.words,
             self._limiter.exact,
-            parts,
+            tuple(parts),
             curve,
             max(charges) if charges else None,
             self._wish.max_time,
@@ -174,7 +182,8 @@ class _Fitter:
 
         begin_ns = time.monotonic_ns()
         run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
-        self._patience_ns = max(_LEAST_PATIENCE_NS, _PATIENCE * (time.monotonic_ns() - begin_ns))
+        slower = max(_PATIENCE, 2 * (self._wish.max_time or 0))
+        self._patience_ns = max(_LEAST_PATIENCE_NS, int(slower * (time.monotonic_ns() - begin_ns)))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         known = {file.path for file in run.job.model.files}

@@ -79,7 +79,7 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
     if found.best is not None:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(found, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
-        rows.append((label, *(of(order, unit) for order in orders)))
+        rows.append((label, *(least * (of(order, unit) != "-") + of(order, unit) for order in orders)))
     rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
     names = [_name(order) for order in orders]
     if found.best is found.chosen and found.chosen.name != "best":
@@ -90,7 +90,7 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
 def _bound(found: Analysis, unit: Unit) -> str:
     assert found.lower_bound_bytes is not None and found.best is not None
     if found.proven:
-        return f"{_exact(found.lower_bound_bytes, unit)}, proven"
+        return f"{_exact(found.lower_bound_bytes, unit)}, {'as far as sizes are known' if found.unsized else 'proven'}"
     return f"{_exact(found.lower_bound_bytes, unit)}: optimum in {found.lower_bound_bytes:,} .. {found.best.peak_bytes:,} B"
 
 
@@ -177,7 +177,8 @@ def _notes(found: Analysis) -> list[str]:
         )
     if found.unsized:
         count = _count(len(found.unsized), "tensor")
-        notes.append(f"{count} of unknown size count nothing, so every figure is a least one: {_names(found.unsized, longest=120)}.")
+        counts = "counts" if len(found.unsized) == 1 else "count"
+        notes.append(f"{count} of unknown size {counts} nothing, so every figure reads at least: {_names(found.unsized, longest=120)}.")
     notes += [f"Not understood: {one.what}{': ' + _names(one.names, longest=80) if one.names else ''}." for one in found.unknown]
     return notes + [f"Assumed: {assumption}." for assumption in found.assumptions]
 

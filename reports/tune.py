@@ -82,7 +82,7 @@ def _notes(found: Tuned) -> list[str]:
     else:
         notes.append(f"Not verified: medians of what the search saw in {found.trials} trials.")
     if not found.complete:
-        notes.append("The search was not at its end when its time was; more time may find more.")
+        notes.append("The search was not at its end when it stopped; more time may find more.")
     if any(one.changes_outputs for one in found.proposals):
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; bold beyond {found.tolerance:g}.")
     if found.idle:

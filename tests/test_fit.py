@@ -14,6 +14,7 @@ from memprof import fit, limits, store
 from memprof.api import _Silent
 from memprof.errors import InputError
 from memprof.fit import PARTS, At, Fitted, Part
+from memprof.records import MODEL_LOAD, PREPARE
 from memprof.reports import fit as report
 
 MIB = 1 << 20
@@ -298,3 +299,20 @@ def test_nothing_found_is_said_and_has_no_picture():
     assert "no limit was found under which it runs" in report.render(nothing)
     with pytest.raises(InputError, match="no curve"):
         report.picture(nothing)
+
+
+def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
+    whole = fit._Fitter._part
+
+    def part(self, name, *more):
+        if name == PREPARE:
+            raise KeyboardInterrupt
+        return whole(self, name, *more)
+
+    monkeypatch.setattr(fit._Fitter, "_part", part)
+    found = fit.fit(fit.Wish(str(held(20)), "synthetic", runs=1), _Silent(), lambda line: None)
+
+    assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
+    assert "interrupted: this was found until then" in found.remarks
+    with pytest.raises(KeyboardInterrupt):
+        fit.fit(fit.Wish(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), _Silent(), lambda line: None)

@@ -98,6 +98,8 @@ def test_symbols_are_1_and_said(tmp_path: Path) -> None:
     full = read(path, {"x": (2, 3, 8)})
     assert tensor(full, "y").shape == (2, 3, 8)
     assert full.assumptions == ()
+    other = read(path, {"x": (2, 3, 5)})
+    assert other.assumptions == ("dimension 2 of x, 8 in the file, is taken as 5",) and tensor(other, "y").bytes == 120
 
 
 def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:

@@ -332,6 +332,7 @@ def _bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, 
     inputs = [value for value in graph.input if value.name not in constant]
     check_names(shapes, [*(value.name for value in inputs), *(name for node in graph.node for name in node.output if name)], path)
     bound = _Bound(path)
+    changed: list[str] = []
     for value in inputs:
         if value.type.WhichOneof("value") != "tensor_type":
             continue
@@ -344,6 +345,8 @@ def _bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, 
             raise UsageError(f"{path}: input {value.name} has {len(dims)} dimensions, and {len(wanted)} were given")
         for axis, dim in enumerate(dims):
             if wanted is not None:
+                if _fixed(dim) and dim.dim_value != wanted[axis]:
+                    changed.append(f"dimension {axis} of {value.name}, {dim.dim_value} in the file, is taken as {wanted[axis]}")
                 bound.set(dim, wanted[axis])
             elif axis == 0 and batch is not None:
                 bound.set(dim, batch)
@@ -356,7 +359,9 @@ def _bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, 
                 bound.set(dim, bound.symbols.get(dim.dim_param, 1))
     bound.everywhere(graph)
     assumed = list(dict.fromkeys(free))
-    return [f"{_list(assumed)} taken as 1: --shape or --batch says otherwise"] if assumed else []
+    if assumed:
+        changed.append(f"{_list(assumed)} taken as 1: --shape or --batch says otherwise")
+    return changed
 
 
 @dataclass

@@ -112,7 +112,7 @@ class _Part:
         problem = self.piece.problem
         self.take(heuristics.model_order(problem), "the model's order")
         if len(self.order) == 1:
-            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "its only operator"
+            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "there being no other order"
             return
         exact = series_parallel(problem, self.graph)
         if exact is not None:

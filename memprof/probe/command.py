@@ -121,7 +121,7 @@ class Command(child.Measurement):
     def _mark_begin(self, mark):
         if self._line_mark is not None:
             self._line_mark, self.marks, self._regexes, self._phase = None, [], (), ""
-            self.warnings.append("the program marks its phases itself: what it prints was not searched for them")
+            self.warnings.append("its phases came by marks or by functions: what it prints was not searched for them")
         phase = child._word(mark["phase"])
         if phase in self._open:
             self._strays.append("%s was begun again before it had ended: it is counted from there" % phase)
