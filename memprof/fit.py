@@ -232,9 +232,7 @@ class _Fitter:
             self._ended[limit] = "out of memory" if run.outcome.out_of_memory else run.outcome.word
             self._progress.say(f"{part}, {format_bytes(limit)}: {self._ended[limit]} in {run.outcome.phase}")
             if run.outcome.status == "timeout":
-                self._remark(
-                    f"{part}: under {format_bytes(limit)} it did not end within {format_duration(self._patience_ns)} and was ended"
-                )
+                self._remark(f"{part}: under limits too small it did not end within {format_duration(self._patience_ns)} and was ended")
             return False
         seconds = _time(run)
         slow = bool(seconds and self._wish.max_time is not None and seconds > self._wish.max_time * self._plain_time)

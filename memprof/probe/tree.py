@@ -17,8 +17,8 @@ import time
 from . import procfs
 
 _clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
-_LOOK_SHARE, _PSS_SHARE = 0.01, 0.025  # of one CPU
-_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 100_000_000  # beyond the share: a short run is looked at too
+_LOOK_SHARE, _PSS_SHARE = 0.007, 0.018  # of one CPU
+_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 50_000_000  # beyond the share: a short run is looked at too
 _SLICE_NS = 2_000_000  # the longest that one poll is held up by PSS; one process is always read whole
 _RESTARTS = 3  # of a reading of PSS, because processes were started meanwhile
 _REFRESH_NS = 500_000_000  # PSS is read again after this even where no process came or went
