@@ -263,7 +263,7 @@ class _Fitter:
             return None, trials
         low, proven = 0, 1
         while True:
-            if high - low > max(_NEAREST, _SHARE * high):
+            if high - low > _step(high):
                 middle = _whole_pages((low + high) / 2)
                 trials += 1
                 if self._works(middle, part):
@@ -275,11 +275,11 @@ class _Fitter:
                 if self._works(high, part):
                     proven += 1
                 else:  # it was luck: the least lies a step above
-                    low, high, proven = high, _whole_pages(high + max(_NEAREST, _SHARE * high)), 0
+                    low, high, proven = high, _whole_pages(high + _step(high)), 0
             else:
                 break
         # A failure may have been bad luck too, and have sent the search too high: down again while each step works as often.
-        while (lower := _whole_pages(high - max(_NEAREST, _SHARE * high))) > 0:
+        while (lower := _whole_pages(high - _step(high))) > 0:
             for _ in range(CONFIRMATIONS):
                 trials += 1
                 if not self._works(lower, part):
@@ -328,6 +328,10 @@ def _peak(run: Run, part: str) -> int:
         return int(metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"]) or 0)
     mark = run.mark(part)
     return mark.height_bytes if mark is not None else 0
+
+
+def _step(limit: int) -> float:
+    return max(_NEAREST, _SHARE * limit)
 
 
 def _whole_pages(size: float) -> int:

@@ -79,7 +79,7 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
     if found.best is not None:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(found, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
-        rows.append((label, *(least * (of(order, unit) != "-") + of(order, unit) for order in orders)))
+        rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
     rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
     names = [_name(order) for order in orders]
     if found.best is found.chosen and found.chosen.name != "best":

@@ -258,9 +258,9 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
 def _fits(words: argparse.Namespace) -> Iterator[Row]:
     mib = 1 << 20
     least = {}
+    FOLDER.mkdir(exist_ok=True)
     for held in (20, 60, 140, 300):
         scenario = FOLDER / f"held{held}.json"
-        FOLDER.mkdir(exist_ok=True)
         scenario.write_text(json.dumps({"load": [{"allocate": "w", "bytes": held * mib, "random": True}], "execute": [{"sleep_s": 0.01}]}))
         least[held] = _fitted(scenario, "synthetic")
     # What the interpreter takes is not known; what one program holds more than another is.

@@ -152,4 +152,7 @@ def demangled(profile: HeapProfile) -> HeapProfile:
     if len(found) != len(names):
         return profile
     known = dict(zip(names, found, strict=True))
-    return replace(profile, frames=tuple(replace(frame, function=known.get(frame.function, frame.function)) for frame in profile.frames))
+    return replace(
+        profile,
+        frames=tuple(replace(frame, function=known[frame.function]) if frame.function in known else frame for frame in profile.frames),
+    )

@@ -345,9 +345,9 @@ def _bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, 
             raise UsageError(f"{path}: input {value.name} has {len(dims)} dimensions, and {len(wanted)} were given")
         for axis, dim in enumerate(dims):
             if wanted is not None:
-                if _fixed(dim) and dim.dim_value != wanted[axis]:
-                    changed.append(f"dimension {axis} of {value.name}, {dim.dim_value} in the file, is taken as {wanted[axis]}")
-                bound.set(dim, wanted[axis])
+                before = dim.dim_value
+                if bound.set(dim, wanted[axis]):
+                    changed.append(f"dimension {axis} of {value.name}, {before} in the file, is taken as {wanted[axis]}")
             elif axis == 0 and batch is not None:
                 bound.set(dim, batch)
     free: list[str] = []
@@ -370,15 +370,15 @@ class _Bound:
     symbols: dict[str, int] = field(default_factory=dict)
     changed: bool = False
 
-    def set(self, dim: Any, extent: int) -> None:
-        """Give a dimension a number; others of its name have the same."""
+    def set(self, dim: Any, extent: int) -> bool:
+        """Give a dimension a number; others of its name have the same. True where the file had fixed another one."""
         name = dim.dim_param
-        if name:
-            if self.symbols.setdefault(name, extent) != extent:
-                raise UsageError(f"{self.path}: dimension {name} cannot be {self.symbols[name]} and {extent} at once")
-        elif _fixed(dim) and dim.dim_value != extent:
-            self.changed = True
+        if name and self.symbols.setdefault(name, extent) != extent:
+            raise UsageError(f"{self.path}: dimension {name} cannot be {self.symbols[name]} and {extent} at once")
+        changed = not name and _fixed(dim) and dim.dim_value != extent
+        self.changed = self.changed or changed
         dim.dim_value = extent
+        return changed
 
     def everywhere(self, graph: Any) -> None:
         """Put the numbers in place of their names; where a fixed dimension was changed, shapes further on may hold no more."""

@@ -226,13 +226,14 @@ class Tree:
 
     def _list_all(self, now):
         for node in list(self._nodes.values()):
-            if self._list(node, node.children):
+            if self._list(node):
                 self._children_changed(node, now)
 
-    def _list(self, node, before):
+    def _list(self, node):
         """Whether the children of a process's first thread are others than before."""
         if node.descriptor is None:
             return False
+        before = node.children
         try:
             node.children = os.pread(node.descriptor, 65536, 0)
         except OSError:
@@ -300,7 +301,7 @@ class Tree:
         node.hwm = max(node.hwm, procfs.high_water(node.pid))
         if not node.command or node.samples < 100:
             node.command = procfs.command(node.pid) or node.command
-        changed = self._list(node, node.children)
+        changed = self._list(node)
         if threads > 1 or node.descriptor is None:
             first = {int(pid) for pid in node.children.split()}
             others = tuple(pid for pid in _children(node.pid) if pid not in first)
