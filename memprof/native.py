@@ -1,4 +1,4 @@
-"""C programs of memprof's own that measure a runtime without an interpreter: compiled on first use, kept in the cache, and how one is started.
+"""C of memprof's own: compiled on first use, kept in the cache; and how a program that measures a runtime without an interpreter is started.
 
 The key in the cache is the content of all sources, the compiler's own version and the machine, so that nothing stale is ever run. What the programs
 take stands in runners/native/runner.h.
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .suite import Order
 
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=gnu99", "-O2")
+_PROGRAM = ("-std=gnu99", "-O2")
+_LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl",)
 _TIMEOUT_S = 120
 
@@ -65,17 +66,18 @@ def ready(runtime: Runtime) -> Path:
 
 
 @cache
-def compiled(source: Path) -> Path:
-    """The program of a C source, from the cache where it was compiled before. Raises InputError."""
+def compiled(source: Path, library: bool = False) -> Path:
+    """The program, or the shared library, of a C source, from the cache where it was compiled before. Raises InputError."""
+    flags = _LIBRARY if library else _PROGRAM
     compiler = _compiler(source.stem)
     try:
         texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h")))]
     except OSError as error:
         raise InputError(f"{source}: {os_reason(error)}") from None
-    facts = repr((texts, _version(compiler), _FLAGS, _LIBRARIES, platform.machine()))
+    facts = repr((texts, _version(compiler), flags, _LIBRARIES, platform.machine()))
     program = cache_folder("native") / f"{source.stem}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     if not program.exists():
-        _compile(compiler, source, program)
+        _compile(compiler, flags, source, program)
     return program
 
 
@@ -99,10 +101,10 @@ def _version(compiler: str) -> bytes:
         raise InputError(f"the C compiler {compiler} does not answer: {error}") from None
 
 
-def _compile(compiler: str, source: Path, program: Path) -> None:
+def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path) -> None:
     descriptor, work = tempfile.mkstemp(dir=program.parent, prefix=f".{program.name}.")
     os.close(descriptor)
-    command = [compiler, *_FLAGS, f"-I{source.parent}", "-o", work, str(source), *_LIBRARIES]
+    command = [compiler, *flags, f"-I{source.parent}", "-o", work, str(source), *_LIBRARIES]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:

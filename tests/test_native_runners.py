@@ -56,16 +56,18 @@ def ended_well(run: Run) -> Run:
 @pytest.mark.parametrize("name", PAIRS)
 def test_python_and_native_agree_above_their_own_baselines(nets: Path, name: str) -> None:
     installed(name + "-native")
-    runs = measured(nets / f"net.{PAIRS[name]}", Variant(name, name), Variant(name + "-native", "native"))
+    given_back = {"malloc_mmap_threshold": "64KiB"}  # how much of freed blocks glibc keeps depends on what the program did before
+    variants = [Variant(runtime, label, given_back) for runtime, label in ((name, name), (f"{name}-native", "native"))]
+    runs = measured(nets / f"net.{PAIRS[name]}", *variants)
     python, own = (ended_well(run) for run in runs)
     assert [mark.phase for mark in own.marks] == list(PHASES)
     assert own.about is not None and own.about.runtime_version == python.about.runtime_version  # type: ignore[union-attr]
     baselines = [run.marks[0].rss_end_bytes or 0 for run in (python, own)]
     assert 0 < baselines[1] < 40 * MIB and baselines[1] < baselines[0]
     ends = [(run.marks[-1].rss_end_bytes or 0) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
-    assert abs(ends[0] - ends[1]) < 8 * MIB, "what the runtime holds cannot depend on who asked it to"
+    assert abs(ends[0] - ends[1]) < 4 * MIB, "what the runtime holds cannot depend on who asked it to"
     peaks = [max(m.rss_peak_bytes for m in run.marks) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
-    assert abs(peaks[0] - peaks[1]) < 8 * MIB
+    assert abs(peaks[0] - peaks[1]) < 4 * MIB
     execute = own.marks[-1]
     assert len(execute.times_ns) == 3 and execute.rss_peak_exact
     assert own.marks[0].rss_end_bytes == own.timeline.rss_min_bytes or own.timeline.rss_max_bytes < python.timeline.rss_max_bytes

@@ -26,6 +26,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from . import filtering
 from .look import PAGE, Mapping, Memory, Pages
 from .weights import Files, Tensor
 
@@ -39,7 +40,6 @@ _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 _BLOCKS = (8, 16, 4, 32, 64)
 _TABLE_BITS = 22
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_SUB = 1 << 19  # words filtered at once: every call of numpy's costs as much as thousands of words, and a turn at the interpreter more
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.
 _KEPT = 0.92
 
@@ -129,6 +129,7 @@ STORED, PADDED, ANOTHER = "as stored", "rows padded", "another order"
 
 def index(tensors: Sequence[Tensor], least: int = LARGE) -> Index:
     """Choose the snippets of these tensors. Reads a sample of each tensor: at most 768 KiB. Raises Unparsed where a file is too short."""
+    filtering.ready()  # a compiler may be needed, which should not run while a process stands still
     with Files() as files:
         large = [tensor for tensor in tensors if tensor.bytes >= least and _plain(tensor)]
         bits, mask, constant = _filter(large, files)
@@ -385,11 +386,11 @@ def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
 
 def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
     """(addresses, snippets) of the words in these ranges that are snippets."""
-    masked, equal = np.empty(_SUB, np.uint32), np.empty(_SUB, bool)
+    passing = filtering.ready()
     values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for piece in memory.read(*part):
         words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
-        passed = _filtered(words, masked, equal, np.uint32(wanted.mask), np.uint32(wanted.constant))
+        passed = passing(words[:-1], wanted.mask, wanted.constant)
         value = words[passed + 1].astype(np.uint64) << np.uint64(32) | words[passed]
         likely = np.flatnonzero(wanted.table[_hashed(value)])
         if len(likely):
@@ -418,20 +419,6 @@ def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words
             some_ends[-1] -= np.uint64(int(sums[last]) - high)
         shares.append((some_starts, some_ends))
     return shares
-
-
-def _filtered(
-    words: NDArray[np.uint32], masked: NDArray[np.uint32], equal: NDArray[np.bool_], mask: np.uint32, constant: np.uint32
-) -> Places:
-    """The places of words that pass and have another behind them."""
-    found = [np.zeros(0, np.int64)]
-    for start in range(0, len(words) - 1, _SUB):
-        part = words[start : min(start + _SUB, len(words) - 1)]
-        size = len(part)
-        np.bitwise_and(part, mask, out=masked[:size])
-        np.equal(masked[:size], constant, out=equal[:size])
-        found.append(np.flatnonzero(equal[:size]) + start)
-    return np.concatenate(found)
 
 
 # -- from hits to copies
