@@ -1,6 +1,6 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them
-# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make bench, make bench-explain  what README claims, measured
+# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make bench, bench-gate, bench-plan, bench-explain  what README claims, measured
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,19 +30,22 @@ bench: $(VENV)/.for-tests $(VENV)/.installed
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/plan.py $(PARTS)
+
 # Seconds for each parser and way of fuzzing: make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet '.[fuzz]' || echo "no atheris for this Python: hypothesis alone" >&2
 	$(BIN)/python ci/fuzz/heap.py --seconds $(FUZZ_SECONDS)
-# PART=copies (or speed, waterfall, cases) runs one part of it.
+
+# Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/bench/explain.py $(PART)
+	$(BIN)/python ci/bench/explain.py $(PARTS)
+
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/gate-self
 
-# How often the gate is wrong, on real processes; about 50 minutes on an idle machine, in parts that can be named: PARTS="aa-synthetic table".
+# How often the gate is wrong, on real processes; about an hour on an idle machine; PARTS="synthetic onnxruntime one-thread one-arena table" for some of it.
 bench-gate: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench_gate.py $(PARTS)
 
