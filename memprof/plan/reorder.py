@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .. import flatbuffer
 from ..errors import InputError, UsageError, os_reason
 from ..model import files_of
 from ..zoo.atomic import replacing
@@ -48,7 +49,7 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
                 _tflite(data, places, source, out)
     except OSError as error:
         raise InputError(f"cannot write {target}: {os_reason(error)}") from None
-    except (Torn, tflite_graph.Torn):
+    except (Torn, flatbuffer.Torn):
         raise InputError(f"model {source}: it changed while it was read") from None
     return target, *copied
 
@@ -136,7 +137,7 @@ _CONTROL_EDGES = "model_control_dependencies"
 
 
 def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
-    flat = tflite_graph.Flat(data)
+    flat = flatbuffer.Flat(data)
     if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_graph._MODEL_METADATA)):
         raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
     main = flat.tables(flat.root(), tflite_graph._MODEL_SUBGRAPHS)[0]
