@@ -113,6 +113,7 @@ class _Reader:
         self._unknown: list[Unknown] = []
         self._custom: Counter[str] = Counter()
         self._sparse = self._dynamic = self._unscaled = 0
+        self._moved = ""
         self._rebatch: _Rebatch | None = None
 
     def graph(self) -> Graph:
@@ -138,10 +139,11 @@ class _Reader:
             outputs=found.outputs,
             weights=tuple(self._weights),
             folded=found.folded,
-            assumptions=(*self._assumptions, *found.assumptions),
+            assumptions=tuple(self._assumptions),
             unknown=tuple(self._unknown),
             keeps_inputs=True,
             weight_outputs=found.weight_outputs,
+            moved=self._moved,
         )
 
     def _kind(self, code: int) -> str:
@@ -297,7 +299,8 @@ class _Subgraph:
             else:
                 read.append(one)
         names = [tensor.name for tensor in self._tensors]
-        in_order, remark = ordered(read, [*given, *persistent], names, f"model {path}")
+        in_order, moved = ordered(read, [*given, *persistent], names, f"model {path}")
+        self._reader._moved = moved or self._reader._moved
         for index in outputs:
             if index not in self._constants and index not in self._numbers:
                 raise InputError(f"model {path}: its output {self._name(index)} is made by nothing")
@@ -310,7 +313,6 @@ class _Subgraph:
             inputs=tuple(dict.fromkeys(given)),
             outputs=tuple(dict.fromkeys(self._numbers[index] for index in outputs if index in self._numbers)),
             folded=tuple(folded),
-            assumptions=(remark,) if remark else (),
             keeps_inputs=True,
             weight_outputs=tuple(self._constants[index] for index in outputs if index in self._constants),
         )
