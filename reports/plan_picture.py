@@ -7,6 +7,7 @@ interactive, with the names at the pointer and nothing loaded from anywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError, UsageError
-from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
+from memprof.plan.analysis import Analysis, Arena, Ordered, Placed, Planned
 from memprof.plan.graph import Mapped
 from memprof.plan.problem import Step, steps
 from memprof.units import format_bytes
@@ -35,7 +36,7 @@ _MARK = "memprof plan"
 _LINE_HIGH, _ARENA_HIGH, _ARENA_LEAST, _STRIP_HIGH, _LEFT, _GAP, _NAME_LEAST = 2.3, 2.6, 0.7, 0.2, 0.75, 0.62, 0.42
 _NAME_SIZE = style.SMALL - 1
 _BLOCKS = (Fill("#E4E4E4", edge="#FFFFFF"), Fill("#CFCFCF", edge="#FFFFFF"))
-_MOST_BLOCKS = 40
+_MOST_BLOCKS = 24
 _LEGEND = (
     "A rectangle is a tensor: the steps in which it is needed, at its place in the arena; where names do not fit, the operator that writes it "
     "and the step"
@@ -108,20 +109,34 @@ def _heights(drawn: Sequence[Drawn], high: float, least: float) -> list[float]:
     return [max(high * _size(order.arena) / most, least) for order, _, _ in drawn]
 
 
-def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[str]:
-    """What tells each tensor of an arena apart in its rectangle, empty where there is no room: names where they all fit, else the kind of the
-    operator that writes it and the step, or the step alone. across, up: inches of a step and of a byte. Not escaped."""
+@dataclass(frozen=True)
+class Label:
+    """What is written into a rectangle, empty where it has no room, and whether it stands upright. Not escaped."""
+
+    text: str = ""
+    upright: bool = False
+
+
+def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[Label]:
+    """What tells each tensor of an arena apart: names where they all fit that are wide enough for any, else the kind of the operator that writes
+    it and the step, or the step alone. across, up: inches of a step and of a byte."""
     placed = order.arena.placed if order.arena else ()
-    given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
-    rooms = [(one.upper - one.lower) * across - 0.06 if one.bytes * up >= style.height(size) * 1.05 else 0.0 for one in placed]
+    line = style.height(size) * 1.05
+    sides = [((one.upper - one.lower) * across, one.bytes * up) for one in placed]
     names = [style.readable(one.name) for one in placed]
-    if all(room < _NAME_LEAST or style.width(name, size) <= room for name, room in zip(names, rooms, strict=True)):
-        return [name if room >= _NAME_LEAST else "" for name, room in zip(names, rooms, strict=True)]
+    wide = [(name, side[0] - 0.06) for name, side in zip(names, sides, strict=True) if side[0] > _NAME_LEAST and side[1] >= line]
+    whole = all(style.width(name, size) <= room for name, room in wide)
+    given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
     found = []
-    for one, name, room in zip(placed, names, rooms, strict=True):
+    for one, name, (width, height) in zip(placed, names, sides, strict=True):
         step = str(one.lower + 1)
-        words = [name] if one.name in given else [f"{style.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
-        found.append(next((text for text in words if style.width(text, size) <= room), ""))
+        texts = [f"{style.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
+        texts = [name] if one.name in given or (whole and width > _NAME_LEAST) else texts
+        ways = ((False, width, height), (True, height, width))
+        fitting = (
+            Label(text, on) for text in texts for on, room, least in ways if style.width(text, size) <= room - 0.06 and least >= line
+        )
+        found.append(next(fitting, Label()))
     return found
 
 
@@ -229,7 +244,7 @@ def _strip(sheet: Sheet, top: float, wide: float, runs: Sequence[tuple[int, int,
             sheet.text(_LEFT + (lower + upper) / 2 * across, top + 0.02, text, size=_NAME_SIZE, ha="center")
 
 
-def _arena(axes: Axes, order: Ordered, labels: Sequence[str], unit: Unit, inches: tuple[float, float], up: float) -> None:
+def _arena(axes: Axes, order: Ordered, labels: Sequence[Label], unit: Unit, inches: tuple[float, float], up: float) -> None:
     """up: inches of a byte."""
     placed = order.arena.placed if order.arena else ()
     corners, colours, edges = [], [], []
@@ -246,9 +261,10 @@ def _arena(axes: Axes, order: Ordered, labels: Sequence[str], unit: Unit, inches
     axes.set_ylabel(f"offset ({unit.name})")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(max(2, round(inches[1] / 0.35))))
-    for one, text in zip(placed, labels, strict=True):
+    for one, label in zip(placed, labels, strict=True):
         middle = ((one.lower + one.upper) / 2, (one.offset + one.bytes / 2) / unit.size)
-        axes.text(*middle, style.escaped(text), ha="center", va="center", size=_NAME_SIZE, clip_on=True)
+        turned = 90 if label.upright else 0
+        axes.text(*middle, style.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)
 
 
 # -- HTML
@@ -257,8 +273,8 @@ def _arena(axes: Axes, order: Ordered, labels: Sequence[str], unit: Unit, inches
 def page(plan: Planned, found: Analysis) -> str:
     """The same as a page that needs nothing else, names at the pointer. Raises InputError for a graph without operators."""
     import plotly.io
-    from plotly.graph_objects import Bar, Layout, Scatter
     from plotly.graph_objects import Figure as Interactive
+    from plotly.graph_objects import Layout, Scatter
 
     drawn = _orders(plan, found)
     unit = words.unit_of([order.peak_bytes for order, _, _ in drawn])
@@ -276,29 +292,10 @@ def page(plan: Planned, found: Analysis) -> str:
     up = max(heights) / 96 / (max(_size(order.arena) for order, _, _ in drawn) or 1)
     for place, (order, _, _) in enumerate(drawn):
         assert order.arena is not None
-        placed = order.arena.placed
         labels = _labels(plan.mapped, order, _PAGE_WIDE / 96 / len(order.order), up, 9)
-        traces.append(
-            Bar(
-                orientation="h",
-                base=[one.lower for one in placed],
-                x=[one.upper - one.lower for one in placed],
-                y=[(one.offset + one.bytes / 2) / unit.size for one in placed],
-                width=[one.bytes / unit.size for one in placed],
-                marker={"color": [_TENSORS[one.lower % len(_TENSORS)] for one in placed], "line": {"color": "#333333", "width": 0.5}},
-                text=[_plain(text) for text in labels],
-                customdata=[[one.lower + 1, one.upper, format_bytes(one.bytes), one.offset, _plain(one.name)] for one in placed],
-                hovertemplate="%{customdata[4]}<br>%{customdata[2]} at offset %{customdata[3]:,}<br>"
-                "steps %{customdata[0]} to %{customdata[1]}<extra></extra>",
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                insidetextfont={"color": "#111111"},
-                showlegend=False,
-                yaxis=f"y{place + 2}",
-                xaxis="x",
-            )
-        )
+        for upright in (False, True):  # a trace writes all its texts in one direction
+            some = [(one, label.text) for one, label in zip(order.arena.placed, labels, strict=True) if label.upright is upright]
+            traces.append(_bars(some, unit, place + 2, upright))
     layout = _layout(found, drawn, heights, unit)
     figure = Interactive(traces, Layout(**layout))
     body = plotly.io.to_html(
@@ -306,6 +303,32 @@ def page(plan: Planned, found: Analysis) -> str:
     )
     notes = "".join(f"<p>{_plain(remark)}.</p>" for remark in _remarks(found))
     return _PAGE.replace("<!--title-->", _escaped(_title(found))).replace("<!--notes-->", notes).replace("<!--body-->", body)
+
+
+def _bars(tensors: Sequence[tuple[Placed, str]], unit: Unit, axis: int, upright: bool) -> Any:
+    """Tensors of an arena with what is written into them, all in one direction."""
+    from plotly.graph_objects import Bar
+
+    placed = [one for one, _ in tensors]
+    return Bar(
+        orientation="h",
+        base=[one.lower for one in placed],
+        x=[one.upper - one.lower for one in placed],
+        y=[(one.offset + one.bytes / 2) / unit.size for one in placed],
+        width=[one.bytes / unit.size for one in placed],
+        marker={"color": [_TENSORS[one.lower % len(_TENSORS)] for one in placed], "line": {"color": "#333333", "width": 0.5}},
+        text=[_plain(text) for _, text in tensors],
+        customdata=[[one.lower + 1, one.upper, format_bytes(one.bytes), one.offset, _plain(one.name)] for one in placed],
+        hovertemplate="%{customdata[4]}<br>%{customdata[2]} at offset %{customdata[3]:,}<br>"
+        "steps %{customdata[0]} to %{customdata[1]}<extra></extra>",
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=-90 if upright else 0,
+        insidetextfont={"color": "#111111"},
+        showlegend=False,
+        yaxis=f"y{axis}",
+        xaxis="x",
+    )
 
 
 _GRID = "rgba(128,128,128,0.25)"
