@@ -581,6 +581,41 @@ def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
     assert done.returncode == 5 and len(done.stderr.splitlines()) == 1
 
 
+def _drawn(path: Path) -> Any:
+    pytest.importorskip("matplotlib")
+    from memprof.reports import plan_picture
+
+    question = Question(time_limit_s=5)
+    plan = planned(read(path), question)
+    return plan_picture.render(plan, analyse(plan, question))
+
+
+def test_tensors_of_a_picture_are_told_apart_where_their_names_have_no_room(tmp_path: Path) -> None:
+    names = [f"convolution_{number}/without_activation" for number in range(16)]
+    nodes = [node("Exp", [name], [following]) for name, following in zip(["x", *names], [*names, "y"], strict=False)]
+    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("x", [100])], [value("y", [100])]))
+    written = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
+    assert "Exp 3" in written and len(written) > 10
+    assert len(set(written)) == len(written) and not any("…" in text for text in written)
+
+
+def test_an_arena_is_drawn_as_high_as_it_is_large(wide: Path) -> None:
+    own, best = _drawn(wide).axes[1:]
+    assert best.get_position().height / own.get_position().height == pytest.approx(808 / 1600, rel=0.02)
+    assert best.get_ylim()[1] / own.get_ylim()[1] == pytest.approx(808 / 1600, rel=0.02)  # in one scale
+
+
+def test_blocks_that_operators_names_tell_of_stand_above_the_arena(tmp_path: Path) -> None:
+    kinds = [f"/body/block.{block}/{kind}" for block in range(3) for kind in ("expand/Exp", "project/Exp")]
+    nodes = [node("Exp", [f"t{number}"], [f"t{number + 1}"], name) for number, name in enumerate(kinds)]
+    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("t0", [100])], [value("t6", [100])]))
+    written = [text.get_text() for text in figure.texts]
+    assert [text for text in written if text in ("expand", "project")] == ["expand", "project"] * 3
+    many = [node("Exp", [f"t{number}"], [f"t{number + 1}"], f"/body/block.{number // 20}/layer.{number}/Exp") for number in range(60)]
+    figure = _drawn(save(tmp_path / "many.onnx", many, [value("t0", [100])], [value("t60", [100])]))
+    assert {"block.0", "block.1", "block.2"} <= {text.get_text() for text in figure.texts}
+
+
 def test_a_picture_s_name_must_be_one(wide: Path, memprof: Memprof) -> None:
     done = memprof("plan", "plot", wide, "-o", "p.txt")
     assert done.returncode == 2 and ".html" in done.stderr
