@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,18 +167,8 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 def _flatbuffer_weight_bytes(path: Path) -> int | None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        flat = flatbuffer.Flat(data)
         try:
-            root = flatbuffer.u32(data, 0)
-            vector = flatbuffer.target(data, root, 4)
-            if vector is None:
-                return None
-            total = 0
-            for index in range(flatbuffer.u32(data, vector)):
-                at = vector + 4 + 4 * index
-                table = at + flatbuffer.u32(data, at)
-                inside, outside = flatbuffer.target(data, table, 0), flatbuffer.place(data, table, 2)
-                total += flatbuffer.u32(data, inside) if inside is not None else 0
-                total += struct.unpack_from("<Q", data, outside)[0] if outside is not None else 0
-            return total or None
-        except (struct.error, IndexError):
+            return sum(flat.vector(table, 0, 1)[1] + flat.scalar(table, 2, "<Q") for table in flat.tables(flat.root(), 4)) or None
+        except flatbuffer.Torn:
             return None

@@ -57,6 +57,20 @@ def parse_ratio(text: str) -> float:
     return ratio
 
 
+def parse_bandwidth(text: str) -> int:
+    """Bytes a second in `900 MB/s`, `1.5GiB/s` or a bare number of bytes a second.
+
+    Raises UsageError for anything else, and for one that moves nothing.
+    """
+    try:
+        found = parse_bytes(text.removesuffix("/s"))
+    except UsageError:
+        raise UsageError(f"{text!r} is no bandwidth: write a size a second, as 900MB/s or 1.5GiB/s") from None
+    if found < 1:
+        raise UsageError(f"{text!r} moves nothing: a bandwidth is at least 1 B/s")
+    return found
+
+
 def format_bytes(count: float) -> str:
     """A size as people read it, in the binary unit that leaves one to four digits: `137.2 MiB`."""
     sign, size = ("-" if count < 0 else ""), abs(count)

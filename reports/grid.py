@@ -10,7 +10,7 @@ from memprof.errors import UsageError
 from memprof.metrics import BYTES, NS
 from memprof.units import BYTE_UNITS
 
-_WIDEST = 40  # one long name must not push all other rows off the screen
+_WIDEST = 100  # one long name must not push all other rows off the screen
 
 # The unit of a table is the largest whose threshold its largest value reaches.
 _BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))

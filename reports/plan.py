@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from memprof.plan.packing import Packed
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
-from memprof.units import BYTE_UNITS, format_bytes, format_duration
+from memprof.units import BYTE_UNITS, format_bytes
 
 from . import grid, swap, table
 from .grid import Section, Table, Unit
@@ -26,7 +27,13 @@ SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allo
 _PLAIN_BYTES = 100_000
 _MOST_NAMES = 10
 _LONGEST_NAME = 40
-_NAMES = {"model": "the model's order", "best": "the best order", "onnxruntime": "onnxruntime's order"}
+_NAMES = {
+    "model": "the model's order",
+    "sorted": "the model's order, made topological",
+    "best": "the best order",
+    "onnxruntime": "onnxruntime's order",
+    "onnxruntime:priority": "onnxruntime's order by priority",
+}
 
 
 def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
@@ -89,9 +96,8 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
 
 def _bound(found: Analysis, unit: Unit) -> str:
     assert found.lower_bound_bytes is not None and found.best is not None
-    if found.proven:
-        return f"{_exact(found.lower_bound_bytes, unit)}, {'as far as sizes are known' if found.unsized else 'proven'}"
-    return f"{_exact(found.lower_bound_bytes, unit)}: optimum in {found.lower_bound_bytes:,} .. {found.best.peak_bytes:,} B"
+    proven = "as far as sizes are known" if found.unsized else "proven"
+    return f"{_exact(found.lower_bound_bytes, unit)}, {proven if found.proven else 'not proven to be reached'}"
 
 
 def _greedy(order: Ordered, unit: Unit) -> str:
@@ -125,20 +131,26 @@ def _weights(found: Analysis, wanted: str | None) -> Table:
 def _training(found: Analysis, wanted: str | None) -> Table:
     beside = found.training
     assert beside is not None
-    lines = [
-        ("activations kept for backward, in the peak", beside.kept_activation_bytes),
-        ("gradients of weights, in it while needed", beside.gradient_bytes),
-        ("trained weights, beside it", beside.trainable_bytes),
-        (f"optimizer's state ({beside.optimizer}), beside it", beside.state_bytes),
-        ("all together at the peak", found.chosen.peak_bytes + found.weights.held.bytes + beside.state_bytes),
+    tensors = found.chosen.peak_bytes - beside.kept_activation_bytes_at_peak - beside.gradient_bytes_at_peak
+    lines: list[tuple[str, int, int | None]] = [
+        ("activations kept for the backward pass", beside.kept_activation_bytes_at_peak, beside.kept_activation_bytes),
+        ("gradients of weights", beside.gradient_bytes_at_peak, beside.gradient_bytes),
+        ("other tensors", tensors, None),
+        ("trained weights", beside.trainable_bytes, beside.trainable_bytes),
+        ("other weights", found.weights.held.bytes - beside.trainable_bytes, found.weights.held.bytes - beside.trainable_bytes),
+        (f"optimizer's state ({beside.optimizer})", beside.state_bytes, beside.state_bytes),
     ]
-    unit = unit_of([bytes for _, bytes in lines], wanted)
-    return Table(unit.caption("Training"), ("", "size"), tuple((label, _exact(bytes, unit)) for label, bytes in lines))
+    lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
+    unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
+    rows = tuple((label, *("" if bytes is None else _exact(bytes, unit) for bytes in both)) for label, *both in lines)
+    return Table(unit.caption(f"Training in {_name(found.chosen)}"), ("", "at the peak", "in the whole step"), rows)
 
 
 def _peak(order: Ordered, wanted: str | None) -> Table:
     unit = unit_of([one.bytes for one in order.alive], wanted)
-    rows: list[tuple[str, str, str]] = [(_short(one.name), one.use, _exact(one.bytes, unit)) for one in order.alive[:_MOST_NAMES]]
+    shown = order.alive[:_MOST_NAMES]
+    names = _shortened(one.name for one in shown)
+    rows: list[tuple[str, str, str]] = [(names[one.name], one.use, _exact(one.bytes, unit)) for one in shown]
     rest = order.alive[_MOST_NAMES:]
     if rest:
         rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
@@ -149,8 +161,16 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
 
 def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
+    operators = _shortened(row.operator for row in rows)
+    tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), _LONGEST_NAME // 2)
     lines = [
-        (_short(row.operator), _names(row.in_use), _names(row.to_keep), _exact(row.memory_bytes, unit), _exact(row.peak_bytes, unit))
+        (
+            operators[row.operator],
+            _names([tensors[name] for name in row.in_use], 4),
+            _names([tensors[name] for name in row.to_keep], 4),
+            _exact(row.memory_bytes, unit),
+            _exact(row.peak_bytes, unit),
+        )
         for row in rows
     ]
     header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
@@ -163,14 +183,39 @@ def _short(name: str, most: int = _LONGEST_NAME) -> str:
     return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
 
 
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _shortened(names: Iterable[str], most: int = _LONGEST_NAME) -> dict[str, str]:
+    """Names by what is shown for them. Of those that would come out alike what they begin with in common is left out instead; what is alike
+    even so is numbered."""
+    found = {name: _short(name, most) for name in names}
+    for alike in _alike(found):
+        differ = next(place for place, letters in enumerate(zip_longest(*alike)) if len(set(letters)) > 1)
+        found.update({name: _short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
+    for alike in _alike(found):
+        found.update({name: _short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
+    return found
+
+
+def _alike(shown: dict[str, str]) -> list[list[str]]:
+    """Different names that are shown the same."""
+    found: dict[str, list[str]] = {}
+    for name, short in shown.items():
+        found.setdefault(short, []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
 def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
     return ", ".join(_short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _notes(found: Analysis) -> list[str]:
-    notes = [SCRATCH]
-    if found.best is not None:
-        notes.append(f"Best order: {found.how}.")
+    notes = [SCRATCH, *(_sentence(said) for said in (found.moved, found.source) if said)]
+    if found.best is not None and found.lower_bound_bytes is not None:
+        optimum = "" if found.proven else f"; the least peak is between {found.lower_bound_bytes:,} and {found.best.peak_bytes:,} bytes"
+        notes.append(f"Best order: {found.how}{optimum}.")
     if found.folded_operators:
         notes.append(
             f"{_count(found.folded_operators, 'operator')} computed from constants alone are no steps: a runtime folds them at load."
@@ -187,13 +232,14 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
     """What was written in another order, as a sentence or as JSON."""
     if format == "json":
         return json.dumps(asdict(done), indent=1, ensure_ascii=False)
+    copied = f"; its external data is written too: {_names(done.files[1:])}" if done.files[1:] else ""
     if not done.moved:
         least = "which no order undercuts" if done.proven else "and no better order is known"
-        return f"{done.files[0]} is written in the model's order: it peaks at {done.before_bytes:,} bytes of tensors, {least}"
-    least = ""
+        return f"{done.files[0]} is written in the model's order: it peaks at {done.before_bytes:,} bytes of tensors, {least}{copied}"
+    least = "" if done.after_bytes == done.before_bytes else f" instead of {done.before_bytes:,}"
     if done.lower_bound_bytes is not None:
-        least = ", proven to be the least" if done.proven else f"; no order needs less than {done.lower_bound_bytes:,}"
-    return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes instead of {done.before_bytes:,}{least}"
+        least += ", proven to be the least" if done.proven else f"; no order needs less than {done.lower_bound_bytes:,}"
+    return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes{least}{copied}"
 
 
 def packed(found: Packed, *, format: str = "markdown") -> str:
@@ -245,33 +291,34 @@ def residency(
     size = unit_of([value for _, values in lines for value in values if value is not None], unit)
     rows = [(label, *("-" if value is None else _exact(round(value), size) for value in values)) for label, values in lines]
     resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
-    return grid.markdown(
-        Section(
-            f"{Path(model).name}: what must be resident", (resident, _moved(found, bandwidth, run_ns)), tuple(_said(found, measured, timed))
-        )
-    )
+    tables = (resident, _moved(found, unit), *_times(found, bandwidth, run_ns))
+    notes = _said(found, measured, timed, run_ns)
+    return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
 
 
-def _moved(found: Residency, bandwidth: float | None, run_ns: float | None) -> Table:
-    rows = [
-        ("moved in a run", format_bytes(found.in_bytes + found.out_bytes)),
-        ("of that in", format_bytes(found.in_bytes)),
-        ("of that out", format_bytes(found.out_bytes)),
-        ("before the first operator", format_bytes(found.before_bytes)),
-        ("most is resident at", _short(found.max_operator) or "-"),
+def _moved(found: Residency, wanted: str | None) -> Table:
+    lines = [
+        ("moved in a run", found.in_bytes + found.out_bytes),
+        ("of that in", found.in_bytes),
+        ("of that out", found.out_bytes),
+        ("before the first operator", found.before_bytes),
     ]
-    if run_ns is not None:
-        needed = found.bandwidth(run_ns)
-        rows.append(("a run, measured with all resident", format_duration(run_ns)))
-        rows.append(("bandwidth to be slowed by 1% at most", "none: nothing overlaps" if needed is None else _rate(needed)))
+    unit = unit_of([bytes for _, bytes in lines], wanted)
+    return Table(unit.caption("Moved"), ("", "size"), tuple((label, _exact(bytes, unit)) for label, bytes in lines))
+
+
+def _times(found: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
+    """How long a run and its transfers take, where a run was measured or a bandwidth given."""
+    lines = [] if run_ns is None else [("a run, measured with all resident", run_ns)]
     if bandwidth:
-        rows.append((f"transfers at {_rate(bandwidth)}", f"{format_duration((found.in_bytes + found.out_bytes) / bandwidth * 1e9)} a run"))
+        lines.append((f"transfers at {_rate(bandwidth)}, all of a run", (found.in_bytes + found.out_bytes) / bandwidth * 1e9))
         if run_ns is not None:
             slowed = found.slowed_ns(run_ns, bandwidth)
-            rows.append((f"a run at {_rate(bandwidth)}", f"{format_duration(slowed)} ({grid.percent(slowed / run_ns)})"))
+            lines.append((f"a run at {_rate(bandwidth)} ({grid.percent(slowed / run_ns)})", slowed))
         elif found.speed is not None:
-            rows.append(("not slowed down where a run takes", f"{format_duration(found.speed / bandwidth * 1e9)} or more"))
-    return Table("Moved", ("", ""), tuple(rows))
+            lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", found.speed / bandwidth * 1e9))
+    unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
+    return [Table(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))] if lines else []
 
 
 def _rate(bytes: float) -> str:
@@ -280,7 +327,7 @@ def _rate(bytes: float) -> str:
     return f"{grid.number(bytes / size)} {name}/s"
 
 
-def _said(found: Residency, measured: dict[str, Any], timed: bool) -> list[str]:
+def _said(found: Residency, measured: dict[str, Any], timed: bool, run_ns: float | None) -> list[str]:
     notes = [
         "Resident is what the running operator"
         + (f" and the {found.lookahead} after it" if found.lookahead else "")
@@ -290,6 +337,12 @@ def _said(found: Residency, measured: dict[str, Any], timed: bool) -> list[str]:
         else "An operator's time is taken in proportion to its multiply-adds and the bytes it touches; --profile has it measured.",
         SCRATCH,
     ]
+    if found.max_operator:
+        notes.append(f"Most is resident at {_short(found.max_operator)}.")
+    if run_ns is not None and (needed := found.bandwidth(run_ns)) is not None:
+        notes.append(f"A device that moves {_rate(needed)} slows the measured run down by 1% at most.")
+    if not found.lookahead:
+        notes.append("Looking no operator ahead, no transfer overlaps with computing: any device slows a run down.")
     if measured:
         notes.append(
             "Measured RSS holds the runtime itself too, and is over the whole run, from the baseline on: loading, preparing and running."
@@ -370,6 +423,7 @@ def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
             f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
             f"{' (proven to be the least)' if analysis.proven else ''}: memprof plan reorder writes it."
         )
+    notes += [_sentence(analysis.moved)] if analysis.moved else []
     notes += [f"Assumed: {one}." for one in analysis.assumptions[:3]]
     return Section("", (Table(f"Sizes in {unit.name}", header, tuple(lines)),), tuple(notes))
 

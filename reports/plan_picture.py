@@ -7,6 +7,7 @@ interactive, with the names at the pointer and nothing loaded from anywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
-from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
+from memprof.errors import InputError, UsageError
+from memprof.plan.analysis import Analysis, Arena, Ordered, Placed, Planned
+from memprof.plan.graph import Mapped
 from memprof.plan.problem import Step, steps
 from memprof.units import format_bytes
 
 from . import plan as words
 from . import style
 from .grid import Unit
-from .style import Entry, Sheet
+from .style import Entry, Fill, Sheet
 
 # Okabe and Ito's, made lighter so that black names can be read on them; neighbours in an arena differ by the step in which they begin.
 _TENSORS = ("#8CC3E8", "#F2C572", "#7FCFB6", "#E9A98A", "#D9B3CD", "#B5B5B5", "#F3E88B", "#A8B8E8")
@@ -31,13 +33,25 @@ _CHOSEN, _BEST, _BOUND = "#D55E00", "#0072B2", "#555555"
 # The same for a page, where the ground may be dark.
 _ON_ANY = {_CHOSEN: "#E0651B", _BEST: "#2F8FD0"}
 _MARK = "memprof plan"
-_LINE_HIGH, _ARENA_HIGH, _LEFT, _GAP, _NAME_LEAST = 2.3, 2.6, 0.75, 0.62, 0.42
+_LINE_HIGH, _ARENA_HIGH, _ARENA_LEAST, _STRIP_HIGH, _LEFT, _GAP, _NAME_LEAST = 2.3, 2.6, 0.7, 0.2, 0.75, 0.62, 0.42
+_NAME_SIZE = style.SMALL - 1
+_BLOCKS = (Fill("#E4E4E4", edge="#FFFFFF"), Fill("#CFCFCF", edge="#FFFFFF"))
+_MOST_BLOCKS = 24
+_LEGEND = (
+    "A rectangle is a tensor: the steps in which it is needed, at its place in the arena; where names do not fit, the operator that writes it "
+    "and the step"
+)
+
+# An order, its steps and its colour.
+Drawn = tuple[Ordered, tuple[Step, ...], str]
 
 
 def check(path: Path) -> None:
     """Say what is wrong with a picture's path before anything is planned. Raises UsageError or InputError."""
     if path.suffix.lower() == ".html":
         style.check_replaceable(path, lambda head: _MARK.encode() in head, "a page of a plan")
+    elif path.suffix.lower() not in style.ENDINGS:
+        raise UsageError(f"{path}: a plan's picture ends in {', '.join(style.ENDINGS)} or .html")
     else:
         style.check(path)
 
@@ -50,8 +64,8 @@ def save(plan: Planned, found: Analysis, path: Path) -> None:
         style.save(render(plan, found), path)
 
 
-def _orders(plan: Planned, found: Analysis) -> list[tuple[Ordered, tuple[Step, ...], str]]:
-    """Each order to draw, with its steps and its colour."""
+def _orders(plan: Planned, found: Analysis) -> list[Drawn]:
+    """The orders to draw."""
     if not found.chosen.order:
         raise InputError(f"{found.model}: there is no operator to draw")
     reduced = plan.mapped.problem
@@ -82,16 +96,83 @@ def _label(order: Ordered) -> str:
     return f"{words._name(order)}: peak {format_bytes(order.peak_bytes)} at {order.operator}"
 
 
+# -- what is written into the rectangles, and how high they are drawn
+
+
+def _size(arena: Arena | None) -> int:
+    return max((one.offset + one.bytes for one in arena.placed), default=0) if arena else 0
+
+
+def _heights(drawn: Sequence[Drawn], high: float, least: float) -> list[float]:
+    """How high each arena is drawn: all in one scale, the largest `high`, and none so low that its axis could not be read."""
+    most = max(_size(order.arena) for order, _, _ in drawn) or 1
+    return [max(high * _size(order.arena) / most, least) for order, _, _ in drawn]
+
+
+@dataclass(frozen=True)
+class Label:
+    """What is written into a rectangle, empty where it has no room, and whether it stands upright. Not escaped."""
+
+    text: str = ""
+    upright: bool = False
+
+
+def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[Label]:
+    """What tells each tensor of an arena apart: names where they all fit that are wide enough for any, else the kind of the operator that writes
+    it and the step, or the step alone. across, up: inches of a step and of a byte."""
+    placed = order.arena.placed if order.arena else ()
+    line = style.height(size) * 1.05
+    sides = [((one.upper - one.lower) * across, one.bytes * up) for one in placed]
+    names = [style.readable(one.name) for one in placed]
+    wide = [(name, side[0] - 0.06) for name, side in zip(names, sides, strict=True) if side[0] > _NAME_LEAST and side[1] >= line]
+    whole = all(style.width(name, size) <= room for name, room in wide)
+    given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
+    found = []
+    for one, name, (width, height) in zip(placed, names, sides, strict=True):
+        step = str(one.lower + 1)
+        texts = [f"{style.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
+        texts = [name] if one.name in given or (whole and width > _NAME_LEAST) else texts
+        ways = ((False, width, height), (True, height, width))
+        fitting = (
+            Label(text, on) for text in texts for on, room, least in ways if style.width(text, size) <= room - 0.06 and least >= line
+        )
+        found.append(next(fitting, Label()))
+    return found
+
+
+def _blocks(names: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The blocks that operators' names tell of, `/block/layer/Conv`: (from, to, block) for each run of steps in one, to as deep a level as leaves
+    them few enough to be named."""
+    found: list[tuple[int, int, str]] = []
+    paths = [name.strip("/").split("/")[:-1] for name in names]
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        runs: list[tuple[int, int, str]] = []
+        for place, path in enumerate(paths):
+            block = "/".join(path[:depth])
+            begin = runs.pop()[0] if runs and runs[-1][2] == block else place
+            runs.append((begin, place + 1, block))
+        if len(runs) > _MOST_BLOCKS:
+            break
+        found = runs
+    return found if len({block for _, _, block in found if block}) > 1 else []
+
+
+def _remarks(found: Analysis) -> list[str]:
+    """What a reader of the picture must know."""
+    unsized = [f"{len(found.unsized)} tensors of unknown size count nothing"] if found.unsized else []
+    return [said for said in (found.moved, found.source) if said] + unsized + [_LEGEND]
+
+
 # -- PNG, SVG, PDF
 
 
 def render(plan: Planned, found: Analysis) -> Figure:
     """The picture. Raises InputError for a graph without operators."""
     with style.look():
-        return _render(found, _orders(plan, found))
+        return _render(plan, found, _orders(plan, found))
 
 
-def _render(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], str]]) -> Figure:
+def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
     unit = words.unit_of([order.peak_bytes for order, _, _ in drawn])
     legend = [
         Entry(style.shortened(style.readable(_label(order)), 9.0, style.SMALL), line={"color": colour, "linewidth": 1.8, "linestyle": dash})
@@ -99,25 +180,33 @@ def _render(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], st
     ]
     if found.lower_bound_bytes is not None:
         legend.append(Entry(_bound_text(found), line={"color": _BOUND, "linewidth": 1, "linestyle": (0, (1.2, 1.5))}))
-    remarks = [f"{len(found.unsized)} tensors of unknown size count nothing"] if found.unsized else []
-    high = _LINE_HIGH + len(drawn) * (_GAP + _ARENA_HIGH) + 0.4
-    sheet = Sheet(_title(found), _subtitle(found), high, legend=legend, remarks=remarks)
+    blocks = [_blocks(_named(plan, order)) for order, _, _ in drawn]
+    heights = _heights(drawn, _ARENA_HIGH, _ARENA_LEAST)
+    content = _LINE_HIGH + sum(_GAP + (_STRIP_HIGH if runs else 0) + high for runs, high in zip(blocks, heights, strict=True)) + 0.4
+    sheet = Sheet(_title(found), _subtitle(found), content, legend=legend, remarks=_remarks(found))
     wide = sheet.width - _LEFT - 0.25
-    count = len(drawn[0][1])
     _lines(sheet.axes(_LEFT, 0, wide, _LINE_HIGH), found, drawn, unit)
-    most = max(_size(order.arena) for order, _, _ in drawn) / unit.size
-    for place, (order, _, _) in enumerate(drawn):
-        top = _LINE_HIGH + _GAP + place * (_GAP + _ARENA_HIGH)
+    up = max(heights) / (max(_size(order.arena) for order, _, _ in drawn) or 1) / 1.03
+    top = _LINE_HIGH
+    for (order, _, _), runs, high in zip(drawn, blocks, heights, strict=True):
+        top += _GAP
         sheet.text(_LEFT, top - 0.22, style.label(_arena_text(order), wide), size=style.BODY, weight="bold")
-        axes = sheet.axes(_LEFT, top, wide, _ARENA_HIGH)
-        _arena(axes, order.arena, count, most, unit, (wide, _ARENA_HIGH))
-        if place == len(drawn) - 1:
-            axes.set_xlabel("step")
+        if runs:
+            _strip(sheet, top, wide, runs)
+            top += _STRIP_HIGH
+        axes = sheet.axes(_LEFT, top, wide, high)
+        _arena(axes, order, _labels(plan.mapped, order, wide / len(order.order), up, _NAME_SIZE), unit, (wide, high), up)
+        top += high
+    axes.set_xlabel("step")
     return sheet.figure
 
 
-def _size(arena: Arena | None) -> int:
-    return max((one.offset + one.bytes for one in arena.placed), default=0) if arena else 0
+def _named(plan: Planned, order: Ordered) -> list[str]:
+    """What each step is called in the file: TFLite's operators have no names, but their results do."""
+    mapped = plan.mapped
+    if plan.graph.format == "onnx":
+        return [mapped.operators[op] for op in order.order]
+    return [mapped.tensors[mapped.problem.writes[op][0]] if mapped.problem.writes[op] else "" for op in order.order]
 
 
 def _arena_text(order: Ordered) -> str:
@@ -128,7 +217,7 @@ def _arena_text(order: Ordered) -> str:
     return f"Arena of {words._name(order)}: {format_bytes(_size(arena))} ({by}{least})"
 
 
-def _lines(axes: Axes, found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], str]], unit: Unit) -> None:
+def _lines(axes: Axes, found: Analysis, drawn: Sequence[Drawn], unit: Unit) -> None:
     for (order, each, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False):
         edges = range(len(each) + 1)
         axes.stairs([step.memory_bytes / unit.size for step in each], edges, color=colour, linewidth=1.6, linestyle=dash, baseline=None)
@@ -142,28 +231,40 @@ def _lines(axes: Axes, found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Ste
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _arena(axes: Axes, arena: Arena | None, count: int, most: float, unit: Unit, inches: tuple[float, float]) -> None:
-    placed = arena.placed if arena else ()
+def _strip(sheet: Sheet, top: float, wide: float, runs: Sequence[tuple[int, int, str]]) -> None:
+    """The blocks of an order above its arena."""
+    across = wide / runs[-1][1]
+    for place, (lower, upper, block) in enumerate(runs):
+        if not block:
+            continue
+        room = (upper - lower) * across
+        sheet.box(_LEFT + lower * across, top, room, _STRIP_HIGH - 0.05, _BLOCKS[place % 2])
+        text = style.label(block.rsplit("/", 1)[-1], room - 0.04, _NAME_SIZE)
+        if room > _NAME_LEAST:
+            sheet.text(_LEFT + (lower + upper) / 2 * across, top + 0.02, text, size=_NAME_SIZE, ha="center")
+
+
+def _arena(axes: Axes, order: Ordered, labels: Sequence[Label], unit: Unit, inches: tuple[float, float], up: float) -> None:
+    """up: inches of a byte."""
+    placed = order.arena.placed if order.arena else ()
     corners, colours, edges = [], [], []
-    across, up = inches[0] / count, inches[1] / (most * 1.03 or 1)
+    across = inches[0] / len(order.order)
     for one in placed:
         low, high = one.offset / unit.size, (one.offset + one.bytes) / unit.size
         corners.append([(one.lower, low), (one.upper, low), (one.upper, high), (one.lower, high)])
         colours.append(_TENSORS[one.lower % len(_TENSORS)])
         # The edges of what is thinner than a few of them would be all that is seen of it.
-        edges.append(0.5 if min((one.upper - one.lower) * across, (high - low) * up) > 0.04 else 0.0)
+        edges.append(0.5 if min((one.upper - one.lower) * across, one.bytes * up) > 0.04 else 0.0)
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=style.INK, linewidths=edges))
-    axes.set_xlim(0, count)
-    axes.set_ylim(0, most * 1.03 or 1)
+    axes.set_xlim(0, len(order.order))
+    axes.set_ylim(0, inches[1] / up / unit.size)
     axes.set_ylabel(f"offset ({unit.name})")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for one in placed:
-        wide, high = (one.upper - one.lower) * across - 0.06, one.bytes / unit.size * up
-        if wide < _NAME_LEAST or high < style.height(style.SMALL - 1) * 1.05:
-            continue
-        text = style.label(one.name, wide, style.SMALL - 1)
+    axes.yaxis.set_major_locator(MaxNLocator(max(2, round(inches[1] / 0.35))))
+    for one, label in zip(placed, labels, strict=True):
         middle = ((one.lower + one.upper) / 2, (one.offset + one.bytes / 2) / unit.size)
-        axes.text(*middle, text, ha="center", va="center", size=style.SMALL - 1, clip_on=True)
+        turned = 90 if label.upright else 0
+        axes.text(*middle, style.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)
 
 
 # -- HTML
@@ -172,8 +273,8 @@ def _arena(axes: Axes, arena: Arena | None, count: int, most: float, unit: Unit,
 def page(plan: Planned, found: Analysis) -> str:
     """The same as a page that needs nothing else, names at the pointer. Raises InputError for a graph without operators."""
     import plotly.io
-    from plotly.graph_objects import Bar, Layout, Scatter
     from plotly.graph_objects import Figure as Interactive
+    from plotly.graph_objects import Layout, Scatter
 
     drawn = _orders(plan, found)
     unit = words.unit_of([order.peak_bytes for order, _, _ in drawn])
@@ -187,43 +288,58 @@ def page(plan: Planned, found: Analysis) -> str:
         bound = found.lower_bound_bytes / unit.size
         line = {"color": "#888888", "width": 1.5, "dash": "dot"}
         traces.append(Scatter(x=[0, found.operators], y=[bound, bound], mode="lines", name=_bound_text(found), line=line, hoverinfo="skip"))
+    heights = _heights(drawn, _PAGE_ARENA, _PAGE_ARENA_LEAST)
+    up = max(heights) / 96 / (max(_size(order.arena) for order, _, _ in drawn) or 1)
     for place, (order, _, _) in enumerate(drawn):
         assert order.arena is not None
-        placed = order.arena.placed
-        traces.append(
-            Bar(
-                orientation="h",
-                base=[one.lower for one in placed],
-                x=[one.upper - one.lower for one in placed],
-                y=[(one.offset + one.bytes / 2) / unit.size for one in placed],
-                width=[one.bytes / unit.size for one in placed],
-                marker={"color": [_TENSORS[one.lower % len(_TENSORS)] for one in placed], "line": {"color": "#333333", "width": 0.5}},
-                text=[_plain(one.name) for one in placed],
-                customdata=[[one.lower + 1, one.upper, format_bytes(one.bytes), one.offset] for one in placed],
-                hovertemplate="%{text}<br>%{customdata[2]} at offset %{customdata[3]:,}<br>steps %{customdata[0]} to %{customdata[1]}<extra></extra>",
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                insidetextfont={"color": "#111111"},
-                showlegend=False,
-                yaxis=f"y{place + 2}",
-                xaxis="x",
-            )
-        )
-    layout = _layout(found, drawn, unit)
+        labels = _labels(plan.mapped, order, _PAGE_WIDE / 96 / len(order.order), up, 9)
+        for upright in (False, True):  # a trace writes all its texts in one direction
+            some = [(one, label.text) for one, label in zip(order.arena.placed, labels, strict=True) if label.upright is upright]
+            traces.append(_bars(some, unit, place + 2, upright))
+    layout = _layout(found, drawn, heights, unit)
     figure = Interactive(traces, Layout(**layout))
     body = plotly.io.to_html(
         figure, full_html=False, include_plotlyjs=True, config={"displaylogo": False, "responsive": True}, div_id="plan"
     )
-    return _PAGE.replace("TITLE", _escaped(_title(found))).replace("BODY", body)
+    notes = "".join(f"<p>{_plain(remark)}.</p>" for remark in _remarks(found))
+    return _PAGE.replace("<!--title-->", _escaped(_title(found))).replace("<!--notes-->", notes).replace("<!--body-->", body)
+
+
+def _bars(tensors: Sequence[tuple[Placed, str]], unit: Unit, axis: int, upright: bool) -> Any:
+    """Tensors of an arena with what is written into them, all in one direction."""
+    from plotly.graph_objects import Bar
+
+    placed = [one for one, _ in tensors]
+    return Bar(
+        orientation="h",
+        base=[one.lower for one in placed],
+        x=[one.upper - one.lower for one in placed],
+        y=[(one.offset + one.bytes / 2) / unit.size for one in placed],
+        width=[one.bytes / unit.size for one in placed],
+        marker={"color": [_TENSORS[one.lower % len(_TENSORS)] for one in placed], "line": {"color": "#333333", "width": 0.5}},
+        text=[_plain(text) for _, text in tensors],
+        customdata=[[one.lower + 1, one.upper, format_bytes(one.bytes), one.offset, _plain(one.name)] for one in placed],
+        hovertemplate="%{customdata[4]}<br>%{customdata[2]} at offset %{customdata[3]:,}<br>"
+        "steps %{customdata[0]} to %{customdata[1]}<extra></extra>",
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=-90 if upright else 0,
+        insidetextfont={"color": "#111111"},
+        showlegend=False,
+        yaxis=f"y{axis}",
+        xaxis="x",
+    )
 
 
 _GRID = "rgba(128,128,128,0.25)"
+# Pixels: of the page's parts, and of its plot's width where names are fitted into rectangles.
+_PAGE_TOP, _PAGE_LINES, _PAGE_GAP, _PAGE_ARENA, _PAGE_ARENA_LEAST, _PAGE_BOTTOM, _PAGE_WIDE = 130, 260, 62, 320, 90, 50, 1200
 
 
-def _layout(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], str]], unit: Unit) -> dict[str, Any]:
-    share = 0.34 if len(drawn) == 1 else 0.26
-    most = max(_size(order.arena) for order, _, _ in drawn) / unit.size
+def _layout(found: Analysis, drawn: Sequence[Drawn], heights: Sequence[float], unit: Unit) -> dict[str, Any]:
+    """heights: of the arenas, in pixels."""
+    whole = _PAGE_LINES + sum(_PAGE_GAP + high for high in heights)
+    most = max(_size(order.arena) for order, _, _ in drawn) / unit.size or 1
     layout: dict[str, Any] = {
         "title": {
             "text": f"{_plain(_title(found))}<br><sub>{_plain(_subtitle(found))}</sub>",
@@ -231,12 +347,12 @@ def _layout(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], st
             "xref": "container",
             "pad": {"l": 20},
         },
-        "height": 620 if len(drawn) == 1 else 880,
+        "height": _PAGE_TOP + whole + _PAGE_BOTTOM,
         "hovermode": "closest",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-        "margin": {"t": 130, "l": 80, "r": 20, "b": 50},
+        "margin": {"t": _PAGE_TOP, "l": 80, "r": 20, "b": _PAGE_BOTTOM},
         "barmode": "overlay",
         "uniformtext": {"mode": "hide", "minsize": 9},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#888888", "activecolor": "#0072B2"},
@@ -250,20 +366,20 @@ def _layout(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], st
         },
         "yaxis": {
             "title": {"text": f"tensors in memory ({unit.name})"},
-            "domain": [1 - share, 1],
+            "domain": [1 - _PAGE_LINES / whole, 1],
             "rangemode": "tozero",
             "zeroline": False,
             "gridcolor": _GRID,
         },
         "annotations": [],
     }
-    height = (1 - share - 0.08 * len(drawn)) / len(drawn)
-    for place, (order, _, _) in enumerate(drawn):
-        top = 1 - share - 0.08 - place * (height + 0.08)
+    top = whole - _PAGE_LINES
+    for place, ((order, _, _), high) in enumerate(zip(drawn, heights, strict=True)):
+        top -= _PAGE_GAP
         layout[f"yaxis{place + 2}"] = {
             "title": {"text": f"offset ({unit.name})"},
-            "domain": [max(top - height, 0), top],
-            "range": [0, most * 1.03 or 1],
+            "domain": [max((top - high) / whole, 0), top / whole],
+            "range": [0, most * 1.03 * high / max(heights)],
             "zeroline": False,
             "gridcolor": _GRID,
         }
@@ -272,11 +388,12 @@ def _layout(found: Analysis, drawn: Sequence[tuple[Ordered, tuple[Step, ...], st
             "xref": "paper",
             "yref": "paper",
             "x": 0,
-            "y": top,
+            "y": top / whole,
             "yanchor": "bottom",
             "showarrow": False,
         }
         layout["annotations"].append(note)
+        top -= high
     return layout
 
 
@@ -311,13 +428,15 @@ def _escaped(text: str) -> str:
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="generator" content="memprof plan">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
+<title><!--title--></title>
 <style>
 :root { color-scheme: light dark; --ink: #111; --ground: #fff; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --ground: #16181c; } }
 body { margin: 0 auto; max-width: 1400px; background: var(--ground); color: var(--ink); font-family: sans-serif; }
+p { margin: 0 20px 0.5em 80px; font-size: small; }
 </style></head><body>
-BODY
+<!--body-->
+<!--notes-->
 <script>
 const ink = () => Plotly.relayout("plan", {"font.color": getComputedStyle(document.documentElement).getPropertyValue("--ink").trim()});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ink);

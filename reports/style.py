@@ -577,6 +577,7 @@ def _pressed(lefts: Sequence[float], sizes: Sequence[float], low: float, high: f
 # -- the file
 
 _HEADS = {".png": (b"\x89PNG",), ".pdf": (b"%PDF",), ".svg": (b"<?xml", b"<svg")}
+ENDINGS = tuple(_HEADS)
 
 
 def check(path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from memprof.explain import activations, findings
-from memprof.explain.activations import Step
 from memprof.explain.findings import Facts
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
 from memprof.runtimes import Knob, Runtime
@@ -197,19 +196,6 @@ def test_small_things_are_no_findings_and_the_worst_comes_first() -> None:
 # -- activations
 
 
-def test_activations_live_from_the_step_that_writes_them_to_the_last_that_reads_them() -> None:
-    # nntrainer issue 1126 in the order of its file: 300 units at once
-    steps = [
-        Step(("T1",), ("T2",)),
-        Step(("T2",), ("T3",)),
-        Step(("T3",), ("T4",)),
-        Step(("T1",), ("T5",)),
-        Step(("T4", "T5"), ("T6",)),
-    ]
-    sizes: dict[object, int] = {"T1": 100, "T2": 100, "T3": 25, "T4": 100, "T5": 100, "T6": 0}
-    assert activations.live(steps, sizes, ["T6"]) == 300
-
-
 @pytest.mark.parametrize("form", ["onnx", "tflite"])
 def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> None:
     pytest.importorskip("onnx")
@@ -217,8 +203,8 @@ def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> No
     from memprof import zoo
 
     zoo.make("mnist", tmp_path / f"m.{form}", format=form)
-    found = activations.highest(tmp_path / f"m.{form}")
+    found = activations.highest(tmp_path / f"m.{form}", {})
     assert found is not None
     assert 10_000 < found < 1_000_000
     (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
-    assert activations.highest(tmp_path / f"torn.{form}") is None
+    assert activations.highest(tmp_path / f"torn.{form}", {}) is None

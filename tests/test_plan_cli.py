@@ -26,6 +26,7 @@ from memprof.plan.order import best_order  # noqa: E402
 from memprof.plan.problem import peak, steps  # noqa: E402
 from memprof.plan.residency import residency  # noqa: E402
 from memprof.plan.training import training  # noqa: E402
+from memprof.units import parse_bandwidth  # noqa: E402
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -123,6 +124,8 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
         (["f.onnx", "--mode", "training"], 5, "nothing to train"),
         (["f.onnx", "--time-limit", "soon"], 2, "is no duration"),
         (["f.onnx", "--unit", "furlong"], 2, "is no unit"),
+        (["f.onnx", "--optimizer", "adam"], 2, "--optimizer is of a training step: it needs --mode training"),
+        (["f.onnx", "--gradients", "after"], 2, "--gradients is of a training step"),
     ],
 )
 def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
@@ -146,6 +149,37 @@ def test_names_that_would_steer_a_terminal_do_not(tmp_path: Path, memprof: Mempr
     shown = memprof("plan", "show", path, "--steps")
     assert shown.returncode == 0
     assert "\x1b" not in shown.stdout and "\x07" not in shown.stdout
+
+
+def test_an_order_that_was_made_executable_is_not_called_the_model_s(tmp_path: Path, memprof: Memprof) -> None:
+    nodes = [node("Exp", ["a"], ["y"], "second"), node("Exp", ["x"], ["a"], "first")]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("y", [4])])
+    shown = memprof("plan", "show", path)
+    assert "the model's order, made topological" in shown.stdout
+    assert "- The file's own order cannot run: second stands before first, whose result it reads" in shown.stdout
+    assert json.loads(memprof("plan", "show", path, "--json").stdout)["moved"].startswith("the file's own order cannot run")
+    done = memprof("plan", "reorder", path, "-o", "r.onnx")
+    assert done.returncode == 0 and "the file's own order cannot run" in done.stderr and "in the model's order" not in done.stderr
+    assert [one.name for one in onnx.load(tmp_path / "r.onnx").graph.node] == ["first", "second"]
+    assert memprof("plan", "reorder", path, "-o", "m2.onnx", "--order", "model").returncode == 0
+    for command in (["residency"], ["plot", "-o", "p.png"]):
+        assert "the file's own order cannot run" in memprof("plan", command[0], path, *command[1:]).stderr
+
+
+def test_columns_stay_under_one_another_and_names_apart(tmp_path: Path, memprof: Memprof) -> None:
+    """Names as exporters make them, which are alike at both ends."""
+    names = [f"/features/features.{number}/block/residual_connection/convolution_1/Conv_output_0" for number in range(12)]
+    nodes = [
+        node("Exp", ["x" if not number else names[number - 1]], [name], f"{name}/exponential") for number, name in enumerate(names[:-1])
+    ]
+    path = save(tmp_path / "m.onnx", [*nodes, node("Sum", names[:-1], [names[-1]])], [value("x", [100])], [value(names[-1], [100])])
+    for words in ([], ["--steps"]):
+        shown = memprof("plan", "show", path, *words).stdout
+        for table in shown.split("\n\n"):
+            lines = [line for line in table.splitlines() if line.startswith("|")]
+            assert len({len(line) for line in lines}) <= 1
+            first = [line.split("|")[1].strip() for line in lines]
+            assert len(set(first)) == len(first)
 
 
 @pytest.mark.parametrize("command", ["show", "reorder", "residency", "plot", "pack"])
@@ -202,7 +236,8 @@ def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Mem
     path = save(tmp_path / "m.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [8, 8])], [value("y", None)], [weight("w", 8, 8)])
     onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
     (tmp_path / "a folder").mkdir()
-    assert memprof("plan", "reorder", path, "-o", "a folder/r.onnx").returncode == 0
+    done = memprof("plan", "reorder", path, "-o", "a folder/r.onnx")
+    assert done.returncode == 0 and "its external data is written too: a folder/m.data" in done.stderr
     assert (tmp_path / "a folder" / "m.data").read_bytes() == (tmp_path / "m.data").read_bytes()
     feed = {"x": np.eye(8, dtype=np.float32)}
     assert _onnx_results(path, feed) == _onnx_results(tmp_path / "a folder" / "r.onnx", feed)
@@ -269,7 +304,7 @@ def test_the_planned_gain_is_there_when_it_is_measured(tmp_path: Path, memprof: 
 
 
 def test_onnxruntime_s_order_is_read_from_its_profile(founding: Path, memprof: Memprof) -> None:
-    pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime")
     graph = read(founding)
     kept = executed.onnxruntime_order(graph, "priority")
     assert kept.order == (0, 1, 2, 3, 4)
@@ -279,6 +314,10 @@ def test_onnxruntime_s_order_is_read_from_its_profile(founding: Path, memprof: M
     assert all(own.times_ns[number] >= 0 for number in own.order)
     found = json.loads(memprof("plan", "show", founding, "--order", "onnxruntime", "--json").stdout)
     assert tuple(found["chosen"]["order"]) == own.order
+    said = f"read from the profile of a run made now: onnxruntime {runtime.__version__}, its default order"
+    assert said in found["source"]
+    assert said in memprof("plan", "show", founding, "--order", "onnxruntime").stdout
+    assert said in memprof("plan", "residency", founding, "--order", "onnxruntime").stderr
 
 
 def test_a_reordered_model_is_run_in_its_order_by_onnxruntime(wide: Path, memprof: Memprof) -> None:
@@ -380,6 +419,33 @@ def test_training_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
     assert "all together after the backward pass" in shown.stdout and "momentum" in shown.stdout
 
 
+def test_the_parts_of_a_training_step_s_peak_add_up(tmp_path: Path, memprof: Memprof) -> None:
+    """In the chain the peak is in the backward step of the first product: x (kept), y, the gradients of a and w1."""
+    words = ["plan", "show", chain(tmp_path / "m.onnx"), "--mode", "training", "--optimizer", "adam"]
+    rows = {}
+    for line in memprof(*words).stdout.split("Training in", 1)[1].split("\n\n")[1].splitlines()[2:]:
+        label, at_peak, whole = (cell.strip().replace(",", "") for cell in line.strip("|").split("|"))
+        rows[label] = (int(at_peak), int(whole) if whole else None)
+    assert rows["activations kept for the backward pass"] == (16, 48)
+    assert rows["gradients of weights"] == (128, 192)
+    assert rows["other tensors"] == (8 + 32, None)
+    assert rows["trained weights"] == (192, 192) and rows["optimizer's state (adam)"] == (384, 384)
+    assert rows.pop("all together")[0] == sum(at_peak for at_peak, _ in rows.values())
+    found = json.loads(memprof(*words, "--json").stdout)
+    kept = sum(one["bytes"] for one in found["chosen"]["alive"] if one["name"] in ("x", "b"))
+    assert kept == found["training"]["kept_activation_bytes_at_peak"] == 16
+
+
+def test_gradients_that_are_summed_in_place_count_once_at_the_peak(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [1, 4])], [value("y", [1, 4])], [weight("w", 4, 4)]))
+    question = Question("training", gradients="after", time_limit_s=0)
+    found = analyse(planned(graph, question), question)
+    assert found.training is not None
+    assert found.training.gradient_bytes == 64
+    assert found.training.gradient_bytes_at_peak == 2 * 64  # two shares, at the step that makes the second or adds them
+
+
 # -- residency
 
 
@@ -425,6 +491,33 @@ def test_residency_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
     assert memprof("plan", "residency", path, "--runs", "none.jsonl").returncode == 5
 
 
+@pytest.mark.parametrize(("text", "expected"), [("900 MB/s", 9 * 10**8), ("1.5GiB/s", 3 << 29), ("1000", 1000)])
+def test_bandwidths_are_read(text: str, expected: int) -> None:
+    assert parse_bandwidth(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("fast", "no bandwidth: write a size a second, as 900MB/s"), ("1 MB/h", "no bandwidth"), ("0", "moves nothing")]
+)
+def test_what_is_no_bandwidth_is_said(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_bandwidth(text)
+
+
+def test_residency_has_one_unit_a_table(tmp_path: Path, memprof: Memprof) -> None:
+    path = save(
+        tmp_path / "m.onnx",
+        [node("MatMul", ["x", "w1"], ["a"]), node("MatMul", ["a", "w2"], ["y"])],
+        [value("x", [1, 512])],
+        [value("y", [1, 8])],
+        [weight("w1", 512, 1024), weight("w2", 1024, 8)],
+    )
+    shown = memprof("plan", "residency", path, "--device-bandwidth", "200MB/s", "--lookahead", "1").stdout
+    for title in ("Resident (MiB)", "Moved (MiB)", "Times (ms)"):
+        rows = [line.strip("| ").rsplit("|", 1) for line in shown.split(title, 1)[1].split("\n\n")[1].splitlines()[2:]]
+        assert rows and all(cell.strip() == "-" or float(cell) >= 0 for _, cell in rows)
+
+
 def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     pytest.importorskip("onnxruntime")
     path = chain(tmp_path / "m.onnx")
@@ -457,6 +550,12 @@ def test_pack_meets_a_capacity_or_says_why_not(tmp_path: Path, memprof: Memprof)
     assert (found["verdict"], found["size_bytes"], found["lower_bound_bytes"]) == ("met", 8, 8)
     lines = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
     assert lines[0] == ["id", "lower", "upper", "size", "offset"] and len(lines) == 5
+    (tmp_path / "out.csv").write_text("mine")
+    done = memprof("plan", "pack", "b.csv", "-o", "out.csv")
+    assert (done.returncode, done.stdout) == (5, "") and "out.csv exists; --force replaces it" in done.stderr
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert memprof("plan", "pack", "b.csv", "-o", "out.csv", "--force").returncode == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
     done = memprof("plan", "pack", "b.csv", "--capacity", "7")
     assert done.returncode == 5 and "proven" in done.stderr and "cannot be met, proven" in done.stdout
     (tmp_path / "b.csv").write_text("id,lower,upper\n")
@@ -482,8 +581,44 @@ def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
     assert done.returncode == 5 and len(done.stderr.splitlines()) == 1
 
 
+def _drawn(path: Path) -> Any:
+    pytest.importorskip("matplotlib")
+    from memprof.reports import plan_picture
+
+    question = Question(time_limit_s=5)
+    plan = planned(read(path), question)
+    return plan_picture.render(plan, analyse(plan, question))
+
+
+def test_tensors_of_a_picture_are_told_apart_where_their_names_have_no_room(tmp_path: Path) -> None:
+    names = [f"convolution_{number}/without_activation" for number in range(16)]
+    nodes = [node("Exp", [name], [following]) for name, following in zip(["x", *names], [*names, "y"], strict=False)]
+    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("x", [100])], [value("y", [100])]))
+    written = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
+    assert "Exp 3" in written and len(written) > 10
+    assert len(set(written)) == len(written) and not any("…" in text for text in written)
+
+
+def test_an_arena_is_drawn_as_high_as_it_is_large(wide: Path) -> None:
+    own, best = _drawn(wide).axes[1:]
+    assert best.get_position().height / own.get_position().height == pytest.approx(808 / 1600, rel=0.02)
+    assert best.get_ylim()[1] / own.get_ylim()[1] == pytest.approx(808 / 1600, rel=0.02)  # in one scale
+
+
+def test_blocks_that_operators_names_tell_of_stand_above_the_arena(tmp_path: Path) -> None:
+    kinds = [f"/body/block.{block}/{kind}" for block in range(3) for kind in ("expand/Exp", "project/Exp")]
+    nodes = [node("Exp", [f"t{number}"], [f"t{number + 1}"], name) for number, name in enumerate(kinds)]
+    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("t0", [100])], [value("t6", [100])]))
+    written = [text.get_text() for text in figure.texts]
+    assert [text for text in written if text in ("expand", "project")] == ["expand", "project"] * 3
+    many = [node("Exp", [f"t{number}"], [f"t{number + 1}"], f"/body/block.{number // 20}/layer.{number}/Exp") for number in range(60)]
+    figure = _drawn(save(tmp_path / "many.onnx", many, [value("t0", [100])], [value("t60", [100])]))
+    assert {"block.0", "block.1", "block.2"} <= {text.get_text() for text in figure.texts}
+
+
 def test_a_picture_s_name_must_be_one(wide: Path, memprof: Memprof) -> None:
-    assert memprof("plan", "plot", wide, "-o", "p.txt").returncode == 2
+    done = memprof("plan", "plot", wide, "-o", "p.txt")
+    assert done.returncode == 2 and ".html" in done.stderr
     assert memprof("plan", "plot", wide, "-o", "nowhere/p.png").returncode == 5
 
 

@@ -241,6 +241,37 @@ def test_loop_and_scan_bodies_count(tmp_path: Path) -> None:
     assert inside == [8 + 1 + 200, 40]  # of the loop: i, on, and two of its vectors; of the scan a row in and one out
 
 
+def _collecting(path: Path, trips: int | None, going: str = "", handed_on: str = "Identity") -> Path:
+    """A Loop that collects a row of 5 in each round. trips: None where an input says it. going: its condition, "" for none, or `go`, or `yes`."""
+    body = helper.make_graph(
+        [node(handed_on, ["go_in"], ["on"]), node("Identity", ["x"], ["row"])],
+        "body",
+        [value("i", [], TensorProto.INT64), value("go_in", [], TensorProto.BOOL)],
+        [value("on", [], TensorProto.BOOL), value("row", [5])],
+    )
+    constants = [numpy_helper.from_array(np.array(True), "yes")]
+    inputs = [value("x", [5]), value("go", [], TensorProto.BOOL)]
+    if trips is None:
+        inputs.append(value("n", [], TensorProto.INT64))
+    else:
+        constants.append(numpy_helper.from_array(np.array(trips, np.int64), "n"))
+    return save(path, [node("Loop", ["n", going], ["rows"], "loop", body=body)], inputs, [value("rows", None)], constants)
+
+
+@pytest.mark.parametrize(("going", "handed_on"), [("", "Not"), ("yes", "Identity")])
+def test_a_loop_of_so_many_rounds_collects_so_many_rows(tmp_path: Path, going: str, handed_on: str) -> None:
+    graph = read(_collecting(tmp_path / "m.onnx", 7, going, handed_on))
+    assert tensor(graph, "rows").shape == (7, 5)
+    assert not graph.unsized
+
+
+@pytest.mark.parametrize(("trips", "going", "handed_on"), [(None, "", "Identity"), (7, "go", "Identity"), (7, "yes", "Not")])
+def test_a_loop_that_may_end_earlier_collects_nobody_knows_how_much(tmp_path: Path, trips: int | None, going: str, handed_on: str) -> None:
+    """And the name that onnx's inference makes up for that dimension is nobody's."""
+    graph = read(_collecting(tmp_path / "m.onnx", trips, going, handed_on))
+    assert graph.unsized == ("rows (its shape (unknown, 5) depends on data)",)
+
+
 def test_local_functions_stand_in_place_of_their_calls(tmp_path: Path) -> None:
     twice = helper.make_function(
         "local", "Twice", ["a"], ["c"], [node("Exp", ["a"], ["b"]), node("Exp", ["b"], ["c"])], [helper.make_opsetid("", 18)]
@@ -385,7 +416,38 @@ def test_an_order_that_cannot_run_is_mended_and_said(tmp_path: Path) -> None:
     nodes = [node("Exp", ["a"], ["y"], "second"), node("Exp", ["x"], ["a"], "first")]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [4])], [value("y", [4])]))
     assert [operator.name for operator in graph.operators] == ["first", "second"]
-    assert any("second reads what comes after it" in one for one in graph.assumptions)
+    assert [operator.place for operator in graph.operators] == [1, 0]
+    assert "second stands before first, whose result it reads" in graph.moved
+    assert not read(models.wide(tmp_path / "w.onnx")).moved
+
+
+def test_an_order_that_cannot_run_has_its_shapes_and_constants_all_the_same(tmp_path: Path) -> None:
+    """Nodes in the opposite order: shapes are inferred in an order that can run, and a constant behind its reader is one."""
+    nodes = [
+        node("Reshape", ["c", "target"], ["y"], "last"),
+        node("Add", ["b", "one"], ["c"], "third"),
+        node("Constant", [], ["one"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Exp", ["a"], ["b"], "second"),
+        node("Concat", ["x", "x"], ["a"], "first", axis=0),
+        node("Constant", [], ["target"], value=numpy_helper.from_array(np.array([5, 4], np.int64))),
+    ]
+    graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [10])], [value("y", None)]))
+    assert [operator.name for operator in graph.operators] == ["first", "second", "third", "last"]
+    assert not graph.unsized and tensor(graph, "y").shape == (5, 4)
+    assert "second stands before first" in graph.moved
+
+
+def test_a_name_inside_a_branch_is_no_reason_to_move_anything(tmp_path: Path) -> None:
+    """A branch may call its own what stands outside further on."""
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node("Exp", ["x"], ["later"]), node("Neg", ["later"], [f"r{name}"])], name, [], [value(f"r{name}", [4])]
+        )
+        for name in ("then", "else")
+    }
+    nodes = [node("If", ["c"], ["y"], "choose", **branches), node("Exp", ["y"], ["later"], "after")]
+    path = save(tmp_path / "m.onnx", nodes, [value("c", [], TensorProto.BOOL), value("x", [4])], [value("later", [4])])
+    assert not read(path).moved
 
 
 @pytest.mark.parametrize("name", ["m.onnx", "m.tflite"])

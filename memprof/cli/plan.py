@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..units import parse_bytes, parse_duration_ns
+from ..units import parse_bandwidth, parse_bytes, parse_duration_ns
 
 _EPILOG = """\b
 Examples:
@@ -35,14 +35,10 @@ _SHAPE = click.option(
 _BATCH = click.option("--batch", type=int, metavar="N", help="The first dimension of every input.")
 _MODE = click.option("--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True)
 _OPTIMIZER = click.option(
-    "--optimizer",
-    type=click.Choice(["sgd", "momentum", "adam"]),
-    default="sgd",
-    show_default=True,
-    help="In training: what is kept for each weight.",
+    "--optimizer", type=click.Choice(["sgd", "momentum", "adam"]), help="In training: what is kept for each weight.  [default: sgd]"
 )
 _GRADIENTS = click.option(
-    "--gradients", type=click.Choice(["at-once", "after"]), default="at-once", show_default=True, help="In training: when they are applied."
+    "--gradients", type=click.Choice(["at-once", "after"]), help="In training: when they are applied.  [default: at-once]"
 )
 _IN_PLACE = click.option("--in-place", is_flag=True, help="Operators that can write over an input of the same size do.")
 _LIMIT = click.option(
@@ -58,8 +54,9 @@ _ORDER = click.option(
     default="model",
     show_default=True,
     metavar="model|best|onnxruntime|onnxruntime:priority|FILE",
-    help="The order to look at: onnxruntime's is read from a profile of a run; a file names an operator a line, or is such a profile.",
+    help="The order to look at: onnxruntime's is read from the profile of a run made now; a file names an operator a line, or is such a profile.",
 )
+_FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON, in bytes.")
 _UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
 
@@ -80,10 +77,10 @@ def _planned(
     model: Path,
     shapes: tuple[str, ...],
     batch: int | None,
-    mode: str,
-    optimizer: str,
-    gradients: str,
     in_place: bool,
+    mode: str = "inference",
+    optimizer: str | None = None,
+    gradients: str | None = None,
     limit: str = "10s",
     inline: bool = True,
 ) -> tuple[Any, Any]:
@@ -93,6 +90,8 @@ def _planned(
     from . import talk
 
     graph = read(model, given_shapes(shapes), batch, inline)
+    if graph.moved:
+        talk(f"{model}: {graph.moved}")
     for one in graph.unknown:
         talk(f"{model}: {one.what}{': ' if one.names else ''}{', '.join(one.names[:4])}{' ...' if len(one.names) > 4 else ''}")
     question = Question(mode, in_place, optimizer, gradients, parse_duration_ns(limit) / 1e9)  # type: ignore[arg-type]
@@ -137,7 +136,7 @@ Examples:
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format."
 )
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@_FORCE
 @_JSON
 def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) -> None:
     """Write a model with its operators in the best order; all else stays as it is, byte for byte.
@@ -147,7 +146,7 @@ def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) 
     from ..plan.reordering import reordered
     from . import report, talk
 
-    plan, question = _planned(**words, mode="inference", optimizer="sgd", gradients="at-once", inline=False)
+    plan, question = _planned(**words, inline=False)
     done = reordered(plan, question, order, output, force)
     if as_json:
         click.echo(report("plan").reordered(done, format="json"))
@@ -196,16 +195,6 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
     click.echo(text)
 
 
-def parse_bandwidth(text: str) -> int:
-    """Bytes a second in `200MB/s` or `1.5GiB/s`. Raises UsageError."""
-    from ..errors import UsageError
-
-    size = parse_bytes(text.removesuffix("/s"))
-    if size < 1:
-        raise UsageError(f"{text!r} moves nothing: a bandwidth is at least 1 B/s")
-    return size
-
-
 @command.command(
     epilog="""\b
 Examples:
@@ -246,17 +235,22 @@ Examples:
     "--capacity", metavar="SIZE", help="Stop at the first arena that fits into it; exit code 5 where none can, 3 where none was found."
 )
 @click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="For the search.")
-@click.option("-o", "--output", metavar="FILE", help="Write the buffers with their offsets, in the same format.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the buffers with their offsets, in the same format."
+)
+@_FORCE
 @_JSON
-def pack(file: Path, capacity: str | None, limit: str, output: str | None, as_json: bool) -> None:
+def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
     from ..errors import InputError, UndecidedError
     from ..plan import packing
+    from ..zoo.atomic import make_way
     from . import report, write
 
+    make_way(force, *([output] if output else []))
     found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
     click.echo(report("plan").packed(found, format="json" if as_json else "markdown"))
     if output is not None:
-        write(output, lambda path: path.write_text(found.csv, encoding="utf-8"))
+        write(str(output), lambda path: path.write_text(found.csv, encoding="utf-8"))
     if found.refusal is not None:
         raise (InputError if found.verdict == "impossible" else UndecidedError)(found.refusal)

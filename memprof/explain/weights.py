@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +56,7 @@ def tensors(path: Path) -> list[Tensor]:
         found = list(reader(path))
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
-    except (_Damaged, UnicodeDecodeError, ValueError, struct.error, IndexError, KeyError, TypeError, OverflowError):
+    except (_Damaged, flatbuffer.Torn, UnicodeDecodeError, ValueError, IndexError, KeyError, TypeError, OverflowError):
         raise Unparsed(f"the weights of {path.name} cannot be told apart: the file is damaged or no {path.suffix} file") from None
     if not found:
         raise Unparsed(f"{path.name} holds no weights")
@@ -279,52 +278,24 @@ def _flatbuffer(path: Path) -> Iterator[Tensor]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[4:8] not in (b"TFL3", b"CIR0"):
             raise _Damaged
-        root = flatbuffer.u32(data, 0)
-        buffers = [_buffer(data, table) for table in _tables(data, root, 4)]
+        flat = flatbuffer.Flat(data)
+        buffers = [_buffer(flat, table) for table in flat.tables(flat.root(), 4)]
         seen = set()
-        for graph in _tables(data, root, 2):
-            for table in _tables(data, graph, 0):
-                number = _scalar(data, table, 2, "<I")
-                kind = _TFLITE_TYPES.get(_scalar(data, table, 1, "<b"))
+        for graph in flat.tables(flat.root(), 2):
+            for table in flat.tables(graph, 0):
+                number = flat.scalar(table, 2, "<I")
+                kind = _TFLITE_TYPES.get(flat.scalar(table, 1, "<b"))
                 if not number or number in seen or kind is None:  # 0 is the empty buffer of all that is computed
                     continue
                 offset, size = buffers[number]
                 if size:
                     seen.add(number)
-                    yield Tensor(_string(data, table, 3), kind, _ints(data, table, 0), size, str(path), offset)
+                    yield Tensor(flat.text(table, 3), kind, flat.integers(table, 0), size, str(path), offset)
 
 
-def _buffer(data: mmap.mmap, table: int) -> tuple[int, int]:
-    inside = flatbuffer.target(data, table, 0)
-    if inside is not None and flatbuffer.u32(data, inside):
-        return inside + 4, flatbuffer.u32(data, inside)
-    return _scalar(data, table, 1, "<Q"), _scalar(data, table, 2, "<Q")
-
-
-def _scalar(data: mmap.mmap, table: int, number: int, form: str) -> int:
-    at = flatbuffer.place(data, table, number)
-    return int(struct.unpack_from(form, data, at)[0]) if at is not None else 0
-
-
-def _tables(data: mmap.mmap, table: int, number: int) -> list[int]:
-    vector = flatbuffer.target(data, table, number)
-    if vector is None:
-        return []
-    count = flatbuffer.u32(data, vector)
-    if count > len(data) // 4:
-        raise _Damaged
-    places = [vector + 4 + 4 * index for index in range(count)]
-    return [at + flatbuffer.u32(data, at) for at in places]
-
-
-def _ints(data: mmap.mmap, table: int, number: int) -> tuple[int, ...]:
-    vector = flatbuffer.target(data, table, number)
-    return struct.unpack_from(f"<{flatbuffer.u32(data, vector)}i", data, vector + 4) if vector is not None else ()
-
-
-def _string(data: mmap.mmap, table: int, number: int) -> str:
-    vector = flatbuffer.target(data, table, number)
-    return data[vector + 4 : vector + 4 + flatbuffer.u32(data, vector)].decode("utf-8", "replace") if vector is not None else ""
+def _buffer(flat: flatbuffer.Flat, table: int) -> tuple[int, int]:
+    inside = flat.vector(table, 0, 1)
+    return inside if inside[1] else (flat.scalar(table, 1, "<Q"), flat.scalar(table, 2, "<Q"))
 
 
 # -- OpenVINO: <layer type="Const" name=""><data element_type="f32" shape="1, 2" offset="0" size="8"/></layer>, offsets into the .bin file

@@ -12,23 +12,25 @@ from ..errors import InputError, UsageError, near, os_reason
 from . import arena, executed
 from .graph import Graph, Mapped, Unknown, Weights, account, problem
 from .order import best_order
-from .problem import keeping, lifetimes, steps
+from .problem import Problem, aliases, keeping, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training
 
 Mode = Literal["inference", "training"]
 # arena_planner.h, kDefaultTensorAlignment.
 _TFLITE_ALIGNMENT = 64
 MODEL, BEST, ONNXRUNTIME, PRIORITY = "model", "best", "onnxruntime", "onnxruntime:priority"
+# The name of the model's order where the file's own cannot run.
+SORTED = "sorted"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a graph."""
+    """What is asked of a graph. optimizer, gradients: of a training step alone; None is "sgd" and "at-once"."""
 
     mode: Mode = "inference"
     in_place: bool = False
-    optimizer: Optimizer = "sgd"
-    gradients: Gradients = "at-once"
+    optimizer: Optimizer | None = None
+    gradients: Gradients | None = None
     time_limit_s: float = 10.0
 
 
@@ -97,20 +99,30 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Beside:
-    """What training needs beside its activations and gradients, all the time, and which activations it keeps for the backward pass."""
+    """A training step's parts.
+
+    trainable, state and gradient bytes: of all weights that are trained; kept activations: all that the backward pass reads. Weights and states
+    are there all the time; of the others so much is in memory at the peak of the chosen order.
+    """
 
     optimizer: str
     gradients: str
     trainable_bytes: int
     state_bytes: int
     gradient_bytes: int
+    gradient_bytes_at_peak: int
     kept_activations: int
     kept_activation_bytes: int
+    kept_activation_bytes_at_peak: int
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that is said of a graph. best: None where no time was given to look for it. how: what found it, and what proved it."""
+    """All that is said of a graph.
+
+    moved: why the model's order is not the file's. source: where an executed order comes from. best: None where no time was given to look for
+    it. how: what found it, and what proved it.
+    """
 
     model: str
     format: str
@@ -121,6 +133,8 @@ class Analysis:
     folded_operators: int
     weights: Weights
     training: Beside | None
+    moved: str
+    source: str
     chosen: Ordered
     best: Ordered | None
     lower_bound_bytes: int | None
@@ -129,6 +143,14 @@ class Analysis:
     assumptions: tuple[str, ...]
     unknown: tuple[Unknown, ...]
     unsized: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An order that was asked for. source: where it comes from, as a sentence, where the name does not say it."""
+
+    order: tuple[int, ...]
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,10 +163,12 @@ class Planned:
 
 
 def planned(graph: Graph, question: Question) -> Planned:
-    """The problem that a question means. Raises InputError where nothing can be trained."""
+    """The problem that a question means. Raises InputError where nothing can be trained, UsageError for words of training in an inference."""
     if question.mode == "training":
-        found = training(graph, question.optimizer, question.gradients, question.in_place)
+        found = training(graph, question.optimizer or "sgd", question.gradients or "at-once", question.in_place)
         return Planned(graph, found.mapped, found)
+    if question.optimizer or question.gradients:
+        raise UsageError(f"--{'optimizer' if question.optimizer else 'gradients'} is of a training step: it needs --mode training")
     return Planned(graph, problem(graph, question.in_place), None)
 
 
@@ -156,10 +180,10 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
     graph, mapped = plan.graph, plan.mapped
     reduced = mapped.problem
     best = best_order(reduced, question.time_limit_s) if question.time_limit_s > 0 or order == BEST else None
-    chosen = best.order if order == BEST and best is not None else chosen_order(plan, order)
+    chosen = Chosen(best.order) if order == BEST and best is not None else chosen_order(plan, order)
     packing = question.time_limit_s
     aligned = _TFLITE_ALIGNMENT if graph.keeps_inputs else 1
-    first = describe(mapped, chosen, order, packing, aligned)
+    first = describe(mapped, chosen.order, SORTED if order == MODEL and graph.moved else order, packing, aligned)
     # Where the chosen order has the best peak, it is a best order, and no other needs to be looked at.
     second = (
         None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing, aligned)
@@ -174,7 +198,9 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
         tensors=len(reduced.sizes),
         folded_operators=len(graph.folded),
         weights=account(graph),
-        training=_beside(trained, question) if trained is not None else None,
+        training=_beside(trained, first) if trained is not None else None,
+        moved=graph.moved,
+        source=chosen.source,
         chosen=first,
         best=second,
         lower_bound_bytes=best.lower_bound_bytes if best else None,
@@ -186,16 +212,26 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
     )
 
 
-def _beside(found: Training, question: Question) -> Beside:
+def _beside(found: Training, chosen: Ordered) -> Beside:
     return Beside(
-        optimizer=question.optimizer,
-        gradients=question.gradients,
+        optimizer=found.optimizer,
+        gradients=found.gradients,
         trainable_bytes=found.trainable_bytes,
         state_bytes=found.state_bytes,
         gradient_bytes=found.gradient_bytes,
+        gradient_bytes_at_peak=_at_peak(found.mapped.problem, chosen, found.weight_gradients),
         kept_activations=len(found.kept),
         kept_activation_bytes=found.kept_bytes,
+        kept_activation_bytes_at_peak=_at_peak(found.mapped.problem, chosen, found.kept),
     )
+
+
+def _at_peak(reduced: Problem, chosen: Ordered, tensors: Sequence[int]) -> int:
+    """What these tensors take at an order's peak; those that lie over one another in place count once."""
+    alias = aliases(reduced, chosen.order)
+    wanted = {alias[tensor] for tensor in tensors}
+    buffers = lifetimes(reduced, chosen.order)
+    return sum(one.size for one in buffers if one.id in wanted and one.lower < chosen.step <= one.upper)
 
 
 def _format_assumptions(graph: Graph) -> tuple[str, ...]:
@@ -274,16 +310,17 @@ def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: in
 # -- which order
 
 
-def chosen_order(plan: Planned, order: str) -> tuple[int, ...]:
+def chosen_order(plan: Planned, order: str) -> Chosen:
     """The order that is meant by a word or a file's path."""
     mapped, graph = plan.mapped, plan.graph
     if order == MODEL:
-        return tuple(range(mapped.problem.count))
+        return Chosen(tuple(range(mapped.problem.count)))
     if plan.training is not None:
         raise UsageError("in training the order is the model's or the best: no other names the backward steps")
     if order in (ONNXRUNTIME, PRIORITY):
-        return executed.onnxruntime_order(graph, "priority" if order == PRIORITY else "default").order
-    return read_order(graph, mapped, Path(order))
+        run = executed.onnxruntime_order(graph, "priority" if order == PRIORITY else "default")
+        return Chosen(run.order, run.source)
+    return Chosen(read_order(graph, mapped, Path(order)))
 
 
 def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:

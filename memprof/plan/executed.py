@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .graph import Graph
 _ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED"}
 _LONGEST_S = 600
 
-# What the process runs; it says on its last line what went wrong, or where the profile is.
+# What the process runs; it says on its last line what went wrong, or its version and where the profile is.
 _CHILD = """
 import json, os, sys
 job = json.load(sys.stdin)
@@ -50,7 +50,7 @@ try:
         fill = numpy.ones if kind.startswith(("float", "double")) else numpy.zeros
         feed[one.name] = fill(shape, dtype=types.get(kind, kind))
     session.run(None, feed)
-    print(session.end_profiling())
+    print(ort.__version__, session.end_profiling())
 except Exception as error:
     sys.exit("error " + " ".join(str(error).split())[:500])
 """
@@ -58,10 +58,11 @@ except Exception as error:
 
 @dataclass(frozen=True)
 class Executed:
-    """An order that was run, as numbers of the graph's operators, and how long each of them took."""
+    """An order that was run, as numbers of the graph's operators, and how long each of them took. source: which run that was, as a sentence."""
 
     order: tuple[int, ...]
     times_ns: tuple[int, ...]
+    source: str = ""
 
 
 def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
@@ -87,7 +88,9 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
             raise MeasurementError(f"onnxruntime did not run {graph.path} within {_LONGEST_S // 60} minutes") from None
         if done.returncode:
             raise _failure(graph, done)
-        return profiled(graph, Path(done.stdout.splitlines()[-1]))
+        version, profile = done.stdout.splitlines()[-1].split(maxsplit=1)
+        how = f"onnxruntime {version}, its {order} order, graph optimization off, one thread, inputs of ones and zeros"
+        return replace(profiled(graph, Path(profile)), source=f"the order is read from the profile of a run made now: {how}")
 
 
 def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:

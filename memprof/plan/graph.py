@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -170,7 +170,8 @@ class Graph:
     """A model's main graph, or one inside an operator; what a body reads from around it is no part of it, but read by its operator.
 
     inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, stored ones
-    and results of folding; a body's own is empty. keeps_inputs: the format's runtime never reuses the memory of inputs.
+    and results of folding; a body's own is empty. keeps_inputs: the format's runtime never reuses the memory of inputs. moved: why the
+    operators are not in the file's order, empty where they are.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Graph:
     unknown: tuple[Unknown, ...] = ()
     keeps_inputs: bool = False
     weight_outputs: tuple[int, ...] = ()
+    moved: str = ""
 
     @property
     def unsized(self) -> tuple[str, ...]:
@@ -384,8 +386,32 @@ def _digest(weight: Weight) -> bytes | None:
 # -- order in the file
 
 
+def topological(waits: Sequence[Collection[int]]) -> list[int]:
+    """Numbers so that each stands behind those it waits for: again and again the least of those that wait for nothing more. What is in a cycle
+    or behind one is left out."""
+    if all(source < number for number, sources in enumerate(waits) for source in sources):
+        return list(range(len(waits)))
+    followers: dict[int, list[int]] = {}
+    for number, sources in enumerate(waits):
+        for source in sources:
+            followers.setdefault(source, []).append(number)
+    left = [len(sources) for sources in waits]
+    ready = [number for number, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    found: list[int] = []
+    while ready:
+        number = heapq.heappop(ready)
+        found.append(number)
+        for follower in followers.get(number, ()):
+            left[follower] -= 1
+            if not left[follower]:
+                heapq.heappush(ready, follower)
+    return found
+
+
 def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names: Sequence[str], where: str) -> tuple[list[Operator], str]:
-    """Operators so that each stands behind those whose results it reads, as near to the file's order as that allows, and what had to be moved.
+    """Operators so that each stands behind those whose results it reads, as near to the file's order as that allows; and why that is not the
+    file's own order, empty where it is.
 
     Raises InputError for a tensor that nothing makes or that two make, and for a cycle, which is named.
     """
@@ -402,29 +428,20 @@ def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names:
             if tensor not in maker and tensor not in known:
                 raise InputError(f"{where}: {operator.name} reads {names[tensor]}, which nothing makes")
         waits.append({maker[tensor] for tensor in operator.reads if tensor in maker})
-    if all(source < number for number, sources in enumerate(waits) for source in sources):
-        return list(operators), ""
-    followers: dict[int, list[int]] = {}
-    for number, sources in enumerate(waits):
-        for source in sources:
-            followers.setdefault(source, []).append(number)
-    left = [len(sources) for sources in waits]
-    ready = [number for number, count in enumerate(left) if not count]
-    heapq.heapify(ready)
-    found: list[int] = []
-    while ready:
-        number = heapq.heappop(ready)
-        found.append(number)
-        for follower in followers.get(number, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                heapq.heappush(ready, follower)
+    found = topological(waits)
     if len(found) < len(operators):
-        cycle = _cycle(waits, [number for number, count in enumerate(left) if count])
+        cycle = _cycle(waits, sorted({*range(len(operators))}.difference(found)))
         raise InputError(f"{where}: the graph has a cycle: {_path(operators, cycle)}")
-    late = next(number for number, sources in enumerate(waits) if any(source >= number for source in sources))
-    remark = f"the file's order cannot run ({operators[late].name} reads what comes after it): the nearest order that can is taken instead"
-    return [operators[number] for number in found], remark
+    late = ((operators[number], operators[source]) for number in found for source in sorted(waits[number]))
+    early = next((pair for pair in late if pair[0].place < pair[1].place), None)
+    return [operators[number] for number in found], "" if early is None else _moved(*early)
+
+
+def _moved(reader: Operator, maker: Operator) -> str:
+    return (
+        f"the file's own order cannot run: {reader.name} stands before {maker.name}, whose result it reads; what is shown as the model's order "
+        "is the file's made topological, of the operators that could run next always the first in the file"
+    )
 
 
 def _cycle(waits: Sequence[set[int]], stuck: Sequence[int]) -> list[int]:

@@ -15,7 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, ordered, shown, size, words
+from .graph import (
+    FLOATING,
+    Body,
+    Folded,
+    Graph,
+    Operator,
+    Span,
+    Tensor,
+    Unknown,
+    Weight,
+    check_names,
+    ordered,
+    shown,
+    size,
+    topological,
+    words,
+)
 from .skeleton import PLACE, SMALL, skeleton
 
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -88,6 +104,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     _small_external(model, path, reader)
     if inline and model.functions:
         model = _inlined(model, path)
+    reader.places = _in_order(model.graph)
     reader.assumptions += _bind(model, shapes, batch, path)
     model = _inferred(model, shapes, reader)
     return reader.graph(model)
@@ -108,6 +125,33 @@ def _inlined(model: Any, path: Path) -> Any:
         return inliner.inline_local_functions(model)
     except Exception as error:
         raise InputError(f"model {path}: its local functions cannot be put in place: {_line(error)}") from None
+
+
+def _in_order(graph: Any) -> list[int]:
+    """Put the nodes of a graph behind those whose results they read, for shapes are inferred in that order; returns their places in the file."""
+    maker = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{maker[name] for name in names_read(node) if name in maker} for node in graph.node]
+    places = topological(waits)
+    places += sorted({*range(len(waits))}.difference(places))  # a cycle is said where it is known by its operators' names
+    if places != list(range(len(places))):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
+        graph.ClearField("node")
+        graph.node.extend(nodes[place] for place in places)
+    return places
+
+
+def names_read(node: Any) -> set[str]:
+    """What a node reads, and what its graphs take from around them."""
+    found = {name for name in node.input if name}
+    for inner in _inner_graphs(node):
+        taken = {value.name for value in inner.output}.union(*map(names_read, inner.node))
+        found |= taken - {
+            *(value.name for value in inner.input),
+            *(tensor.name for tensor in inner.initializer),
+            *(sparse.values.name for sparse in inner.sparse_initializer),
+            *(name for one in inner.node for name in one.output),
+        }
+    return found
 
 
 # -- shapes
@@ -150,7 +194,7 @@ def _loop_states(graph: Any) -> int:
                 continue
             for name, result in zip(node.output[: len(node.input) - 2], inner.output[1:], strict=False):
                 kind = result.type.tensor_type
-                if not name or not kind.HasField("shape") or not all(map(_fixed, kind.shape.dim)):
+                if not name or not _shaped(kind):
                     continue
                 value = known[name] if name in known else graph.value_info.add(name=name)
                 if not value.type.tensor_type.HasField("shape"):
@@ -165,11 +209,7 @@ def _opset(model: Any) -> int:
 
 def _unshaped(graph: Any) -> int:
     """How many results of nodes have no shape in numbers, graphs inside included."""
-    known = {
-        value.name
-        for value in (*graph.value_info, *graph.output)
-        if value.type.tensor_type.HasField("shape") and all(map(_fixed, value.type.tensor_type.shape.dim))
-    }
+    known = {value.name for value in (*graph.value_info, *graph.output) if _shaped(value.type.tensor_type)}
     here = sum(name not in known for node in graph.node for name in node.output if name and node.op_type != "Constant")
     return here + sum(_unshaped(inner) for node in graph.node for inner in _inner_graphs(node))
 
@@ -186,7 +226,7 @@ def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMa
         {
             value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
             for value in (*graph.input, *graph.value_info)
-            if value.type.tensor_type.HasField("shape") and all(map(_fixed, value.type.tensor_type.shape.dim))
+            if _shaped(value.type.tensor_type)
         }
     )
     for tensor in graph.initializer:
@@ -197,6 +237,8 @@ def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMa
             count += _compute(inner, here, opset, dims)
         if node.op_type == "If" and here.get(node.input[0]) is not None:
             count += _decide(graph, node, bool(here[node.input[0]].reshape(-1)[0]))
+        elif node.op_type == "Loop" and (rounds := _rounds(node, here)) is not None:
+            count += _stack(graph, node, rounds)
         if len(node.output) != 1 or node.domain not in _OWN_DOMAINS[:2] or node.op_type in _RANDOM:
             continue
         result = _value_of(node, here, dims, opset)
@@ -211,18 +253,64 @@ def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMa
 
 def _decide(graph: Any, node: Any, condition: bool) -> int:
     """Give an If the shapes of the branch that a known condition takes; how many were new."""
-    branch = next((one.g for one in node.attribute if one.name == ("then_branch" if condition else "else_branch")), None)
+    branch = _graph_of(node, "then_branch" if condition else "else_branch")
+    return _state(graph, zip(node.output, branch.output if branch is not None else (), strict=False))
+
+
+def _stack(graph: Any, node: Any, rounds: int) -> int:
+    """Give what a Loop collects a row of each of its rounds; how many shapes were new."""
+    states = len(node.input) - 2
+    collected = []
+    for name, row in zip(node.output[states:], _graph_of(node, "body").output[1 + states :], strict=False):
+        if _shaped(row.type.tensor_type):
+            whole = type(row).FromString(row.SerializeToString())
+            _set_dims(whole.type.tensor_type, [rounds, *(dim.dim_value for dim in row.type.tensor_type.shape.dim)])
+            collected.append((name, whole))
+    return _state(graph, collected)
+
+
+def _state(graph: Any, results: Iterable[tuple[str, Any]]) -> int:
+    """Give tensors the shapes of others where those are known; how many were new."""
     known = {value.name: value for value in (*graph.value_info, *graph.output)}
     count = 0
-    for name, result in zip(node.output, branch.output if branch is not None else (), strict=False):
+    for name, result in results:
         kind = result.type.tensor_type
-        if not name or not kind.HasField("shape") or not all(map(_fixed, kind.shape.dim)):
+        if not name or not _shaped(kind):
             continue
         value = known[name] if name in known else graph.value_info.add(name=name)
         if value.type.tensor_type != kind:
             value.type.tensor_type.CopyFrom(kind)
             count += 1
     return count
+
+
+def _graph_of(node: Any, name: str) -> Any:
+    return next((one.g for one in node.attribute if one.name == name), None)
+
+
+def _rounds(node: Any, values: ChainMap[str, Any]) -> int | None:
+    """How many rounds a Loop makes where constants say so, and its body's condition does not end it before."""
+    body = _graph_of(node, "body")
+    trips = values.get(node.input[0]) if len(node.input) > 1 else None
+    if trips is None or trips.dtype.name != "int64" or not trips.size or body is None or len(body.input) < 2 or not body.output:
+        return None
+    if node.input[1]:  # without it what the body says of it is not heeded
+        begins = values.get(node.input[1])
+        if begins is None or not begins.all() or not _goes_on(body, values):
+            return None
+    return max(int(trips.reshape(-1)[0]), 0)
+
+
+def _goes_on(body: Any, values: ChainMap[str, Any]) -> bool:
+    """Whether a Loop's body hands its condition on as it is, or says a constant yes."""
+    handed = {one.output[0]: one.input[0] for one in body.node if one.op_type == "Identity" and one.input and one.output}
+    constants = {one.name: _array(one) for one in body.initializer}
+    constants |= {one.output[0]: _value_of(one, values, {}, 0) for one in body.node if one.op_type == "Constant" and one.output}
+    name = body.output[0].name
+    while name in handed:
+        name = handed.pop(name)
+    known = constants.get(name, values.get(name))
+    return name == body.input[1].name or (known is not None and bool(known.all()))
 
 
 def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], opset: int) -> Any:
@@ -397,8 +485,17 @@ class _Bound:
                 self.everywhere(inner)
 
 
+def _shaped(kind: Any) -> bool:
+    return bool(kind.HasField("shape")) and all(map(_fixed, kind.shape.dim))
+
+
 def _fixed(dim: Any) -> bool:
     return bool(dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0)
+
+
+def _named(dim: Any) -> str:
+    """The name that a model gives a dimension; onnx's inference makes some up, which say nothing."""
+    return "unknown" if not dim.dim_param or dim.dim_param.startswith("unk__") else str(dim.dim_param)
 
 
 def _inner_graphs(node: Any) -> Iterator[Any]:
@@ -512,6 +609,8 @@ class _Reader:
         self.path = path
         self.assumptions: list[str] = []
         self.unknown: list[Unknown] = []
+        self.places: list[int] = []
+        self.moved = ""
         self._weights: list[Weight] = []
         self._foreign: Counter[str] = Counter()
         self._fused = 0
@@ -547,8 +646,9 @@ class _Reader:
             weights=tuple(self._weights),
             folded=found.folded,
             weight_outputs=found.weight_outputs,
-            assumptions=(*self.assumptions, *found.assumptions),
+            assumptions=tuple(self.assumptions),
             unknown=tuple(self.unknown),
+            moved=self.moved,
         )
 
     def _graph(self, proto: Any, constants: ChainMap[str, int], around: Iterable[str], depth: int) -> tuple[Graph, list[tuple[str, str]]]:
@@ -639,10 +739,12 @@ class _Scope:
             raise InputError(f"model {self._reader.path}: {shown(twice[0])} is made twice")
         self._local = {*made, *(value.name for value in proto.input), *local.maps[0]}
         self._around = _Names(self._local, around)
-        for place, node in enumerate(proto.node):
+        places = range(len(proto.node)) if self._depth else self._reader.places
+        for place, node in zip(places, proto.node, strict=True):
             self._node(place, node)
         names = [tensor.name for tensor in self._tensors]
-        operators, remark = ordered(self._operators, inputs, names, f"model {self._reader.path}")
+        operators, moved = ordered(self._operators, inputs, names, f"model {self._reader.path}")
+        self._reader.moved = moved or self._reader.moved
         outputs = [self._numbers[value.name] for value in proto.output if value.name in self._numbers]
         for value in proto.output:
             if value.name not in self._numbers and value.name not in self._constants:
@@ -659,7 +761,6 @@ class _Scope:
             outputs=tuple(dict.fromkeys(outputs)),
             weight_outputs=tuple(self._constants[value.name] for value in proto.output if value.name in self._constants),
             folded=tuple(self._folded),
-            assumptions=(remark,) if remark else (),
         )
         return graph, self._captured
 
@@ -795,7 +896,7 @@ class _Scope:
         if not kind.HasField("shape"):
             return type, None, None, why or "its shape cannot be inferred"
         if not all(_fixed(dim) for dim in kind.shape.dim):
-            symbols = ", ".join(str(dim.dim_value) if _fixed(dim) else dim.dim_param or "?" for dim in kind.shape.dim)
+            symbols = ", ".join(str(dim.dim_value) if _fixed(dim) else _named(dim) for dim in kind.shape.dim)
             return type, None, None, f"its shape ({symbols}) depends on data"
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
         bytes = size(type, shape)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import mmap
 import shutil
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .. import flatbuffer
 from ..errors import InputError, UsageError, os_reason
 from ..model import files_of
-from ..zoo.atomic import replacing
+from ..zoo.atomic import make_way, replacing
 from . import onnx_graph, tflite_graph
 from .graph import Graph
 from .skeleton import Field, Torn, encoded, fields
@@ -31,13 +32,9 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
     source = graph.path
     if target.suffix != source.suffix:
         raise UsageError(f"{target}: the order of a {source.suffix} file is written to a {source.suffix} file")
-    if target.is_dir() or not target.parent.is_dir():
-        raise InputError(f"cannot write {target}: " + ("it is a folder" if target.is_dir() else f"there is no folder {target.parent}"))
-    if target.exists():
-        if target.samefile(source):
-            raise InputError(f"{target} is the model itself; -o names another file")
-        if not overwrite:
-            raise InputError(f"{target} exists; --force replaces it")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target} is the model itself; -o names another file")
+    make_way(overwrite, target)
     places = [graph.operators[number].place for number in order]
     try:
         copied = _external(source, target, overwrite) if graph.format == "onnx" else []
@@ -48,7 +45,7 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
                 _tflite(data, places, source, out)
     except OSError as error:
         raise InputError(f"cannot write {target}: {os_reason(error)}") from None
-    except (Torn, tflite_graph.Torn):
+    except (Torn, flatbuffer.Torn):
         raise InputError(f"model {source}: it changed while it was read") from None
     return target, *copied
 
@@ -57,16 +54,14 @@ def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
     """The copies of external data that a target in another folder needs, written."""
     if source.parent.resolve() == target.parent.resolve():
         return []
-    found = []
-    for file in files_of(source)[1:]:
-        copy = target.parent / file.relative_to(source.parent)
-        if copy.exists() and not overwrite:
-            raise InputError(f"{copy} exists; --force replaces it")
+    copies = {file: target.parent / file.relative_to(source.parent) for file in files_of(source)[1:]}
+    for copy in copies.values():
         copy.parent.mkdir(parents=True, exist_ok=True)
+    make_way(overwrite, *copies.values())
+    for file, copy in copies.items():
         with file.open("rb") as reading, replacing(copy) as (writing,):
             shutil.copyfileobj(reading, writing, 1 << 20)
-        found.append(copy)
-    return found
+    return list(copies.values())
 
 
 # -- ONNX: ModelProto 7 graph, GraphProto 1 node
@@ -96,7 +91,7 @@ def _copy(data: mmap.mmap, part: Field, out: BinaryIO) -> None:
 def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
     """All nodes: those of the plan in its order, each other one (a constant, or computed from constants) directly before its first reader."""
     maker = {name: number for number, node in enumerate(proto.node) for name in node.output if name}
-    waits = [sorted({maker[name] for name in _names_read(node) if name in maker}) for node in proto.node]
+    waits = [sorted({maker[name] for name in onnx_graph.names_read(node) if name in maker}) for node in proto.node]
     planned = set(places)
     found: list[int] = []
     done: set[int] = set()
@@ -119,15 +114,6 @@ def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
     return found
 
 
-def _names_read(node: Any) -> Iterator[str]:
-    """What a node reads, and what its graphs read that could come from around them."""
-    yield from (name for name in node.input if name)
-    for inner in onnx_graph._inner_graphs(node):
-        for one in inner.node:
-            yield from _names_read(one)
-        yield from (value.name for value in inner.output)
-
-
 # -- TFLite
 
 
@@ -136,7 +122,7 @@ _CONTROL_EDGES = "model_control_dependencies"
 
 
 def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
-    flat = tflite_graph.Flat(data)
+    flat = flatbuffer.Flat(data)
     if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_graph._MODEL_METADATA)):
         raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
     main = flat.tables(flat.root(), tflite_graph._MODEL_SUBGRAPHS)[0]

@@ -10,7 +10,7 @@ from ..errors import InputError, UsageError
 from ..model import identify
 from ..records import Run
 from . import executed
-from .analysis import BEST, Planned, chosen_order
+from .analysis import BEST, Chosen, Planned, chosen_order
 from .order import best_order
 from .residency import Residency, residency
 from .training import STATES
@@ -19,12 +19,12 @@ from .training import STATES
 def swapping(
     plan: Planned, order: str, lookahead: int, files: Sequence[str], profile: Path | None
 ) -> tuple[Residency, list[Run], tuple[str, ...]]:
-    """The residency of an order, the runs of this model among those in the files, and what must be said of the files.
+    """The residency of an order, the runs of this model among those in the files, and what must be said of the files and of the order.
 
     Raises InputError where no run in the files is of this model.
     """
     runs, remarks = _runs(plan, files)
-    chosen = best_order(plan.mapped.problem).order if order == BEST else chosen_order(plan, order)
+    chosen = Chosen(best_order(plan.mapped.problem).order) if order == BEST else chosen_order(plan, order)
     shares = None
     if profile is not None:
         if plan.training is not None:
@@ -34,13 +34,13 @@ def swapping(
     found = residency(
         plan.graph,
         plan.mapped,
-        chosen,
+        chosen.order,
         lookahead,
         shares,
         trained.updates if trained else (),
         STATES[trained.optimizer] if trained else 0,
     )
-    return found, runs, remarks
+    return found, runs, (*remarks, *([chosen.source] if chosen.source else []))
 
 
 def _runs(plan: Planned, files: Sequence[str]) -> tuple[list[Run], tuple[str, ...]]:

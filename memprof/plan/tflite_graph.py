@@ -1,7 +1,7 @@
-"""TensorFlow Lite and circle files as graphs, read from the mapped file without any package: a flatbuffer's tables, each access checked.
+"""TensorFlow Lite and circle files as graphs, read from the mapped file without any package.
 
 The tables and their field numbers are those of TFLite's schema.fbs (version 3, identifier TFL3) and of ONE's circle_schema.fbs (CIR0), whose
-layout is the same; how a flatbuffer lies in memory is flatbuffers.dev/internals. TFLite keeps the file's order of operators and never gives
+layout is the same. TFLite keeps the file's order of operators and never gives
 the memory of a graph's inputs, outputs and variables to anything else (arena_planner.cc), so neither does this graph.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
+from ..flatbuffer import Flat, Torn
 from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, shown, size, words
 
 # schema.fbs, enum TensorType, from 0.
@@ -78,84 +79,6 @@ _IN_PLACE = words(
     "LOGICAL_AND LOGICAL_OR LOGICAL_NOT ADD_N CUMSUM DYNAMIC_UPDATE_SLICE CAST QUANTIZE DEQUANTIZE"
 )
 _NESTED_MOST = 64
-# A shape or a list of operators of this length is no model's, and would take all memory before the file's end is met.
-_LONGEST = 1 << 24
-
-
-class Torn(Exception):
-    """The file ends, or points outside itself."""
-
-
-class Flat:
-    """A flatbuffer, every access of which stays inside. Raises Torn."""
-
-    def __init__(self, data: mmap.mmap | bytes) -> None:
-        self.data = data
-        self.length = len(data)
-
-    def number(self, layout: str, at: int) -> int:
-        """The number of that struct layout there."""
-        if at < 0:
-            raise Torn
-        try:
-            return int(struct.unpack_from(layout, self.data, at)[0])
-        except struct.error:
-            raise Torn from None
-
-    def root(self) -> int:
-        """The root table."""
-        return self.number("<I", 0)
-
-    def field(self, table: int, number: int) -> int:
-        """Where a table's field lies, 0 where it has none."""
-        vtable = table - self.number("<i", table)
-        slot = 4 + 2 * number
-        if slot + 2 > self.number("<H", vtable):
-            return 0
-        offset = self.number("<H", vtable + slot)
-        return table + offset if offset else 0
-
-    def scalar(self, table: int, number: int, layout: str, default: int = 0) -> int:
-        """A table's number."""
-        at = self.field(table, number)
-        return self.number(layout, at) if at else default
-
-    def follow(self, at: int) -> int:
-        """What an offset points at."""
-        return at + self.number("<I", at)
-
-    def child(self, table: int, number: int) -> int:
-        """A table's table, 0 where it has none."""
-        at = self.field(table, number)
-        return self.follow(at) if at else 0
-
-    def vector(self, table: int, number: int, width: int) -> tuple[int, int]:
-        """Where the elements of a table's vector begin, and how many there are."""
-        at = self.field(table, number)
-        if not at:
-            return 0, 0
-        vector = self.follow(at)
-        count = self.number("<I", vector)
-        if vector + 4 + count * width > self.length:
-            raise Torn
-        return vector + 4, count
-
-    def tables(self, table: int, number: int) -> list[int]:
-        """The tables of a table's vector."""
-        begin, count = self.vector(table, number, 4)
-        return [self.follow(begin + 4 * index) for index in range(count)]
-
-    def integers(self, table: int, number: int) -> tuple[int, ...]:
-        """A table's vector of 32-bit integers."""
-        begin, count = self.vector(table, number, 4)
-        if count > _LONGEST:
-            raise Torn
-        return struct.unpack_from(f"<{count}i", self.data, begin)
-
-    def text(self, table: int, number: int) -> str:
-        """A table's text, empty where it has none."""
-        begin, count = self.vector(table, number, 1)
-        return shown(self.data[begin : begin + count].decode("utf-8", "replace")) if count <= 1 << 16 else ""
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None) -> Graph:
@@ -190,6 +113,7 @@ class _Reader:
         self._unknown: list[Unknown] = []
         self._custom: Counter[str] = Counter()
         self._sparse = self._dynamic = self._unscaled = 0
+        self._moved = ""
         self._rebatch: _Rebatch | None = None
 
     def graph(self) -> Graph:
@@ -215,10 +139,11 @@ class _Reader:
             outputs=found.outputs,
             weights=tuple(self._weights),
             folded=found.folded,
-            assumptions=(*self._assumptions, *found.assumptions),
+            assumptions=tuple(self._assumptions),
             unknown=tuple(self._unknown),
             keeps_inputs=True,
             weight_outputs=found.weight_outputs,
+            moved=self._moved,
         )
 
     def _kind(self, code: int) -> str:
@@ -229,12 +154,12 @@ class _Reader:
             number = min(flat.scalar(code, _CODE_OLD, "<b"), flat.scalar(code, _CODE_NEW, "<i"))
         if 0 <= number < len(_BUILTIN):
             name = _BUILTIN[number]
-            return f"custom.{flat.text(code, _CODE_CUSTOM) or 'nameless'}" if name == "CUSTOM" else name
+            return f"custom.{shown(flat.text(code, _CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
         return _CIRCLE.get(number, f"operator {number}")
 
     def _set_batch(self, subgraph: int) -> None:
         tensors = self._flat.tables(subgraph, _GRAPH_TENSORS)
-        names = [self._flat.text(table, _TENSOR_NAME) for table in tensors]
+        names = [shown(self._flat.text(table, _TENSOR_NAME)) for table in tensors]
         check_names(self._shapes, names, self._path)
         wanted: set[_Rebatch] = set()
         inputs = [index for index in self._flat.integers(subgraph, _GRAPH_INPUTS) if 0 <= index < len(tensors)]
@@ -374,12 +299,13 @@ class _Subgraph:
             else:
                 read.append(one)
         names = [tensor.name for tensor in self._tensors]
-        in_order, remark = ordered(read, [*given, *persistent], names, f"model {path}")
+        in_order, moved = ordered(read, [*given, *persistent], names, f"model {path}")
+        self._reader._moved = moved or self._reader._moved
         for index in outputs:
             if index not in self._constants and index not in self._numbers:
                 raise InputError(f"model {path}: its output {self._name(index)} is made by nothing")
         return Graph(
-            name=flat.text(self._table, _GRAPH_NAME) or path.stem,
+            name=shown(flat.text(self._table, _GRAPH_NAME)) or path.stem,
             format="tflite",
             path=path,
             tensors=tuple(self._tensors),
@@ -387,7 +313,6 @@ class _Subgraph:
             inputs=tuple(dict.fromkeys(given)),
             outputs=tuple(dict.fromkeys(self._numbers[index] for index in outputs if index in self._numbers)),
             folded=tuple(folded),
-            assumptions=(remark,) if remark else (),
             keeps_inputs=True,
             weight_outputs=tuple(self._constants[index] for index in outputs if index in self._constants),
         )
@@ -403,7 +328,7 @@ class _Subgraph:
         return bool(self._flat.scalar(table, _TENSOR_VARIABLE, "<B"))
 
     def _name(self, index: int) -> str:
-        return self._flat.text(self._tables[index], _TENSOR_NAME) or f"tensor {index}"
+        return shown(self._flat.text(self._tables[index], _TENSOR_NAME)) or f"tensor {index}"
 
     def _constant(self, index: int, table: int) -> None:
         shape = self._reader.shape(table, True)

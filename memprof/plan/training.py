@@ -51,13 +51,16 @@ _CHOICES = words(
 class Training:
     """A training step as a problem, with what lies beside the tensors that the order decides on.
 
-    kept: tensors of the forward pass that a backward step reads. gradient_bytes: of all weights. state_bytes: the optimizer's, there all the
-    time, like the weights. updates: for each operator of the problem the weights that it changes.
+    kept: tensors of the forward pass that a backward step reads. weight_gradients: tensors that are gradients of weights, before they are
+    summed. gradient_bytes: of all weights. state_bytes: the optimizer's, there all the time, like the weights. updates: for each operator of
+    the problem the weights that it changes.
     """
 
     mapped: Mapped
     optimizer: Optimizer
+    gradients: Gradients
     kept: tuple[int, ...]
+    weight_gradients: tuple[int, ...]
     kept_bytes: int
     trainable_bytes: int
     gradient_bytes: int
@@ -93,7 +96,9 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
     return Training(
         mapped=building.mapped(),
         optimizer=optimizer,
+        gradients=gradients,
         kept=kept,
+        weight_gradients=tuple(building.weight_gradients),
         kept_bytes=sum(forward.problem.sizes[tensor] for tensor in kept),
         trainable_bytes=bytes,
         gradient_bytes=bytes,
@@ -128,6 +133,7 @@ class _Building:
     gradients: Gradients
     saved: set[int] = field(default_factory=set)
     trained: list[int] = field(default_factory=list)
+    weight_gradients: list[int] = field(default_factory=list)
     without_rule: Counter[str] = field(default_factory=Counter)
     updates: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -213,6 +219,7 @@ class _Building:
         weights = self._trainable(operator)
         shares = [self._add(f"gradient of {self._names[one]}", self._sizes[one]) for one in tensors]
         of_weights = [self._add(f"gradient of {self.graph.weights[one].name}", self.graph.weights[one].bytes or 0) for one in weights]
+        self.weight_gradients += of_weights
         if not shares and not of_weights:
             return
         work = operator.work * (bool(shares) + bool(of_weights)) if operator.work is not None else None

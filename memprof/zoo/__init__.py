@@ -66,8 +66,6 @@ def make(
     the way (without `overwrite`) or cannot be written. No failure leaves a half-written file under a final name.
     """
     _check(name, format, type, size_bytes, external_data)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {path.parent}")
     try:
         if format == "tflite":
             return _make_tflite(name, path, type == "int8", overwrite)
@@ -113,27 +111,27 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
     from .architectures import ARCHITECTURES
-    from .atomic import replacing
+    from .atomic import make_way, replacing
     from .tflite_writer import write
 
-    _make_way(overwrite, path)
+    make_way(overwrite, path)
     with replacing(path) as (file,):
         write(ARCHITECTURES[name](), quantized, file)
     return (path,)
 
 
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
-    from .atomic import replacing
+    from .atomic import make_way, replacing
     from .onnx_file import save
 
     model = _onnx_model(name, quantized, size_bytes)
     if not external and model.constant_bytes <= _EMBEDDED_LIMIT:
-        _make_way(overwrite, path)
+        make_way(overwrite, path)
         with replacing(path) as (file,):
             save(model, file)
         return (path,)
     side_path = path.with_name(f"{path.name}.data")
-    _make_way(overwrite, path, side_path)
+    make_way(overwrite, path, side_path)
     with replacing(path, side_path) as (file, side):
         save(model, file, side, side_path.name)
     return path, side_path
@@ -150,11 +148,3 @@ def _onnx_model(name: str, quantized: bool, size_bytes: int) -> OnnxModel:
     if name in _SIZED:
         return synthetic.shared_if(size_bytes, rewritten=name == "shared_if_rewritten")
     return onnx_writer.network(ARCHITECTURES[name](), quantized)
-
-
-def _make_way(overwrite: bool, *paths: Path) -> None:
-    for path in paths:
-        if path.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder")
-        if path.exists() and not overwrite:
-            raise InputError(f"{path} exists; --force replaces it")

@@ -8,6 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..errors import InputError
+
+
+def make_way(overwrite: bool, *paths: Path) -> None:
+    """Raises InputError where a file cannot be written to each path, or would replace one that it was not meant to."""
+    for path in paths:
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists; --force replaces it")
+
 
 @contextlib.contextmanager
 def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
