@@ -170,6 +170,7 @@ def test_a_child_that_fails_is_exit_code_4(memprof, scenario, nothing_left) -> N
     done = memprof("explain", scenario(prepare=[{"crash": "SIGSEGV"}]), "-r", "synthetic")
     assert done.returncode == 4
     assert "ended by SIGSEGV in PREPARE" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("SIGSEGV") == 1
     assert "Traceback" not in done.stderr
 
 
@@ -227,6 +228,7 @@ def test_text_and_markdown_say_what_was_found() -> None:
         ):
             assert wanted in text, (form, wanted)
         assert "because of `this`" in text.replace("\\`", "`")
+        assert ("freed & kept | <b>" in text) == (form == "text"), "only Markdown is escaped"
     assert "PEAK 225.0 MiB" in report().render(explanation())
 
 
