@@ -26,11 +26,13 @@ Examples:
 @click.argument("model", required=False, metavar="MODEL")
 @click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the path of your own.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=int, metavar="N", help="Threads.  [default: the runtime's own]")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's own]")
 @click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before those that are looked at.")
 @click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that are looked at, and timed by --verify.")
 @click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
-@click.option("--repeats", type=int, default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify.")
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify."
+)
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @PYTHON
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
