@@ -487,6 +487,7 @@ def _remark_lines(remarks: Sequence[str], inches: float) -> list[str]:
 
 Box = tuple[float, float, float, float]
 Spot = tuple[float, float]
+Leader = tuple[Spot, Spot]
 _NEAR = 0.13  # a label so many inches from its point needs no line to it
 
 
@@ -495,13 +496,17 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def leader(point: Spot, box: Box) -> tuple[Spot, Spot] | None:
+def leader(point: Spot, box: Box) -> Leader | None:
     """The line from a point to its label, None where they are near enough without one."""
     end = min(max(point[0], box[0]), box[2]), min(max(point[1], box[1]), box[3])
     return (point, end) if math.dist(point, end) > _NEAR else None
 
 
-def _runs_through(line: tuple[Spot, Spot], box: Box) -> bool:
+def _is_clear(line: Leader | None, boxes: Sequence[Box], lines: Sequence[Leader]) -> bool:
+    return line is None or not (any(_runs_through(line, box) for box in boxes) or any(_cross(line, other) for other in lines))
+
+
+def _runs_through(line: Leader, box: Box) -> bool:
     """Whether a line enters a box (Liang and Barsky 1984)."""
     (x, y), (u, v) = line
     begin, end = 0.0, 1.0
@@ -514,10 +519,10 @@ def _runs_through(line: tuple[Spot, Spot], box: Box) -> bool:
     return begin < end
 
 
-def _cross(one: tuple[Spot, Spot], other: tuple[Spot, Spot]) -> bool:
+def _cross(one: Leader, other: Leader) -> bool:
     """Whether two lines cross: the ends of each lie on both sides of the other."""
 
-    def side(line: tuple[Spot, Spot], spot: Spot) -> float:
+    def side(line: Leader, spot: Spot) -> float:
         (x, y), (u, v) = line
         return (u - x) * (spot[1] - y) - (v - y) * (spot[0] - x)
 
@@ -542,21 +547,26 @@ def beside(
     """
     spots = [(x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in points]
     found: dict[int, Box] = {}
-    lines: list[tuple[Spot, Spot]] = []
+    lines: list[Leader] = []
     crowd = [sum(abs(x - u) + abs(y - v) < 1.2 for u, v in points) for x, y in points]
     for index in sorted(range(len(points)), key=lambda one: -crowd[one]):  # where it is crowded first
         taken = [*spots, *found.values(), *obstacles]
         x, y = points[index]
         others = [*(spot for spot in spots if not _inside((x, y, x, y), spot)), *found.values()]  # points on one another are one
-        for box in _candidates(points[index], sizes[index], above):
-            if _inside(box, area) and not any(overlap(box, other) for other in taken) and not any(_runs_through(one, box) for one in lines):
-                line = leader(points[index], box)
-                if line is None or not (any(_runs_through(line, other) for other in others) or any(_cross(line, one) for one in lines)):
-                    break
-        else:
+        free = (
+            box
+            for box in _candidates(points[index], sizes[index], above)
+            if _inside(box, area)
+            and not any(overlap(box, other) for other in taken)
+            and not any(_runs_through(line, box) for line in lines)
+            and _is_clear(leader(points[index], box), others, lines)
+        )
+        box = next(free, None)
+        if box is None:
             return None
         found[index] = box
-        lines += [line] if line is not None else []
+        if (line := leader(points[index], box)) is not None:
+            lines.append(line)
     return [found[index] for index in range(len(points))]
 
 
