@@ -115,7 +115,7 @@ def picture(found: Fitted) -> Figure:
     """Latency and page faults of EXECUTE against the limit, the least limit and the RSS peak marked. Raises InputError where there is no curve."""
     points = [at for at in found.curve if at.limit_bytes is not None and at.time_ns]
     if not points:
-        raise InputError("there is no picture to draw: no limit on the whole run was found under which it runs")
+        raise InputError("there is nothing to draw: no latency under a limit was measured")
     with style.look():
         return _picture(found, points)
 

@@ -305,7 +305,7 @@ def test_nothing_found_is_said_and_has_no_picture():
     nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
 
     assert "no limit was found under which it runs" in report.render(nothing)
-    with pytest.raises(InputError, match="no picture to draw"):
+    with pytest.raises(InputError, match="nothing to draw"):
         report.picture(nothing)
 
 

@@ -66,8 +66,8 @@ def answer(
             writer.discard_if_empty()
     form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
     click.echo(report(kind).render(found, unit=unit, format=form))
+    if writer is not None:
+        talk(f"{output} holds the runs")
     if picture is not None:
         report("style").save(report(kind).picture(found), picture)
         talk(f"{picture} is drawn")
-    if writer is not None:
-        talk(f"{output} holds the runs")
