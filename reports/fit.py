@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +20,7 @@ from . import grid, style
 from .grid import Say, Section, Table, Unit
 from .style import Entry, Sheet
 
-_LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.75, 0.2, 0.24, 2.4, 0.2, 1.6, 0.4
+_LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.85, 0.2, 0.24, 2.4, 0.2, 1.6, 0.4
 _LOG_FROM = 1000  # page faults; below, a plain axis tells more
 
 
@@ -120,9 +121,9 @@ def picture(found: Fitted) -> Figure:
         return _picture(found, points)
 
 
-_TIME = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-_NONE = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
-_KINDS = {
+_TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
+_NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
+_KINDS: dict[str, dict[str, Any]] = {
     "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
     "major_faults": {"color": "#D55E00", "marker": "^", "markersize": 5.0, "linewidth": 1.4},
 }
@@ -136,7 +137,7 @@ def _picture(found: Fitted, points: Sequence[At]) -> Figure:
     legend = [
         Entry("median iteration", line=_TIME),
         Entry("with no limit", line={**_NONE, "marker": ""}),
-        *(Entry(name.replace("_", " "), line=look) for name, look in _KINDS.items()),
+        *(Entry(f"{name.replace('_', ' ')} in EXECUTE", line=look) for name, look in _KINDS.items()),
     ]
     failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in found.curve if at.ended]
     sheet = Sheet(
@@ -169,7 +170,7 @@ def _picture(found: Fitted, points: Sequence[At]) -> Figure:
     _faults(lower, x, points)
     lower.set_xlabel(size.caption("limit over the whole run"), labelpad=2)
     for axes in (upper, lower):
-        axes.yaxis.set_label_coords(-0.55 / wide, 0.5)
+        axes.yaxis.set_label_coords(-0.62 / wide, 0.5)
     _name(sheet, marked, size, (min(ends) - room, max(ends) + room), wide)
     return sheet.figure
 
@@ -187,7 +188,7 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
     most = 1.0
     for name, look in _KINDS.items():
         seen = [(place, value) for place, at in zip(x, points, strict=True) if (value := getattr(at, name)) is not None]
-        axes.plot([place for place, _ in seen], [value for _, value in seen], **look)  # type: ignore[arg-type]
+        axes.plot([place for place, _ in seen], [value for _, value in seen], **look)
         most = max([most, *(value for _, value in seen)])
     if most >= _LOG_FROM:
         axes.set_yscale("symlog", linthresh=1)
@@ -197,7 +198,7 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_ylim(0, most * 1.15)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_ylabel("page faults in EXECUTE" + (",\nlogarithmic" if most >= _LOG_FROM else ""))
+    axes.set_ylabel("page faults" + (" (logarithmic)" if most >= _LOG_FROM else ""))
 
 
 def _name(sheet: Sheet, marked: Sequence[tuple[str, int]], size: Unit, ends: tuple[float, float], wide: float) -> None:

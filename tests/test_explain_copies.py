@@ -150,8 +150,7 @@ def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: 
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(one.freed, one.copies) for one in account.phase.held] == [(False, 2), (True, 1)]
-    assert account.phase.kept_weight_bytes == pytest.approx(0.75 * tensor.bytes, abs=4096)
-    assert account.phase.kept_weight_bytes < account.phase.held[1].bytes
+    assert 0.6 * tensor.bytes < account.phase.kept_weight_bytes <= 0.75 * tensor.bytes < account.phase.held[1].bytes
 
 
 def test_a_look_moves_the_child_by_less_than_a_mebibyte(tmp_path: Path) -> None:

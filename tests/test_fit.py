@@ -338,7 +338,7 @@ def test_a_phase_alone_has_its_own_words_and_a_limit_on_allocations_is_told_apar
 
 @pytest.mark.parametrize(
     ("faults", "labels"),
-    [((100.0, 0.0), {"0", "50", "100"}), ((20_000.0, 3.0), {"0", "1", "100", "10,000"}), ((0.0, 0.0), {"0", "1"})],
+    [((100.0, 0.0), {"0", "60", "120"}), ((20_000.0, 3.0), {"0", "1", "100", "10,000"}), ((0.0, 0.0), {"0", "1"})],
 )
 def test_the_picture_s_axes_have_plain_numbers(faults, labels):
     curve = (At(52 * MIB, 2e7, *faults), At(57 * MIB, 1.5e7, 0.0, 0.0), At(None, 1e7, 0.0, 0.0))
