@@ -33,6 +33,7 @@ import msgspec
 from . import metrics, store, summary
 from .errors import InputError, os_reason
 from .records import Machine, Run
+from .runtimes import written
 from .summary import Key, Row
 
 # The version of a baseline, in its first field, "memprof_baseline".
@@ -351,7 +352,7 @@ def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, 
 
 
 def _settings(one: Entry, other: Entry) -> Iterator[str]:
-    sides = [{**entry.settings, "page cache": entry.cache} for entry in (one, other)]
+    sides = [{**written(entry.settings), "page cache": entry.cache} for entry in (one, other)]
     for name in sorted({**sides[0], **sides[1]}):
         values = [side.get(name, "default") for side in sides]
         if values[0] != values[1]:

@@ -17,6 +17,7 @@ from typing import Literal
 from . import metrics, summary
 from .errors import InputError, UsageError
 from .records import Run
+from .runtimes import written
 from .summary import Key, Row
 
 LEAST_REPEATS = 5
@@ -189,7 +190,9 @@ def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run
     for place in base:
         if place in head:
             jobs = [group[place][0].job for group in (base, head)]
-            settings = [{**job.knobs, **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs]
+            settings = [
+                {**written(job.knobs), **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs
+            ]
             for job, words in zip(jobs, settings, strict=True):
                 words.update({"the command": shlex.join(job.argv)} if job.argv else {})
                 words.update({"the program": f"sha256 {job.program.sha256[:8]}"} if job.program else {})

@@ -7,10 +7,11 @@ it stands still after it. A limit works when the job is completed under it, in t
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from .campaign import Progress
 from .errors import MeasurementError, UsageError
 from .limits import By, Limiter
 from .model import identify
-from .records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Run
+from .records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from .suite import MS, Order, Suite, Variant
 from .units import format_bytes, format_duration
 
@@ -70,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class At:
-    """A place on the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, or how it ended."""
+    """A place on the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and what failed."""
 
     limit_bytes: int | None
     time_ns: float | None
@@ -129,10 +130,9 @@ class _Fitter:
         self._patience_ns = 0
         self._plain_time = 0.0
         self._remarks: list[str] = []
-        self._ended: dict[int, str] = {}
 
     def run(self) -> Fitted:
-        self._progress.say(f"limit by {self._limiter.words}")
+        self._progress.say(f"limited by {self._limiter.words}")
         touched = self._look_at_it()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -142,25 +142,26 @@ class _Fitter:
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts: list[Part] = []
-        curve: tuple[At, ...] = (_at(None, plain),)
+        curve: list[At] = []
         try:
             for name in self._wish.parts:
                 parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
             whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
-            curve = self._curve(whole, upper, plain)
+            for at in self._curve(whole, upper):
+                curve.append(at)  # noqa: PERF402 (the same)
         except KeyboardInterrupt:
             if not parts:
                 raise
-            self._remark("interrupted: this was found until then")
+            self._remark("Interrupted: this is what was found until then.")
         job = self._order.job
         return Fitted(
             job.model.name,
             job.runtime,
-            ",".join(f"{name}={value}" for name, value in sorted(job.knobs.items())),
+            ",".join(f"{name}={value}" for name, value in sorted(runtimes.written(job.knobs).items())),
             self._limiter.words,
             self._limiter.exact,
             tuple(parts),
-            curve,
+            (*curve, _at(None, plain)),
             max(charges) if charges else None,
             self._wish.max_time,
             tuple(self._remarks),
@@ -169,7 +170,7 @@ class _Fitter:
     # -- one run without a limit, looked at while it stands still
 
     def _look_at_it(self) -> dict[str, int]:
-        """Bytes that each phase touched; on the way, the files it maps, and how long all of it takes."""
+        """Bytes that each phase touched; on the way, the files it maps, how long it takes, and so what is to be expected."""
         touched: dict[str, int] = {}
         files: dict[str, None] = {}
 
@@ -182,13 +183,25 @@ class _Fitter:
 
         begin_ns = time.monotonic_ns()
         run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
-        slower = max(_PATIENCE, 2 * (self._wish.max_time or 0))
-        self._patience_ns = max(_LEAST_PATIENCE_NS, int(slower * (time.monotonic_ns() - begin_ns)))
+        took_ns = time.monotonic_ns() - begin_ns
+        self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._wish.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         known = {file.path for file in run.job.model.files}
         self._drop = [path for path in files if path not in known]
+        self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
         return touched
+
+    def _runs_to_come(self, upper: int) -> int:
+        """About how many runs it will take, where luck neither helps nor hinders."""
+        high = _start(upper)
+        each = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
+        curve = len(_CURVE) if WHOLE in self._wish.parts else 0
+        return each * len(self._wish.parts) + _PLAIN_RUNS * (1 + curve)
+
+    def _announce(self, count: int, took_ns: int) -> None:
+        each = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
+        self._progress.say(f"about {count} runs follow, {each}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
 
     # -- trials
 
@@ -229,10 +242,11 @@ class _Fitter:
             self._progress.say(f"{part}, {format_bytes(limit)}: what it holds does not fit ({error})")
             return False
         if not run.outcome.ok:
-            self._ended[limit] = "out of memory" if run.outcome.out_of_memory else run.outcome.word
-            self._progress.say(f"{part}, {format_bytes(limit)}: {self._ended[limit]} in {run.outcome.phase}")
+            said = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            self._progress.say(f"{part}, {format_bytes(limit)}: {said}")
             if run.outcome.status == "timeout":
-                self._remark(f"{part}: under limits too small it did not end within {format_duration(self._patience_ns)} and was ended")
+                patience = format_duration(self._patience_ns)
+                self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
             return False
         seconds = _time(run)
         slow = bool(seconds and self._wish.max_time is not None and seconds > self._wish.max_time * self._plain_time)
@@ -253,13 +267,13 @@ class _Fitter:
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int]:
         """The least limit that works, and how many trials it took to find it."""
-        trials, high = 1, _whole_pages(upper * 1.02 + _NEAREST)
+        trials, high = 1, _start(upper)
         for _ in range(4):
             if self._works(high, part):
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
-            self._remark(f"{part}: no limit up to {format_bytes(high)} was found under which it works")
+            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
             return None, trials
         low, proven = 0, 1
         while True:
@@ -289,14 +303,12 @@ class _Fitter:
 
     # -- the curve
 
-    def _curve(self, least: int | None, upper: int, plain: Sequence[Run]) -> tuple[At, ...]:
-        found = []
+    def _curve(self, least: int | None, upper: int) -> Iterator[At]:
         for factor in _CURVE if least is not None else ():
             limit = _whole_pages((least or 0) * factor)
             if limit > upper * 1.05:
                 break
-            found.append(_at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)]))
-        return (*found, _at(None, plain))
+            yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
 
     def _ceiling(self, run: Run) -> int:
         """A limit under which a run passes with room to spare, where no group says what it was charged."""
@@ -308,7 +320,7 @@ class _Fitter:
 def _at(limit: int | None, runs: Sequence[Run]) -> At:
     good = [run for run in runs if run.outcome.ok]
     if not good:
-        return At(limit, None, None, None, runs[0].outcome.word)
+        return At(limit, None, None, None, _ended(runs[0].outcome))
     marks = [mark for run in good if (mark := run.mark(EXECUTE)) is not None]
     faults = [
         statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
@@ -330,8 +342,22 @@ def _peak(run: Run, part: str) -> int:
     return mark.height_bytes if mark is not None else 0
 
 
+def _ended(outcome: Outcome) -> str:
+    return "out of memory" if outcome.out_of_memory else outcome.word
+
+
+def _start(upper: int) -> int:
+    """The first limit to try: what it takes with no limit, and a little more."""
+    return _whole_pages(upper * 1.02 + _NEAREST)
+
+
 def _step(limit: int) -> float:
     return max(_NEAREST, _SHARE * limit)
+
+
+def _long(ns: float) -> str:
+    """A duration that people wait for: `90 s`, `7 min`."""
+    return f"{ns / 60e9:.0f} min" if ns >= 120e9 else f"{ns / 1e9:.0f} s"
 
 
 def _whole_pages(size: float) -> int:

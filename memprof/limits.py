@@ -52,7 +52,7 @@ class Groups:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        self.words = f"control group, version {self.version}"
+        self.words = f"a control group (version {self.version})"
         self._numbers = itertools.count(1)
         self._last = ""
 
@@ -89,7 +89,7 @@ class Scopes:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        self.words = "control group of a systemd scope"
+        self.words = "the control group of a systemd scope"
 
     def start(self, limit: int | None) -> dict[str, object]:
         bounds = ("-p", f"MemoryMax={'infinity' if limit is None else limit}", "-p", "MemorySwapMax=0")

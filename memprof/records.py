@@ -268,9 +268,14 @@ class Outcome:
         return self.signal or (f"exit code {self.exit_code}" if self.status == "exit" and self.exit_code else self.status)
 
     @property
+    def where(self) -> str:
+        """Where it ended: `in PREPARE`, `after PREPARE`, or nothing where that is not known."""
+        return f"in {self.phase}" if self.phase and not self.phase.startswith("after") else self.phase or ""
+
+    @property
     def sentence(self) -> str:
         """How it ended, for people."""
-        where = f"in {self.phase}" if self.phase and not self.phase.startswith("after") else self.phase or ""
+        where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
         message = _shortened(self.message) if self.message else ""
         if self.status == "signal":

@@ -95,8 +95,7 @@ class Search:
         group = [one for one in self.trials if one.settings == trial.settings]
         self._points.pop(trial.settings, None)
         if all(one.ok for one in group):
-            middle = (statistics.median(one.peak or 0 for one in group), statistics.median(one.time or 0 for one in group))
-            self._points[trial.settings] = Point(trial.settings, *middle, len(group))
+            self._points[trial.settings] = _point(trial.settings, group)
         if DEFAULT in self._points:
             best = min(self._points.values(), key=self.value)
             ground = self._anchor or self.base
@@ -131,6 +130,21 @@ class Search:
     def front(self) -> list[Point]:
         """The points that no other beats in both figures, least peak first; of points that are as good as equal, that with the fewest settings."""
         return front(self.points())
+
+    def plain(self) -> dict[Settings, Settings]:
+        """For all settings that never failed what is left of them without the values that change nothing."""
+        idle = set(self.idle())
+        less = {settings: settings - idle for settings in self._points}
+        return {settings: settings if self._hopeless(rest) else rest for settings, rest in less.items()}
+
+    def plain_points(self) -> list[Point]:
+        """The points of these: settings that differ only in what changes nothing are one, with all their trials."""
+        plain = self.plain()
+        trials: dict[Settings, list[Trial]] = {}
+        for trial in self.trials:
+            if trial.settings in plain:
+                trials.setdefault(plain[trial.settings], []).append(trial)
+        return [_point(settings, ours) for settings, ours in trials.items()]
 
     @property
     def base(self) -> Point:
@@ -290,6 +304,11 @@ class Search:
                 ):
                     return less
         return None
+
+
+def _point(settings: Settings, trials: Sequence[Trial]) -> Point:
+    middle = (statistics.median(one.peak or 0 for one in trials), statistics.median(one.time or 0 for one in trials))
+    return Point(settings, *middle, len(trials))
 
 
 def front(points: Iterable[Point]) -> list[Point]:

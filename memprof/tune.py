@@ -20,7 +20,7 @@ from .errors import InputError, MeasurementError, UsageError
 from .model import identify
 from .records import EXECUTE, PEAK, Run
 from .runtimes import Knob, Runtime
-from .search import DEFAULT, Goal, Point, Search, Settings, Trial
+from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 from .suite import MS, Order, Suite, Variant
 from .units import format_bytes, format_duration
 
@@ -85,7 +85,8 @@ class Tuned:
 
     best: the proposal that the goal asks for, None where none reaches it. idle: values that change nothing by themselves. failed: the
     smallest combinations that failed, each with what was said. complete: False where it ran out of time or was interrupted before the search
-    had nothing left to gain. verified: False where it was interrupted before its proposals were measured again.
+    had nothing left to gain. verified: False where it was interrupted before its proposals were measured again. runs: those behind the figures,
+    the trials where nothing was verified; what differs only in what changes nothing is one variant.
     """
 
     model: str
@@ -100,6 +101,7 @@ class Tuned:
     complete: bool
     verified: bool
     tolerance: float
+    runs: tuple[Run, ...] = field(default=(), repr=False)
 
 
 def tune(wish: Wish, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
@@ -137,6 +139,7 @@ class _Tuner:
             (name, checked[name].check(value)): (name, value) for name, values in self._search.knobs.items() for value in values
         }
         self._said: dict[Settings, str] = {}
+        self._tried: list[tuple[Settings, Run]] = []
         self._begin_ns = time.monotonic_ns()
         self._took_ns: list[int] = []
 
@@ -147,7 +150,7 @@ class _Tuner:
             self._progress.say(f"taken up again after {len(self._search.trials)} trials")
         with tempfile.TemporaryDirectory(prefix="memprof-tune-") as folder:
             self._outputs, self._reference = Path(folder, "outputs.npz"), Path(folder, "default.npz")
-            complete = False
+            complete, verified = False, dict[Settings, list[Run]]()
             try:
                 complete = self._look()
                 verified = self._verify()
@@ -155,7 +158,6 @@ class _Tuner:
                 if not self._search.of(DEFAULT):
                     raise
                 self._progress.say("interrupted: what follows was found until here and not verified")
-                return self._tuned({}, False)
             return self._tuned(verified, complete)
 
     # -- searching
@@ -168,7 +170,6 @@ class _Tuner:
             begin_ns = time.monotonic_ns()
             run = self._measured(settings)
             self._took_ns.append(time.monotonic_ns() - begin_ns)
-            self._search.tell(_trial(settings, run))
             self._note(settings, run)
             if settings == DEFAULT and not run.outcome.ok:
                 raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {run.outcome.sentence}")
@@ -205,15 +206,19 @@ class _Tuner:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.variant.startswith(_VERIFIED):
             return
-        settings = frozenset(self._written.get((key, value), (key, value)) for key, value in job.knobs.items() if key not in self._fixed)
+        written = runtimes.written(job.knobs)
+        settings = frozenset(
+            self._written.get((key, value), (key, written[key])) for key, value in job.knobs.items() if key not in self._fixed
+        )
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
             raise InputError("the runs to go on with were measured with other --set")
         if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
             raise InputError(f"the runs to go on with are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
-        self._search.tell(_trial(settings, run))
         self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run) -> None:
+        self._search.tell(_trial(settings, run))
+        self._tried.append((settings, run))
         if not run.outcome.ok:
             self._said[settings] = run.outcome.sentence
 
@@ -242,7 +247,7 @@ class _Tuner:
     def _chosen(self) -> list[Point]:
         """The points of the front to verify: the best by the goal, and others along it."""
         base = self._search.base
-        points = [point for point in self._search.front() if point.settings != DEFAULT and point.peak < base.peak * 0.995]
+        points = [point for point in front(self._search.plain_points()) if point.settings != DEFAULT and point.peak < base.peak * 0.995]
         points.sort(key=self._search.value)
         best, rest = points[:2], sorted(points[2:], key=lambda point: point.peak)
         step = max(1, -(-len(rest) // (_MOST_PROPOSALS - len(best)))) if rest else 1
@@ -266,10 +271,16 @@ class _Tuner:
         failures = {
             settings: said for settings, runs in verified.items() for run in runs if not run.outcome.ok for said in [run.outcome.sentence]
         }
-        if verified and DEFAULT not in failures:
+        sure = DEFAULT in verified and DEFAULT not in failures
+        if sure:
             good = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(verified.items()) if one not in failures]
         else:
-            good = [self._unverified(number, point) for number, point in enumerate([self._search.base, *self._chosen()])]
+            plain = self._search.plain()
+            wanted = [DEFAULT, *(point.settings for point in self._chosen())]
+            seen = {one: [run for settings, run in self._tried if plain.get(settings) == one] for one in wanted}
+            found = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(seen.items())]
+            # Beside values that move neither figure the outputs may be others.
+            good = [replace(one, output_error=None, changes_outputs=False) for one in found]
         default, *others = good
         kept = [one for one in others if not any(_beats(other, one) for other in good if other is not one)]
         kept.sort(key=lambda one: one.peak)
@@ -284,21 +295,21 @@ class _Tuner:
             failed=tuple((one, self._said.get(one, "")) for one in self._search.failed()) + tuple(failures.items()),
             trials=len(self._search.trials),
             complete=complete,
-            verified=bool(verified),
+            verified=sure,
             tolerance=self._wish.tolerance,
+            runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
         )
+
+    def _plain_runs(self) -> Iterator[Run]:
+        plain = self._search.plain()
+        for settings, run in self._tried:
+            yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
 
     def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
         trials = [_trial(settings, run) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
         return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
-
-    def _unverified(self, number: int, point: Point) -> Proposal:
-        trials = self._search.of(point.settings)
-        return self._with_words(
-            number, point.settings, tuple(one.peak or 0.0 for one in trials), tuple(one.time or 0.0 for one in trials), None
-        )
 
     def _with_words(
         self, number: int, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None
@@ -313,7 +324,7 @@ class _Tuner:
             times=times,
             output_error=error,
             changes_outputs=error is not None and error > self._wish.tolerance,
-            command=_command(self._wish, {**self._fixed, **dict(settings)}),
+            command=_command(self._wish, {**self._wish.fixed, **dict(settings)}),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 

@@ -34,6 +34,14 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * units[match[2].lower() or "b"])
 
 
+def exact_bytes(count: int) -> str:
+    """A size as `parse_bytes` reads it, in the largest binary unit that it is a whole number of: 65536 is `64KiB`, 65537 `65537`."""
+    for name in ("GiB", "MiB", "KiB"):
+        if count and count % BYTE_UNITS[name] == 0:
+            return f"{count // BYTE_UNITS[name]}{name}"
+    return str(count)
+
+
 def parse_duration_ns(text: str) -> int:
     """Nanoseconds in `1ms`, `30s`, `2min`, or a bare number of seconds.
 

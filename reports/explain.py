@@ -30,10 +30,11 @@ from memprof.explain.records import (
 )
 from memprof.metrics import BYTES
 from memprof.records import PEAK
+from memprof.runtimes import written
 from memprof.units import format_bytes, format_duration
 
 from . import style
-from .grid import Section, Table, choose_unit, html, markdown, number
+from .grid import Section, Table, choose_unit, escaped, html, laid_out, markdown, number
 from .style import Entry, Fill, Sheet
 
 _BAR = 46
@@ -67,7 +68,7 @@ def render(found: Explanation, form: str = "text") -> str:
 def title(found: Explanation) -> str:
     """What was looked at, in a line."""
     threads = f", {found.threads} thread{'s' if found.threads != 1 else ''}" if found.threads else ""
-    knobs = f" with {', '.join(f'{name}={value}' for name, value in found.knobs.items())}" if found.knobs else ""
+    knobs = f" with {', '.join(f'{name}={value}' for name, value in written(found.knobs).items())}" if found.knobs else ""
     return f"{found.model.name} in {found.runtime} {found.runtime_version}{knobs}{threads}"
 
 
@@ -89,11 +90,7 @@ def _headline(finding: Finding) -> str:
 
 
 def _settings(proposal: Proposal) -> str:
-    return " ".join(f"--set {name}={_value(name, value)}" for name, value in proposal.settings.items())
-
-
-def _value(name: str, value: str) -> str:
-    return f"{int(value) >> 10}KiB" if name == "malloc_mmap_threshold" and value.isdigit() else value
+    return " ".join(f"--set {name}={value}" for name, value in written(proposal.settings).items())
 
 
 def verdict(proposal: Proposal, finding: Finding) -> list[str]:
@@ -250,41 +247,37 @@ def _tables(found: Explanation) -> list[Table]:
 
 
 def _markdown(found: Explanation) -> str:
-    lines = [f"### {title(found)}", "", f"{_lead(found)}.", ""]
+    say = escaped
+    lines = [f"### {say(title(found))}", "", f"{say(_lead(found))}.", ""]
     if not found.findings:
         lines += ["Nothing was found that makes it larger than it must be.", ""]
     for place, finding in enumerate(found.findings, 1):
-        lines.append(f"{place}. **{finding.title}**: {format_bytes(finding.bytes)} {_place(finding.phase)}")
-        lines += [f"   - {text}" for text in finding.evidence]
+        lines.append(f"{place}. **{say(finding.title)}**: {format_bytes(finding.bytes)} {say(_place(finding.phase))}")
+        lines += [f"   - {say(text)}" for text in finding.evidence]
         for proposal in finding.proposals:
             knob = f"`{_settings(proposal)}`: " if proposal.settings else ""
-            lines.append(f"   - to do: {knob}{proposal.text}")
-            lines += [f"     - {said}" for said in verdict(proposal, finding)]
-    notes = [f"{text}" for text in _notes(found)]
-    parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(_tables(found)), tuple(notes)))]
-    parts.append("How each slice was found:\n\n" + "\n".join(f"- {text}" for text in _hows(found)))
+            lines.append(f"   - to do: {knob}{say(proposal.text)}")
+            lines += [f"     - {say(said)}" for said in verdict(proposal, finding)]
+    parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(_tables(found)), tuple(_notes(found))))]
+    parts.append("How each slice was found:\n\n" + "\n".join(f"- {say(text)}" for text in _hows(found)))
     return "\n\n".join(parts)
 
 
 def _text(found: Explanation) -> str:
-    lines = [title(found), _lead(found), ""]
+    say = style.plain
+    lines = [say(title(found)), say(_lead(found)), ""]
     lines += ["Findings, the worst first" if found.findings else "Nothing was found that makes it larger than it must be."]
     for place, finding in enumerate(found.findings, 1):
-        lines += ["", f"{place}. {_headline(finding)}"]
-        lines += [f"     {text}" for text in finding.evidence]
+        lines += ["", f"{place}. {say(_headline(finding))}"]
+        lines += [f"     {say(text)}" for text in finding.evidence]
         for proposal in finding.proposals:
-            lines.append(f"   > {_settings(proposal) + ': ' if proposal.settings else ''}{proposal.text}")
-            lines += [f"       {said}" for said in verdict(proposal, finding)]
+            lines.append(f"   > {say(_settings(proposal)) + ': ' if proposal.settings else ''}{say(proposal.text)}")
+            lines += [f"       {say(said)}" for said in verdict(proposal, finding)]
     if found.phases:
         lines += ["", *_bars(found)]
-    lines += ["", _plain(Section("", tuple(_tables(found)), tuple(_notes(found))))]
-    lines += ["", "How each slice was found:", *(f"- {text}" for text in _hows(found))]
-    return "\n".join(style.plain(line) if line.strip() and "\n" not in line and line == line.strip() else line for line in lines)
-
-
-def _plain(section: Section) -> str:
-    # A grid of Markdown reads well as plain text, but for what is escaped in it.
-    return markdown(section).replace("\\|", "|").replace("\\`", "`").replace("&lt;", "<").replace("\\\\", "\\")
+    lines += ["", laid_out(Section("", tuple(_tables(found)), tuple(_notes(found))), say)]
+    lines += ["", "How each slice was found:", *(f"- {say(text)}" for text in _hows(found))]
+    return "\n".join(lines)
 
 
 def _bars(found: Explanation) -> list[str]:

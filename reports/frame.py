@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from memprof import metrics, summary
 from memprof.errors import InputError
 from memprof.records import PEAK, Run
+from memprof.runtimes import written
 
 from .columns import Array, Columns, columns
 
@@ -42,7 +43,7 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
         "repeat": run.job.repeat,
     }
     details = {
-        "knobs": ",".join(f"{name}={value}" for name, value in run.job.knobs.items()) or None,
+        "knobs": ",".join(f"{name}={value}" for name, value in written(run.job.knobs).items()) or None,
         "shapes": ",".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in run.job.shapes.items()) or None,
         "runtime_version": run.about.runtime_version if run.about else None,
         "kernel": run.machine.kernel,

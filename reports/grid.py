@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memprof.errors import UsageError
@@ -82,20 +82,27 @@ def percent(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f}%".replace("-0.0%", "+0.0%")
 
 
-# -- Markdown
+# -- Markdown, and the same as plain text
+
+Say = Callable[[str], str]
 
 
 def markdown(section: Section) -> str:
     """A section as Markdown, its columns aligned so that it reads well as plain text too."""
-    parts = [escaped(section.title)] if section.title else []
+    return laid_out(section, escaped)
+
+
+def laid_out(section: Section, say: Say) -> str:
+    """The same with each text as `say` writes it: `escaped` for Markdown, `style.plain` for a terminal, where nothing is escaped."""
+    parts = [say(section.title)] if section.title else []
     for table in section.tables:
-        parts += [*([escaped(table.title)] if table.title else []), _grid(table)]
-    parts += ["\n".join(f"- {escaped(note)}" for note in section.notes)] if section.notes else []
+        parts += [*([say(table.title)] if table.title else []), _grid(table, say)]
+    parts += ["\n".join(f"- {say(note)}" for note in section.notes)] if section.notes else []
     return "\n\n".join(parts)
 
 
-def _grid(table: Table) -> str:
-    rows = [[escaped(text) for text in row] for row in (table.header, *table.rows)]
+def _grid(table: Table, say: Say) -> str:
+    rows = [[say(text) for text in row] for row in (table.header, *table.rows)]
     widths = [max(3, min(_WIDEST, max(len(row[place]) for row in rows))) for place in range(len(table.header))]
     lines = ["| " + " | ".join(_aligned(row, widths, table.labels)) + " |" for row in rows]
     rule = ["-" * width if place < table.labels else "-" * (width - 1) + ":" for place, width in enumerate(widths)]

@@ -8,6 +8,7 @@ tell apart in colour is told apart in grey by hatches, line styles, markers or l
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import tempfile
@@ -485,6 +486,9 @@ def _remark_lines(remarks: Sequence[str], inches: float) -> list[str]:
 
 
 Box = tuple[float, float, float, float]
+Spot = tuple[float, float]
+Leader = tuple[Spot, Spot]
+_NEAR = 0.13  # a label so many inches from its point needs no line to it
 
 
 def overlap(one: Box, other: Box) -> bool:
@@ -492,12 +496,45 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
+def leader(point: Spot, box: Box) -> Leader | None:
+    """The line from a point to its label, None where they are near enough without one."""
+    end = min(max(point[0], box[0]), box[2]), min(max(point[1], box[1]), box[3])
+    return (point, end) if math.dist(point, end) > _NEAR else None
+
+
+def _is_clear(line: Leader | None, boxes: Sequence[Box], lines: Sequence[Leader]) -> bool:
+    return line is None or not (any(_runs_through(line, box) for box in boxes) or any(_cross(line, other) for other in lines))
+
+
+def _runs_through(line: Leader, box: Box) -> bool:
+    """Whether a line enters a box (Liang and Barsky 1984)."""
+    (x, y), (u, v) = line
+    begin, end = 0.0, 1.0
+    for start, step, low, high in ((x, u - x, box[0], box[2]), (y, v - y, box[1], box[3])):
+        if step:
+            enters, leaves = sorted(((low - start) / step, (high - start) / step))
+            begin, end = max(begin, enters), min(end, leaves)
+        elif not low < start < high:
+            return False
+    return begin < end
+
+
+def _cross(one: Leader, other: Leader) -> bool:
+    """Whether two lines cross: the ends of each lie on both sides of the other."""
+
+    def side(line: Leader, spot: Spot) -> float:
+        (x, y), (u, v) = line
+        return (u - x) * (spot[1] - y) - (v - y) * (spot[0] - x)
+
+    return all(side(line, ends[0]) * side(line, ends[1]) < 0 for line, ends in ((one, other), (other, one)))
+
+
 _RINGS = (0.09, 0.16, 0.26, 0.4, 0.58, 0.8, 1.05, 1.35)
 _DIRECTIONS_ROUND = ((1, 0), (1, 1), (1, -1), (0, 1), (0, -1), (-1, 0), (-1, 1), (-1, -1), (1, 0.5), (1, -0.5), (-1, 0.5), (-1, -0.5))
 
 
 def beside(
-    points: Sequence[tuple[float, float]],
+    points: Sequence[Spot],
     sizes: Sequence[tuple[float, float]],
     area: Box,
     obstacles: Sequence[Box] = (),
@@ -505,24 +542,35 @@ def beside(
 ) -> list[Box] | None:
     """A box for the label of each point, none over another, over a point or an obstacle, or outside the area; None without room.
 
-    points, sizes (width, height), area and obstacles in inches. Near a point is tried first, to its right before to its left,
-    or above it before all else.
+    The line to a label that is not near its point meets no other label, point or line. points, sizes (width, height), area and obstacles in
+    inches. Near a point is tried first, to its right before to its left, or above it before all else.
     """
-    taken: list[Box] = [*obstacles, *((x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in points)]
+    spots = [(x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in points]
     found: dict[int, Box] = {}
+    lines: list[Leader] = []
     crowd = [sum(abs(x - u) + abs(y - v) < 1.2 for u, v in points) for x, y in points]
     for index in sorted(range(len(points)), key=lambda one: -crowd[one]):  # where it is crowded first
-        candidates = _candidates(points[index], sizes[index], above)
-        free = (box for box in candidates if _inside(box, area) and not any(overlap(box, other) for other in taken))
+        taken = [*spots, *found.values(), *obstacles]
+        x, y = points[index]
+        others = [*(spot for spot in spots if not _inside((x, y, x, y), spot)), *found.values()]  # points on one another are one
+        free = (
+            box
+            for box in _candidates(points[index], sizes[index], above)
+            if _inside(box, area)
+            and not any(overlap(box, other) for other in taken)
+            and not any(_runs_through(line, box) for line in lines)
+            and _is_clear(leader(points[index], box), others, lines)
+        )
         box = next(free, None)
         if box is None:
             return None
         found[index] = box
-        taken.append(box)
+        if (line := leader(points[index], box)) is not None:
+            lines.append(line)
     return [found[index] for index in range(len(points))]
 
 
-def _candidates(point: tuple[float, float], size: tuple[float, float], above: bool) -> Iterator[Box]:
+def _candidates(point: Spot, size: tuple[float, float], above: bool) -> Iterator[Box]:
     (x, y), (wide, high) = point, size
     for ring in _RINGS:
         for across, up in ((0.0, 1.0), *_DIRECTIONS_ROUND) if above else _DIRECTIONS_ROUND:

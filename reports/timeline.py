@@ -6,7 +6,6 @@ of its own. What is drawn of a variant is one repeat, that with the median PEAK;
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -401,9 +400,8 @@ def _letters(axes: Axes, ones: Sequence[Drawn], scale: Scale, wide: float) -> No
     )  # without room, the letters beside the strips must do
     for text, spot, box in zip(texts, spots, boxes, strict=False):
         left, bottom, right, upper = box
-        near_edge = (min(max(spot[0], left), right), min(max(spot[1], bottom), upper))
-        if math.dist(near_edge, spot) > 0.1:
-            ends = ([spot[0] / wide, near_edge[0] / wide], [spot[1] / _HIGH, near_edge[1] / _HIGH])
+        if (line := style.leader(spot, box)) is not None:
+            ends = ([x / wide for x, _ in line], [y / _HIGH for _, y in line])
             axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=4)
         words: dict[str, Any] = {"size": style.SMALL, "weight": "bold", "ha": "center", "va": "center", "zorder": 7}
         middle = ((left + right) / 2 / wide, (bottom + upper) / 2 / _HIGH)

@@ -232,9 +232,8 @@ class _Panel:
 
     def _draw_label(self, axes: Axes, text: str, box: style.Box, spot: tuple[float, float]) -> None:
         left, bottom, right, upper = box
-        near = (min(max(spot[0], left), right), min(max(spot[1], bottom), upper))
-        if math.dist(near, spot) > 0.14:
-            ends = ([spot[0] / self._wide, near[0] / self._wide], [spot[1] / _HIGH, near[1] / _HIGH])
+        if (line := style.leader(spot, box)) is not None:
+            ends = ([x / self._wide for x, _ in line], [y / _HIGH for _, y in line])
             axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=3)
         middle = ((left + right) / 2 / self._wide, (bottom + upper) / 2 / _HIGH)
         axes.text(

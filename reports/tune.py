@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from memprof.metrics import BYTES, NS
-from memprof.records import Run
 from memprof.tune import VERIFYING_REPEATS, Proposal, Tuned, shown
 from memprof.units import format_bytes
 
-from . import grid
-from .grid import Section, Table
+from . import grid, style
+from .grid import Say, Section, Table
 
 
 def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:
-    """The outcome as Markdown, or the same content as JSON. Raises UsageError for an unknown unit."""
+    """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps(_plain(found), indent=1)
-    parts = [_finding(found), grid.markdown(section(found, unit))]
+    say = style.plain if format == "text" else grid.escaped
+    parts = [_finding(found, say), grid.laid_out(section(found, unit, bold=format != "text"), say)]
     parts += [f"{name}\n\n    {one.command}" for name, one in _named(found) if one is not found.default]
     return "\n\n".join(parts)
 
 
-def section(found: Tuned, unit: str | None = None) -> Section:
-    """The table of the default and every proposal, and what was learned on the way."""
+def section(found: Tuned, unit: str | None = None, bold: bool = True) -> Section:
+    """The table of the default and every proposal, and what was learned on the way. bold: what changes the outputs is marked so."""
     every = [found.default, *found.proposals]
     size = grid.choose_unit(BYTES, [one.peak for one in every], unit)
     time = grid.choose_unit(NS, [one.time for one in every])
@@ -40,27 +39,28 @@ def section(found: Tuned, unit: str | None = None) -> Section:
             f"{one.peak / found.default.peak:.1%}",
             grid.spread(one.time / time.size, [value / time.size for value in one.times]),
             f"{one.time / found.default.time:.1%}",
-            _outputs(one),
+            _outputs(one, bold),
         )
         for name, one in _named(found)
     )
-    return Section("", (Table("", header, rows, 2),), tuple(_notes(found)))
+    return Section("", (Table("", header, rows, 2),), tuple(_notes(found, bold)))
 
 
 def _named(found: Tuned) -> list[tuple[str, Proposal]]:
     return [(f"#{one.number}{' (best)' if one is found.best else ''}", one) for one in (found.default, *found.proposals)]
 
 
-def _outputs(one: Proposal) -> str:
+def _outputs(one: Proposal, bold: bool) -> str:
     if one.output_error is None:
         return "-"
     if one.output_error == 0:
         return "same"
-    return f"{'**differ by ' if one.changes_outputs else 'within '}{one.output_error:.1g}{'**' if one.changes_outputs else ''}"
+    words = f"{'differ by' if one.changes_outputs else 'within'} {one.output_error:.1g}"
+    return f"**{words}**" if one.changes_outputs and bold else words
 
 
-def _finding(found: Tuned) -> str:
-    name = f"{grid.escaped(found.model)}, {grid.escaped(found.runtime)}"
+def _finding(found: Tuned, say: Say) -> str:
+    name = f"{say(found.model)}, {say(found.runtime)}"
     if found.best is None:
         wanted = f"within {format_bytes(found.goal.budget)}" if found.goal.budget is not None else "below the default's peak"
         return f"{name}: no settings were found that stay {wanted}."
@@ -73,7 +73,7 @@ def _finding(found: Tuned) -> str:
     )
 
 
-def _notes(found: Tuned) -> list[str]:
+def _notes(found: Tuned, bold: bool) -> list[str]:
     notes = []
     if found.verified:
         notes.append(
@@ -84,9 +84,10 @@ def _notes(found: Tuned) -> list[str]:
     if not found.complete:
         notes.append("The search was not at its end when it stopped; more time may find more.")
     if any(one.changes_outputs for one in found.proposals):
-        notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; bold beyond {found.tolerance:g}.")
+        marked = f"{'bold' if bold else 'said to differ'} beyond {found.tolerance:g}"
+        notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
     if found.idle:
-        notes.append(f"By themselves these change nothing: {', '.join(f'{name}={value}' for name, value in found.idle)}.")
+        notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in found.idle)}.")
     notes += [f"{shown(settings)} fails: {said}" for settings, said in found.failed]
     return notes
 
@@ -121,9 +122,8 @@ def _plain(found: Tuned) -> dict[str, Any]:
     }
 
 
-def picture(found: Tuned, runs: Sequence[Run]) -> Figure:
+def picture(found: Tuned) -> Figure:
     """Latency against PEAK of the verified runs, and of all trials where nothing was verified."""
     from . import tradeoff
 
-    verified = [run for run in runs if run.job.variant.startswith("#")]
-    return tradeoff.render(verified or runs)
+    return tradeoff.render(found.runs)

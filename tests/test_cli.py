@@ -10,6 +10,7 @@ import pytest
 
 import memprof as package
 from memprof.cli import _COMMANDS
+from memprof.runtimes import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
 
@@ -96,6 +97,8 @@ def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
     assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
     assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
+    sizes = [{knob["name"] for knob in one["knobs"] if knob["values"] == "bytes"} for one in found.values()]
+    assert set.intersection(*sizes) == SIZES
 
 
 def modules_of(code):

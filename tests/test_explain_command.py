@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from memprof.errors import InputError
-from memprof.explain import records
+from memprof.explain import records, verify
 from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
+from memprof.suite import Plan, Suite, Variant
 
 MIB = 1 << 20
 
@@ -157,6 +158,8 @@ def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(me
         (("explain", "ok.json", "-r", "synthetic", "--plot", "x.gif"), 2, "ends in .png"),
         (("explain", "--from", "ok.json"), 5, "is no explanation"),
         (("explain", "ok.json", "-r", "synthetic", "-o", "no/folder.json"), 5, "no/folder.json cannot be written"),
+        (("explain", "ok.json", "-r", "synthetic", "--verify", "--repeats", "0"), 2, "--repeats"),
+        (("explain", "ok.json", "-r", "synthetic", "--threads", "0"), 2, "--threads"),
     ],
 )
 def test_bad_words_are_one_sentence(memprof, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
@@ -170,6 +173,7 @@ def test_a_child_that_fails_is_exit_code_4(memprof, scenario, nothing_left) -> N
     done = memprof("explain", scenario(prepare=[{"crash": "SIGSEGV"}]), "-r", "synthetic")
     assert done.returncode == 4
     assert "ended by SIGSEGV in PREPARE" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("SIGSEGV") == 1
     assert "Traceback" not in done.stderr
 
 
@@ -185,6 +189,28 @@ def test_memory_that_cannot_be_read_is_exit_code_5(scenario, monkeypatch: pytest
         cli.main(["explain", str(scenario()), "-r", "synthetic"])
     assert ended.value.code == 5
     assert "cannot be read: Operation not permitted" in capsys.readouterr().err
+
+
+def test_an_interrupted_verification_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = explanation().findings
+    first, second = Proposal("do that", {"malloc_trim": "on"}), Proposal("or that", {"malloc_mmap_threshold": "64KiB"})
+    before = explanation(findings=(replace(finding, proposals=(first, second)),))
+
+    def measure(orders, progress, keep):
+        yield from (made.run("as it is"), made.run("malloc_trim=on"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "plan", lambda suite: Plan((None,) * 15, ()))
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    progress = failing.Silent()
+    found = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
+    done, left = found.findings[0].proposals
+    assert done.verified is not None
+    assert done.verified.repeats == 1
+    assert left.verified is None
+    assert progress.said == ["interrupted after 2 of 15 runs of --verify"]
+    assert found.remarks[-1:] == tuple(progress.said)
+    assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(found)
 
 
 # -- the file
@@ -227,6 +253,7 @@ def test_text_and_markdown_say_what_was_found() -> None:
         ):
             assert wanted in text, (form, wanted)
         assert "because of `this`" in text.replace("\\`", "`")
+        assert ("freed & kept | <b>" in text) == (form == "text"), "only Markdown is escaped"
     assert "PEAK 225.0 MiB" in report().render(explanation())
 
 

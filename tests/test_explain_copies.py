@@ -143,13 +143,14 @@ def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: 
         "for number in range(3):\n"
         f"    block = c.malloc({tensor.bytes}); data.seek(0); data.readinto((ctypes.c_char * {tensor.bytes}).from_address(block))\n"
         "    last.append(c.malloc(4096)); kept.append(block)\n"
-        "c.free(kept[1]); print('ready', flush=True); input()"
+        f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
     )
     with waiting(program) as pid:
         seen = waterfall.take(pid, "x", index := copies.index([tensor]))
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(one.freed, one.copies) for one in account.phase.held] == [(False, 2), (True, 1)]
+    assert 0.6 * tensor.bytes < account.phase.kept_weight_bytes <= 0.75 * tensor.bytes < account.phase.held[1].bytes
 
 
 def test_a_look_moves_the_child_by_less_than_a_mebibyte(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memprof import zoo
+from memprof.errors import InputError
 from memprof.explain import weights
 from memprof.explain.weights import Files, Unparsed
 
@@ -109,7 +110,13 @@ def test_a_torn_model_is_a_sentence_wherever_it_ends(tmp_path: Path) -> None:
             weights.tensors(tmp_path / "m.onnx")
 
 
-def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "w.bin").write_bytes(b"x" * 100)
+@pytest.mark.parametrize(("content", "offset"), [(b"x" * 100, 0), (b"", 0), (b"x" * 500, -4)])
+def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path, content: bytes, offset: int) -> None:
+    (tmp_path / "w.bin").write_bytes(content)
     with Files() as files, pytest.raises(Unparsed, match="shorter"):
+        files.data(weights.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), offset))
+
+
+def test_external_data_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
+    with Files() as files, pytest.raises(InputError, match="No such file"):
         files.data(weights.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))

@@ -12,9 +12,10 @@ import pytest
 
 from memprof import fit, limits, store
 from memprof.api import _Silent
+from memprof.cli import seeking
 from memprof.errors import InputError
 from memprof.fit import PARTS, At, Fitted, Part
-from memprof.records import MODEL_LOAD, PREPARE
+from memprof.records import MODEL_LOAD, PREPARE, Outcome
 from memprof.reports import fit as report
 
 MIB = 1 << 20
@@ -97,6 +98,10 @@ def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_p
     )
 
     assert done.returncode == 0, done.stderr
+    expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))
+    count = int(expected.split()[1])
+    assert "runs follow" in expected
+    assert " in all" in expected
     found = json.loads(done.stdout)
     whole, load = found["parts"]
     assert (whole["name"], load["name"]) == ("whole run", "MODEL_LOAD")
@@ -105,6 +110,7 @@ def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_p
     assert found["curve"][-1]["limit_bytes"] is None
     assert found["curve"][0]["limit_bytes"] == pytest.approx(whole["least_bytes"], abs=MIB)
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+    assert count / 2 < len(store.load([tmp_path / "fit.jsonl"]).runs) < count * 2
     limited = [run for run in store.load([tmp_path / "fit.jsonl"]).runs if run.job.limit]
     assert any(run.outcome.out_of_memory for run in limited)
     assert all(run.charged is not None and run.charged.peak_bytes for run in limited if run.outcome.ok)
@@ -145,7 +151,7 @@ def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypat
 
     found = fit.fit(fit.Wish(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
 
-    assert any("it did not end within 3 s and was ended" in remark for remark in found.remarks)
+    assert "whole run: with too little memory runs took longer than 3 s; they were ended and count as failed." in found.remarks
     assert found.parts[0].least_bytes >= 45 * MIB
 
 
@@ -227,7 +233,7 @@ def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, 
     assert limiter.exact
     assert low == str(64 * MIB)
     assert (group / "memory.max").read_text() == "max"
-    assert found.limiter == "control group of a systemd scope"
+    assert found.limiter == "the control group of a systemd scope"
     assert f"-p MemoryMax={found.parts[0].least_bytes} -p MemorySwapMax=0 -- " in (tmp_path / "asked").read_text()
 
 
@@ -265,6 +271,8 @@ def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected,
         (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is no ratio"),
         (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
+        (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--phase", "load"], 2, "add --phase whole"),
+        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is no unit"),
     ],
 )
 def test_what_cannot_be_done_is_said(words, code, said, memprof, tmp_path):
@@ -297,8 +305,58 @@ def test_nothing_found_is_said_and_has_no_picture():
     nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
 
     assert "no limit was found under which it runs" in report.render(nothing)
-    with pytest.raises(InputError, match="no curve"):
+    with pytest.raises(InputError, match="nothing to draw"):
         report.picture(nothing)
+
+
+def test_a_terminal_is_shown_plain_text_and_a_file_markdown():
+    found = made(remarks=("MODEL_LOAD: <lambda> | a",))
+
+    assert "a|b.onnx, x: runs" in report.render(found, format="text")
+    assert "- MODEL_LOAD: <lambda> | a" in report.render(found, format="text")
+    assert "- MODEL_LOAD: &lt;lambda> \\| a" in report.render(found)
+
+
+@pytest.mark.parametrize(("terminal", "said"), [(True, "- <b> | x"), (False, "- &lt;b> \\| x")])
+def test_where_it_is_printed_decides_between_them(terminal, said, monkeypatch, capsys):
+    monkeypatch.setattr(seeking, "heed_sigterm", lambda: None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    seeking.answer("fit", lambda progress, keep: made(remarks=("<b> | x",)), None, False, None, None, False)
+
+    assert said in capsys.readouterr().out
+
+
+def test_a_phase_alone_has_its_own_words_and_a_limit_on_allocations_is_told_apart():
+    load = made(parts=(Part(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(At(None, 1e7, 0.0, 0.0),))
+
+    assert "x: MODEL_LOAD works in 30.0 MiB." in report.render(load)
+    assert "Under a limit" not in report.render(load), "there is no curve"
+    assert "of what it allocates" in report.render(made(exact=False))
+    assert "compare limits with one another" in report.render(made(exact=False))
+
+
+@pytest.mark.parametrize(
+    ("faults", "labels"),
+    [((100.0, 0.0), {"0", "60", "120"}), ((20_000.0, 3.0), {"0", "1", "100", "10,000"}), ((0.0, 0.0), {"0", "1"})],
+)
+def test_the_picture_s_axes_have_plain_numbers(faults, labels):
+    curve = (At(52 * MIB, 2e7, *faults), At(57 * MIB, 1.5e7, 0.0, 0.0), At(None, 1e7, 0.0, 0.0))
+    figure = report.picture(made(curve=curve))
+    figure.canvas.draw()
+    lower = figure.axes[1]
+
+    assert labels <= {label.get_text() for label in lower.get_yticklabels()}
+    assert lower.get_xlabel() == "limit over the whole run (MiB)"
+    written = " ".join(text.get_text() for text in figure.texts)
+    assert "least limit 52.0 MiB" in written
+    assert "RSS peak with no limit 60.0 MiB" in written
+
+
+@pytest.mark.parametrize(("phase", "where"), [("PREPARE", "in PREPARE"), ("after PREPARE", "after PREPARE")])
+def test_where_a_run_ended_reads_as_a_sentence(phase, where):
+    assert Outcome("timeout", phase).sentence.endswith(where)
+    assert Outcome("timeout", phase).where == where
 
 
 def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
@@ -313,6 +371,6 @@ def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
     found = fit.fit(fit.Wish(str(held(20)), "synthetic", runs=1), _Silent(), lambda line: None)
 
     assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
-    assert "interrupted: this was found until then" in found.remarks
+    assert "Interrupted: this is what was found until then." in found.remarks
     with pytest.raises(KeyboardInterrupt):
         fit.fit(fit.Wish(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), _Silent(), lambda line: None)

@@ -537,6 +537,11 @@ def test_labels_beside_points_never_lie_on_one_another_or_on_a_point(spots):
         assert not any(style.overlap(one, other) for one, other in itertools.combinations(found, 2))
         assert not any(style.overlap(box, point) for box in found for point in points)
         assert all(box[0] >= 0 and box[1] >= 0 and box[2] <= 9 and box[3] <= 4.3 for box in found)
+        for index, (spot, box) in enumerate(zip(spots, found, strict=True)):
+            for (x, y), (u, v) in [line] if (line := style.leader(spot, box)) else []:
+                on_it = [(x + (u - x) * step / 99, y + (v - y) * step / 99) for step in range(100)]
+                others = [other for place, other in enumerate(found) if place != index]
+                assert not any(a < p < c and b < q < d for a, b, c, d in others for p, q in on_it), "a line runs through a label"
 
 
 def test_points_on_one_another_get_numbers_and_a_key():

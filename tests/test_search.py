@@ -117,6 +117,20 @@ def test_the_same_seed_and_costs_give_the_same_search_also_when_it_was_stopped()
     assert differing > 5
 
 
+def test_settings_that_differ_only_in_what_changes_nothing_are_one_point():
+    good, idle = frozenset({("good", "on")}), frozenset({("idle", "on")})
+    search = Search({"good": ("on",), "idle": ("on",)})
+    for settings, peak in [(DEFAULT, 100.0)] * 3 + [(idle, 100.1), (good | idle, 60.0), (good | idle, 62.0)]:
+        search.tell(Trial(settings, peak, 10.0))
+
+    assert search.idle() == list(idle)
+    assert {point.settings: (point.peak, point.trials) for point in search.plain_points()} == {DEFAULT: (100.0, 4), good: (61.0, 2)}
+
+    search.tell(Trial(good, None, None))  # without what changes nothing it fails: then that is no ballast
+
+    assert good not in {point.settings for point in search.plain_points()}
+
+
 def test_what_failed_is_not_asked_for_again_and_narrowed_down_to_a_pair():
     made = Made(0)
 

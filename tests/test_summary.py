@@ -164,12 +164,12 @@ def test_csv_has_one_row_a_run_and_phase_with_the_columns_of_the_readme():
 
 
 def test_csv_says_which_knobs_file_and_version_a_row_is_of_and_what_a_failure_said():
-    made = run("b", outcome=CRASH, knobs={"mmap": "on", "arena": "off"}, shapes={"x": (1, 3)})
+    made = run("b", outcome=CRASH, knobs={"mmap": "on", "malloc_mmap_threshold": "65536"}, shapes={"x": (1, 3)})
 
     rows = list(csv.DictReader(io.StringIO(table.render([made], format="csv"))))
 
     assert {(row["knobs"], row["shapes"], row["model_sha256"], row["runtime_version"]) for row in rows} == {
-        ("mmap=on,arena=off", "x=1x3", "00" * 32, "1.0")
+        ("mmap=on,malloc_mmap_threshold=64KiB", "x=1x3", "00" * 32, "1.0")
     }
     assert rows[0]["time_ns"] == "400000000"  # a whole number
 

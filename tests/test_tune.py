@@ -8,11 +8,15 @@ import subprocess
 import sys
 import time
 
+import made
 import numpy
 import pytest
 
-from memprof import store, tune
+from memprof import search, store, tune
 from memprof.api import _Silent
+from memprof.records import Outcome
+from memprof.reports import tune as report
+from memprof.search import DEFAULT
 
 MIB = 1 << 20
 
@@ -173,7 +177,21 @@ def test_a_budget_that_nothing_keeps_is_said(tuned):
 
 
 def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
-    words = ["tune", "model.bin", "-r", "./mine.py", *COMMON, "--set", "bad=no", "--set", "rounding=exact", "-o", "runs.jsonl"]
+    words = [
+        "tune",
+        "model.bin",
+        "-r",
+        "./mine.py",
+        *COMMON,
+        "--set",
+        "bad=no",
+        "--set",
+        "rounding=exact",
+        "-o",
+        "runs.jsonl",
+        "--plot",
+        "front.png",
+    ]
     first = subprocess.Popen(
         [sys.executable, "-m", "memprof", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -187,9 +205,42 @@ def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
 
     assert first.returncode == 0, err
     assert "Not verified" in out
+    assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
     assert f"taken up again after {kept} trials" in again.stderr
     assert again.stderr.count("] default: ") == 0
     assert json.loads(again.stdout)["best"] == {"copies": "1", "slow": "yes"}
+
+
+def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, monkeypatch):
+    idle, both = ("idle", "b"), frozenset({("copies", "1"), ("idle", "b")})
+    asked = iter([DEFAULT] * 3 + [frozenset({idle}), frozenset({("bad", "crash")}), both])
+
+    def ask(self):
+        if (settings := next(asked, None)) is None:
+            raise KeyboardInterrupt
+        return settings
+
+    def measured(self, settings):
+        size, failed = 60 if ("copies", "1") in settings else 100, ("bad", "crash") in settings
+        outcome = Outcome("error", "EXECUTE", "<lambda> | is broken") if failed else None
+        return made.run(tune.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(search.Search, "ask", ask)
+    monkeypatch.setattr(tune._Tuner, "_measured", measured)
+
+    found = tune.tune(tune.Wish("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
+
+    assert found.idle == (idle,)
+    assert [one.settings for one in found.proposals] == [both - {idle}]
+    assert {run.job.variant for run in found.runs} == {"default", "copies=1", "bad=crash"}
+    assert not found.verified
+    assert "malloc_mmap_threshold=64KiB" in found.default.command
+    text, markdown = report.render(found, format="text"), report.render(found)
+    assert "left out: idle=b." in text
+    assert "bad=crash fails: in EXECUTE: <lambda> | is broken" in text
+    assert "bad=crash fails: in EXECUTE: &lt;lambda> \\| is broken" in markdown
+    assert report.picture(found).axes
 
 
 def test_a_search_of_something_else_is_not_taken_up(tuned, folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memprof.errors import UsageError
-from memprof.units import format_bytes, format_duration, parse_bytes, parse_duration_ns
+from memprof.units import exact_bytes, format_bytes, format_duration, parse_bytes, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,14 @@ def test_what_is_no_duration_is_said(text):
 )
 def test_sizes_are_written(count, expected):
     assert format_bytes(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, "0"), (65536, "64KiB"), (65537, "65537"), (3 << 20, "3MiB"), (1536 << 10, "1536KiB"), (2 << 40, "2048GiB")]
+)
+def test_sizes_are_written_so_that_they_are_read_as_the_same(count, expected):
+    assert exact_bytes(count) == expected
+    assert parse_bytes(expected) == count
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, "0 ns"), (1_250_000, "1.25 ms"), (3_100_000_000, "3.1 s"), (2000 * 10**9, "2000 s")])

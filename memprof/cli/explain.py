@@ -11,6 +11,7 @@ import click
 
 from ..units import parse_duration_ns
 from . import heed_sigterm
+from .seeking import INPUTS, PYTHON, SHAPES
 
 _EPILOG = """\b
 Examples:
@@ -25,17 +26,19 @@ Examples:
 @click.argument("model", required=False, metavar="MODEL")
 @click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the path of your own.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=int, metavar="N", help="Threads.  [default: the runtime's own]")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's own]")
 @click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before those that are looked at.")
 @click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that are looked at, and timed by --verify.")
 @click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
-@click.option("--repeats", type=int, default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify.")
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify."
+)
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
-@click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+@PYTHON
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @click.option("--timeout", metavar="TIME", help="The longest a run may take, the time it is held not counted.  [default: 10min]")
-@click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-@click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+@SHAPES
+@INPUTS
 @click.option("--name", metavar="NAME", help="Call the model this.")
 @click.option("--from", "source", metavar="FILE.json", help="Show what an earlier explain kept, and measure nothing.")
 @click.option("-o", "--output", metavar="FILE.json", help="Keep what was found, for --from and `memprof page --explain`.")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import campaign, store
-from ..campaign import Progress
+from ..campaign import Progress, Quiet
 from ..errors import MeasurementError
 from ..records import EXECUTE, STARTUP, Job, Run
 from ..suite import Order
@@ -38,7 +38,8 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     wanted = _index(order, remarks, progress)
     # Its iterations are polled as all else is: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
-    (plain,) = campaign.measure([polled], progress, keep)
+    progress.say(f"{order.job.model.name}: measuring it as it is")
+    (plain,) = campaign.measure([polled], Quiet(progress), keep)
     _must_be_ok(plain)
     looks = _held(order, plain, wanted, progress, remarks)
     files = _files(plain.job)
@@ -104,7 +105,7 @@ def _held(order: Order, plain: Run, wanted: Index | None, progress: Progress, re
         progress.say(f"{job.model.name}: looking at {phase}")
         looks.append(waterfall.take(pid, phase, None if phase == STARTUP else wanted))
 
-    (run,) = campaign.measure([held], progress, lambda line: None, look)
+    (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     _must_be_ok(run)
     remarks += run.warnings
     ends = [mark.phase for mark in run.marks]

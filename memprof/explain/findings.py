@@ -59,11 +59,13 @@ class Facts:
 
     def propose(self, text: str, **settings: str) -> tuple[Proposal, ...]:
         """The proposal, where this runtime has these knobs and they are not set so already."""
+        changed = {}
         for name, value in settings.items():
             knob = self.runtime.knob(name)
             if knob is None or (isinstance(knob.values, tuple) and value not in knob.values):
                 return ()
-        changed = {name: value for name, value in settings.items() if self.knobs.get(name) != value}
+            if self.knobs.get(name) != knob.check(value):  # knobs in force are as the runtime's side reads them
+                changed[name] = value
         return (Proposal(text, changed),) if changed else ()
 
 
@@ -197,18 +199,16 @@ def _kept(facts: Facts) -> Iterator[Finding]:
     look, start = facts.steady, facts.phase(STARTUP)
     if look is None:
         return
+    weights = look.kept_weight_bytes
     kept = look.size(KEPT) - (start.size(KEPT) if start is not None and start is not look else 0)
-    freed = sum(one.bytes for one in look.held if one.freed)
     evidence = [
         f"{format_bytes(look.size(KEPT))} of resident pages lie in blocks that glibc's free() got back, at the end of {look.name}",
         *_when(facts, lambda one: one.size(KEPT), "it"),
-        *([f"{format_bytes(freed)} of them still hold weights, as they were before they were freed"] if freed >= facts.least else []),
+        *([f"{format_bytes(weights)} of them still hold weights, as they were before they were freed"] if weights >= facts.least else []),
     ]
     proposals = (
         *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
-        *facts.propose(
-            "blocks from 64 KiB on get mappings of their own, which go back when they are freed", malloc_mmap_threshold=str(64 << 10)
-        ),
+        *facts.propose("blocks from 64 KiB on get mappings of their own, which go back when they are freed", malloc_mmap_threshold="64KiB"),
         *(
             facts.propose("do not rewrite the weights for another layout at load", optimization="extended")
             if facts.knobs.get("optimization") == "all"

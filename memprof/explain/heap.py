@@ -53,6 +53,14 @@ class Ranges:
         return np.where(place > 0, sums[last] + inside, np.uint64(0))
 
 
+def common(one: Ranges, other: Ranges) -> Ranges:
+    """What lies in both."""
+    edges = np.unique(np.concatenate((one.starts, one.ends, other.starts, other.ends)))
+    starts, ends = edges[:-1], edges[1:]
+    both = (one.covered(starts, ends) > 0) & (other.covered(starts, ends) > 0)
+    return Ranges(starts[both], ends[both])
+
+
 def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
     """Ranges from pairs in any order, those that touch or overlap made one."""
     if not pairs:

@@ -46,8 +46,8 @@ class Slice:
 class Held:
     """Copies of weights of one kind in a phase: how many tensors have one, how many copies, and their resident bytes.
 
-    where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: they lie in blocks that were
-    freed, so nobody holds them.
+    where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: more than half of each lies
+    in blocks that were freed, so nobody holds them.
     """
 
     layout: str
@@ -76,7 +76,8 @@ class Phase:
     """One look: at the end of a phase, or (name PHASE/peak) inside it, near its highest.
 
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None where they could not be looked for;
-    of it droppable_bytes in clean pages of files, which the kernel can drop. stood_still_ns: how long the child was held for it.
+    of it droppable_bytes in clean pages of files, which the kernel can drop. kept_weight_bytes: how much of what the allocator kept still
+    holds weights. stood_still_ns: how long the child was held for it.
     scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took.
     """
 
@@ -89,6 +90,7 @@ class Phase:
     huge_bytes: int = 0
     huge_empty_bytes: int = 0
     swap_bytes: int = 0
+    kept_weight_bytes: int = 0
     arenas: int = 0
     arenas_kept_bytes: int = 0
     moved_files: tuple[tuple[str, int], ...] = ()

@@ -24,7 +24,8 @@ _ADDED = " + "
 def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
     """The explanation with every proposal that is a knob measured. suite: as explained, with the repeats and iterations wanted.
 
-    keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result.
+    keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
+    interruption leaves what was measured until then.
     """
     wanted: dict[str, Mapping[str, str]] = {}
     for finding in explanation.findings:
@@ -44,10 +45,15 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
             refused[name] = str(error)
     orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
     runs: dict[str, list[Run]] = {}
-    for run in campaign.measure(orders, progress, keep):
-        runs.setdefault(run.job.variant, []).append(run)
+    remarks = explanation.remarks
+    try:
+        for run in campaign.measure(orders, progress, keep):
+            runs.setdefault(run.job.variant, []).append(run)
+    except KeyboardInterrupt:
+        remarks = (*remarks, f"interrupted after {sum(map(len, runs.values()))} of {len(orders)} runs of --verify")
+        progress.say(remarks[-1])
     found = tuple(_with_results(finding, runs, refused) for finding in explanation.findings)
-    return replace(explanation, findings=found)
+    return replace(explanation, findings=found, remarks=remarks)
 
 
 def _name(settings: Mapping[str, str]) -> str:
@@ -62,8 +68,10 @@ def _with_results(finding: Finding, runs: Mapping[str, Sequence[Run]], refused: 
             proposals.append(proposal)
         elif name in refused:
             proposals.append(replace(proposal, verified=Verified(0, error=refused[name])))
+        elif name not in runs:  # it was interrupted before
+            proposals.append(proposal)
         else:
-            proposals.append(replace(proposal, verified=_result(finding, runs[_AS_IT_IS], runs.get(name, ()))))
+            proposals.append(replace(proposal, verified=_result(finding, runs[_AS_IT_IS], runs[name])))
     return replace(finding, proposals=tuple(proposals))
 
 

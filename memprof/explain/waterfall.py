@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import copies, heap, look
 from .copies import Copy, Hits, Index
-from .heap import Heap, Ranges, ranges
+from .heap import Heap, Ranges, common, ranges
 from .look import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
 from .weights import Tensor
@@ -118,6 +118,7 @@ def account(seen: Look, base: Look | None, wanted: Index | None, model_files: Co
     kind = np.array([_KINDS.index(one) for one in kinds] or [0], np.int8)[pages.mapping] if len(pages.address) else np.zeros(0, np.int8)
     found = copies.resolve(wanted, seen.hits, pages, seen.mappings) if wanted is not None and seen.hits is not None else []
     held = [copy for copy in found if not _is_freed(copy, seen.heap.free)]
+    freed = ranges([(copy.start, copy.end) for copy in found if _is_freed(copy, seen.heap.free)])
     owned = _by_worth(held, kinds, wanted.weights if wanted is not None else ())
     size: dict[str, int] = {}
     size[STACKS] = left.take_pages(_stacks(seen))
@@ -146,6 +147,8 @@ def account(seen: Look, base: Look | None, wanted: Index | None, model_files: Co
         huge_bytes=sum(mapping.huge for mapping in seen.mappings),
         huge_empty_bytes=seen.empty_huge_bytes,
         swap_bytes=sum(mapping.swap for mapping in seen.mappings),
+        # A part of a copy that was freed may be in use again.
+        kept_weight_bytes=_resident(pages, common(freed, seen.heap.free)),
         arenas=seen.heap.arenas,
         arenas_kept_bytes=_resident(pages, seen.heap.arenas_free),
         moved_files=_moved(seen.mappings, kinds),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,7 @@ class Files:
     """Tensors' bytes, through mappings that are opened once and closed together."""
 
     def __init__(self) -> None:
-        self._open: dict[str, mmap.mmap] = {}
+        self._open: dict[str, mmap.mmap | bytes] = {}
 
     def __enter__(self) -> Files:
         return self
@@ -85,14 +86,18 @@ class Files:
         self._open.clear()
 
     def data(self, tensor: Tensor) -> NDArray[np.uint8]:
-        """The tensor's bytes, mapped. Raises Unparsed where the file is shorter than it says."""
+        """The tensor's bytes, mapped. Raises Unparsed where they are not in the file, InputError where it cannot be read."""
         if tensor.inline is not None:
             return tensor.inline
         if tensor.path not in self._open:
-            with open(tensor.path, "rb") as file:
-                self._open[tensor.path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                with open(tensor.path, "rb") as file:
+                    size = os.fstat(file.fileno()).st_size  # an empty file cannot be mapped
+                    self._open[tensor.path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            except OSError as error:
+                raise InputError(f"model {tensor.path}: {os_reason(error)}") from None
         whole = self._open[tensor.path]
-        if tensor.offset + tensor.bytes > len(whole):
+        if not 0 <= tensor.offset <= len(whole) - tensor.bytes:
             raise Unparsed(f"{tensor.path} is shorter than the model says: {tensor.name} lies beyond its end")
         return np.frombuffer(whole, np.uint8, tensor.bytes, tensor.offset)
 

@@ -276,7 +276,7 @@ def _trace(run: Run, rows: int) -> Trace:
     tick_ns = 1_000 * (1 + int(since[-1]) // (1_000 * (2**32 - 1))) if len(since) else 1_000
     return Trace(
         repeat=run.job.repeat,
-        end="" if run.outcome.ok else f"{run.outcome.word} in {run.outcome.phase}",
+        end="" if run.outcome.ok else f"{run.outcome.word} {run.outcome.where}".rstrip(),
         peak_bytes=max((mark.height_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
         peak_phase=summary.highest_phase(run),
         phases=phases,

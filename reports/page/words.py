@@ -15,6 +15,7 @@ from markupsafe import Markup
 from memprof import metrics, summary
 from memprof.metrics import METRICS
 from memprof.records import PEAK, Machine, Outcome, Run
+from memprof.runtimes import written
 from memprof.summary import Key
 from memprof.units import format_bytes, format_duration
 
@@ -382,7 +383,8 @@ def _runtime(run: Run) -> str:
 
 def _knobs(run: Run) -> str:
     return (
-        ", ".join([*(f"{key}={value}" for key, value in run.job.knobs.items()), *(["deterministic"] * run.job.deterministic)]) or "defaults"
+        ", ".join([*(f"{key}={value}" for key, value in written(run.job.knobs).items()), *(["deterministic"] * run.job.deterministic)])
+        or "defaults"
     )
 
 

@@ -1,0 +1,73 @@
+"""What `tune` and `fit` share: the options that say what is measured and how the answer is shown, and the way from a question to its answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from . import heed_sigterm
+
+PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
+INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+_MEASURED = (
+    click.argument("model", metavar="MODEL"),
+    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
+    PYTHON,
+    SHAPES,
+    INPUTS,
+)
+_SHOWN = (
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: what suits]"),
+    click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
+)
+
+
+def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The options of such a command, its own between those that they share."""
+
+    def made(function: Any) -> Any:
+        for option in reversed((*_MEASURED, *own, *_SHOWN)):
+            function = option(function)
+        return function
+
+    return made
+
+
+def answer(
+    kind: str, seek: Callable[[Any, Any], Any], output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool
+) -> None:
+    """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
+    from .. import campaign, store
+    from . import report, talk
+    from .progress import chosen
+
+    heed_sigterm()
+    if append and output is None:
+        raise UsageError("--append needs -o: the file to add to")
+    report("grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
+    if picture is not None:
+        report("style").check(Path(picture))
+    writer = store.Writer(Path(output), append=append) if output else None
+    progress = chosen()
+    try:
+        for remark in campaign.surroundings(0):
+            progress.say(remark)
+        found = seek(progress, writer.write if writer else lambda line: None)
+    finally:
+        progress.close()
+        if writer is not None:
+            writer.discard_if_empty()
+    form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
+    click.echo(report(kind).render(found, unit=unit, format=form))
+    if writer is not None:
+        talk(f"{output} holds the runs")
+    if picture is not None:
+        report("style").save(report(kind).picture(found), picture)
+        talk(f"{picture} is drawn")
