@@ -25,7 +25,7 @@ from memprof.records import PEAK, PHASES, STARTUP, Run
 from . import style
 from .columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
 from .grid import Unit, choose_unit, number
-from .style import ANON, FILE, Entry, Fill, Line, Sheet
+from .style import ANON, FILE, UNSEEN, Entry, Fill, Line, Sheet
 
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
@@ -213,10 +213,14 @@ def _row(sheet: Sheet, top: float, high: float, one: Drawn, scale: Scale, last_o
 
 def _legend(everyone: Sequence[Drawn]) -> list[Entry]:
     marks = [span.mark for one in everyone for span in one.spans if span.mark is not None]
-    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)]
+    found = (
+        [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.run.imported for one in everyone) else []
+    )
+    if any(one.run.imported for one in everyone):
+        found.append(Entry("of a log that does not tell the two apart" if found else "RSS, as the log says", fill=UNSEEN))
     if marks:
         exact = all(mark.rss_peak_exact for mark in marks)
-        words = "exact peak of each phase" if exact else "peak of each phase (~: only what polling saw)"
+        words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
         found.append(Entry(words, line={"linewidth": 1.6}))
     if any(metrics.baseline(one.run, _RSS_PEAK) is not None for one in everyone):
         found.append(Entry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
@@ -248,7 +252,7 @@ def _side(one: Drawn, unit: Unit) -> str:
 
 def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
     times, anon, rss = scale.times(one), one.rows.anon / scale.memory.size, one.rows.rss / scale.memory.size
-    for low, high, fill in ((0, anon, ANON), (anon, rss, FILE)):
+    for low, high, fill in ((0, rss, UNSEEN),) if one.run.imported else ((0, anon, ANON), (anon, rss, FILE)):
         axes.fill_between(times, low, high, **{**fill.words(), "linewidth": 0.0})
     axes.plot(times, rss, color=style.INK, linewidth=0.7)
     for span in one.spans:

@@ -334,4 +334,6 @@ def test_where_the_files_are_is_said(memprof):
 
     assert (Path(include) / "memprof.h").is_file()
     assert Path(python).is_file()
-    assert "memprof_begin" in memprof("marks").stdout
+    text = memprof("marks").stdout
+    assert "memprof_begin" in text
+    assert f"cc -I{include} app.c -o app && memprof exec -- ./app" in text
