@@ -68,7 +68,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             shown = _shortest({runs[index].job.argv for index in places} - {()})
             for index in places:
                 if runs[index].job.argv:
-                    ways[index]["command"] = f"command {shown[runs[index].job.argv]}"
+                    ways[index]["command"] = shown[runs[index].job.argv]
         for index in places if differing else ():
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
@@ -80,8 +80,8 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
 
 
 def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Each of different commands by the words that not all of them have, an option before its value, and by its program's own name, with as
-    much of its path as tells it from others."""
+    """Each of different commands by the words that not all of them have, an option before its value, behind its program, with as much of its
+    path as tells it from others, or behind `…` where all have the same."""
     programs = {words[0] for words in commands}
     most = max(len(program.split("/")) for program in programs)
     tails = ({program: "/".join(program.split("/")[-parts:]) for program in programs} for parts in range(1, most + 1))
@@ -89,12 +89,13 @@ def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], st
     common = set.intersection(*(set(words[1:]) for words in commands))
     found = {}
     for words in commands:
-        kept = [called.get(words[0], words[0])]
+        kept: list[str] = []
         for before, word in pairwise(words):
             if word not in common:
                 kept += [before, word] if before in common and before.startswith("-") and not word.startswith("-") else [word]
-        found[words] = shlex.join(kept)
-    return found if len(set(found.values())) == len(found) else {words: shlex.join(words) for words in commands}
+        program = "…" if kept and len(programs) == 1 else shlex.quote(called.get(words[0], words[0]))
+        found[words] = " ".join([program, *map(shlex.quote, kept)])
+    return found if len(set(found.values())) == len(found) else {words: f"command {shlex.join(words)}" for words in commands}
 
 
 def _differs(name: str, ways: list[dict[str, str]]) -> bool:

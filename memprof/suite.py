@@ -36,7 +36,7 @@ from . import commands, native, runtimes
 from .commands import Command
 from .errors import InputError, MemprofError, UsageError, near, os_reason
 from .model import identify
-from .records import COMMAND, EXECUTE, Cache, Job, Model
+from .records import COMMAND, EXECUTE, Cache, Job, Model, ModelFile
 from .runtimes import Knob, Runtime
 from .units import parse_duration_ns
 
@@ -372,8 +372,9 @@ def plan(suite: Suite) -> Plan:
             raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
         orders += [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
         orders += _commands(suite, programs, model)
-    if all(order.error is not None for order in orders):
-        raise next(order.error for order in orders if order.error is not None)
+    errors = [order.error for order in orders if order.error is not None]
+    if errors and len(errors) == len(orders):
+        raise errors[0]
     remarks += _without_effect(asked, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
@@ -526,7 +527,8 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
     env.update(command.env)
     assert variant.command is not None
     argv = started = command.argv
-    file, error = None, None
+    file: ModelFile | None = None
+    error: MemprofError | None = None
     try:
         path = commands.program(command)
         argv = started = commands.argv(command, path)

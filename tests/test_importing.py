@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memprof import importing, metrics, store, summary
 from memprof.errors import InputError, MemprofError, UsageError
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
+from memprof.reports import peaks, timeline
 
 DATA = Path(__file__).with_name("data")
 LOGS = {name: DATA / f"onert-{name}.log" for name in ("master", "option1", "option2")}
@@ -247,6 +248,15 @@ def test_pictures_and_pages_take_them(memprof, tmp_path: Path, name: str) -> Non
         done = memprof(*words)
         assert "Traceback" not in done.stderr and done.returncode in (0, 2, 5), (words, done.stderr)
         assert done.returncode == 0 or done.stderr.startswith("memprof: ")
+
+
+def test_pictures_of_a_log_claim_no_more_than_it_says() -> None:
+    text = pytest.importorskip("matplotlib.text").Text
+    run = imported(DATA / "mprof.dat")
+    for picture, words in ((peaks, "a log that does not tell the two apart: split not known"), (timeline, "RSS, as the log says")):
+        said = [one.get_text() for one in picture.render([run]).findobj(text)]
+        assert words in said
+        assert not [one for one in said if "high-water mark" in one or "anonymous" in one or "polling saw" in one], said
 
 
 def test_two_logs_are_compared(memprof, tmp_path: Path) -> None:

@@ -113,16 +113,16 @@ def test_builds_of_one_program_are_rows_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (["/a/b/app --in x 1", "/a/b/app --in y 1"], ["app --in x", "app --in y"]),
+        (["/a/b/app --in x 1", "/a/b/app --in y 1"], ["… --in x", "… --in y"]),
         (["/a/old/bin/app x", "/a/new/bin/app x"], ["old/bin/app", "new/bin/app"]),
-        (["/a/app x", "/a/app x --swap"], ["app", "app --swap"]),
-        (["/a/app x y", "/a/app y x"], ["/a/app x y", "/a/app y x"]),
+        (["/a/app x", "/a/app x --swap"], ["app", "… --swap"]),
+        (["/a/app x y", "/a/app y x"], ["command /a/app x y", "command /a/app y x"]),
     ],
 )
 def test_commands_of_one_name_are_told_apart_by_what_differs(texts, expected):
     made = [made_run("app", argv=tuple(text.split())) for text in texts]
     found, _ = store.told_apart(made)
-    assert [run.job.variant for run in found] == [f"app (command {text})" for text in expected]
+    assert [run.job.variant for run in found] == [f"app ({text})" for text in expected]
 
 
 @pytest.mark.parametrize(
