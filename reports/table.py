@@ -439,6 +439,8 @@ def _alike(each: Sequence[Sequence[str]]) -> list[str]:
     for notes in each:
         counts: Counter[str] = Counter()
         for note in notes:
+            if any(note in same for same in kinds.values()):
+                continue
             words = _NUMBER.sub("", note)
             kinds.setdefault((words, counts[words]), {})[note] = None
             counts[words] += 1

@@ -264,7 +264,7 @@ def test_a_process_that_changes_its_user_is_inexact_and_that_is_said():
     assert not falls.mark("B").rss_peak_exact
     text = table.render([falls])
     assert "| ~" in text
-    assert "could not be reset" in text
+    assert "the high-water mark was not reset" in text
 
 
 # -- the Python file

@@ -74,19 +74,15 @@ def notes(made):
 
 
 def test_a_note_that_all_rows_share_is_said_once():
-    made = [replace(run(name), warnings=("same", f"own of {name}")) for name in ("a", "b", "c")]
+    made = [replace(run(name, argv=("app",)), warnings=("same", f"own of {name}")) for name in ("a", "b", "c")]
     assert notes(made) == ["all: same", "a: own of a", "b: own of b", "c: own of c"]
-    assert notes([*made, run("d")])[0] == "a; b; c: same"
+    assert notes([*made, run("d", argv=("app",))])[0] == "a; b; c: same"
 
 
 def test_notes_of_repeats_that_differ_in_figures_alone_are_one():
     first, second = ("read 4 times", "step 1 never ended", "step 2 never ended"), ("read 5.5 times", "step 2 never ended")
-    made = [replace(run(repeat=1), warnings=first), replace(run(repeat=2), warnings=second)]
-    assert notes(made) == [
-        "a: read 4 times (in other repeats other figures)",
-        "a: step 1 never ended (in other repeats other figures)",
-        "a: step 2 never ended",
-    ]
+    made = [replace(run(repeat=repeat, argv=("app",)), warnings=said) for repeat, said in ((1, first), (2, second))]
+    assert notes(made) == ["a: read 4 times (in other repeats other figures)", "a: step 1 never ended", "a: step 2 never ended"]
 
 
 def test_why_figures_of_commands_are_missing_is_said():
