@@ -141,8 +141,10 @@ def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
 def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
     found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.imported for one in known) else []
     unseen = {one.imported: None for one in known if _visible(one)}
-    if unseen:
-        why = {False: "high-water mark above every sample", True: "a log that does not tell the two apart"}
+    if unseen and not found:
+        found.append(Entry("RSS, as the log says", fill=UNSEEN))
+    elif unseen:
+        why = {False: "high-water mark above every sample", True: "RSS of a log"}
         found.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
     if any(one.baseline is not None for one in known):
         found.append(

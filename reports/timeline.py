@@ -217,14 +217,14 @@ def _legend(everyone: Sequence[Drawn]) -> list[Entry]:
         [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.run.imported for one in everyone) else []
     )
     if any(one.run.imported for one in everyone):
-        found.append(Entry("of a log that does not tell the two apart" if found else "RSS, as the log says", fill=UNSEEN))
+        found.append(Entry("RSS of a log: split not known" if found else "RSS, as the log says", fill=UNSEEN))
     if marks:
         exact = all(mark.rss_peak_exact for mark in marks)
         words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
         found.append(Entry(words, line={"linewidth": 1.6}))
     if any(metrics.baseline(one.run, _RSS_PEAK) is not None for one in everyone):
         found.append(Entry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
-    if any(_unpolled(span) for one in everyone for span in one.spans):
+    if any(_unpolled(one, span) for one in everyone for span in one.spans):
         found.append(Entry("pale: not polled, its ends joined"))
     return found
 
@@ -259,7 +259,7 @@ def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
         begin, end = scale.at(one, span.begin_ns), scale.at(one, span.end_ns)
         if span.mark is not None and span.mark.rss_peak_bytes is not None:
             axes.hlines(span.mark.rss_peak_bytes / scale.memory.size, begin, end, color=style.INK, linewidth=1.6)
-        if _unpolled(span):
+        if _unpolled(one, span):
             axes.axvspan(begin, end, facecolor="white", alpha=0.6, edgecolor="none", zorder=1.5)
     ground = metrics.baseline(one.run, _RSS_PEAK)
     if ground is not None:
@@ -268,9 +268,9 @@ def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
         axes.plot(times[-1:], rss[-1:], marker="X", color=style.FAILED, markersize=8, markeredgecolor="white", clip_on=False)
 
 
-def _unpolled(span: Span) -> bool:
-    """Whether what is drawn of a phase is but a straight line between its ends."""
-    return span.mark is not None and span.mark.interval_ns == 0 and span.phase != STARTUP
+def _unpolled(one: Drawn, span: Span) -> bool:
+    """Whether what is drawn of a phase is but a straight line between its ends; how often another tool polled, its log does not say."""
+    return not one.run.imported and span.mark is not None and span.mark.interval_ns == 0 and span.phase != STARTUP
 
 
 def _shade(axes: Axes, one: Drawn, scale: Scale) -> None:
