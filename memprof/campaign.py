@@ -13,6 +13,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -81,8 +82,9 @@ def measure(
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, once the Run that could not be kept was yielded, OSError when no process can be started;
-    KeyboardInterrupt passes through. In each case no child is left. look: called with (job, phase, pid) while the child of a job that
-    holds stands still at the end of a phase, or inside it (PHASE/peak); what it raises ends the child and passes through.
+    KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
+    phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak); what it raises ends the
+    child and passes through.
     """
     ended = end_leftovers()
     if ended:
@@ -90,9 +92,11 @@ def measure(
     with _token() as token:
         ready = _converted(orders, token, progress)
         seen: set[str] = set()
+        at = _offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
-            run, line = failed or ask(order.job, probe_line(order, seen, token), token, progress.live, look)
+            with _input(order, at) as given:
+                run, line = failed or ask(order.job, probe_line(order, seen, token, given), token, progress.live, look, given=given)
             try:
                 keep(line)
             finally:
@@ -131,13 +135,14 @@ def ask(
     live: Callable[[str, int], None],
     look: Callable[[Job, str, int], None] | None = None,
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+    given: int | None = None,
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
-    look: see `measure`. began: is given the probe as soon as it has its line.
+    look: see `measure`. began: is given the probe as soon as it has its line. given: a descriptor that the probe is to have.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
-    with _probe() as process:
+    with _probe(given) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(message)
@@ -165,14 +170,42 @@ def ask(
         end_marked({token})  # the child ended with its probe, but not what the child had started
         reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
     outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
+    return _without_probe(job, started_ns, outcome)
+
+
+def _without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:
+    """A failed Run of which no probe has anything to say, and its line."""
     machine = msgspec.convert(procfs.machine(), Machine)
     run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
     return run, store.encode(run)
 
 
+def _offset(descriptor: int) -> int | None:
+    """Where a file stands, None for what is no file."""
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return None
+
+
 @contextmanager
-def _probe() -> Iterator[subprocess.Popen[bytes]]:
-    """A probe that waits for its line. At the end of the block it is gone, with all that it started."""
+def _input(order: Order, at: int | None) -> Iterator[int | None]:
+    """For an order that reads it a copy of memprof's own standard input, a file from `at` on; None else, and where it was closed."""
+    if not order.stdin or sys.stdin is None:
+        yield None
+        return
+    if at is not None:
+        os.lseek(0, at, os.SEEK_SET)  # an earlier repeat has read it
+    copy = os.dup(0)
+    try:
+        yield copy
+    finally:
+        os.close(copy)
+
+
+@contextmanager
+def _probe(given: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A probe that waits for its line. At the end of the block it is gone, with all that it started. given: see `ask`."""
     # An interruption inside Popen would leave a probe that nobody knows of; inside the block it finds one that is ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
@@ -182,6 +215,7 @@ def _probe() -> Iterator[subprocess.Popen[bytes]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=() if given is None else (given,),
         )
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -200,8 +234,10 @@ def _exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def probe_line(order: Order, seen: set[str], token: str) -> bytes:
-    """What the probe reads: see memprof.probe.__main__. `seen` holds the files that were dropped from the page cache before; it is added to."""
+def probe_line(order: Order, seen: set[str], token: str, given: int | None = None) -> bytes:
+    """What the probe reads: see memprof.probe.__main__. `seen` holds the files that were dropped from the page cache before; it is added to.
+    given: the descriptor that is the child's standard input.
+    """
     job = order.job
     child = {
         "runtime": os.path.abspath(job.runtime) if job.runtime.endswith(".py") else job.runtime,
@@ -224,6 +260,7 @@ def probe_line(order: Order, seen: set[str], token: str) -> bytes:
         "env": {**order.env, _TOKEN: token},
         "cwd": order.cwd,
         "stdin": "" if order.command is not None else json.dumps(child) + "\n",
+        "input": given,
         "deterministic": job.deterministic,
         "grace_ns": order.grace_ns,
         "group": order.group,
@@ -263,10 +300,13 @@ def _files(job: Job) -> list[str]:
 
 
 def _converted(orders: Sequence[Order], token: str, progress: Progress) -> list[tuple[Order, tuple[Run, bytes] | None]]:
-    """The orders with their converted models; beside an order whose model could not be converted, the Run that says why."""
+    """The orders with their converted models; beside one whose model could not be converted, or that cannot be started, the Run that says why."""
     built: dict[str, str | Run] = {}
     ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
     for order in orders:
+        if order.error is not None:
+            ready.append((order, _without_probe(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)))))
+            continue
         if order.build is None:
             ready.append((order, None))
             continue

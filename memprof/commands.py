@@ -117,20 +117,20 @@ def program(command: Command) -> Path:
     """The file that runs. Raises InputError where there is none, or where it may not be run."""
     name = command.argv[0]
     if command.cwd is not None and not os.path.isdir(command.cwd):
-        raise InputError(f"{command.name}: the folder {command.cwd} does not exist")
+        raise InputError(f"the folder {command.cwd} does not exist")
     if os.sep not in name:
         found = shutil.which(name, path=command.env.get("PATH"))
         if found is None:
             here = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
-            raise InputError(f"{command.name}: there is no command {name}{here}")
+            raise InputError(f"there is no command {name}{here}")
         return Path(found)
     path = Path(command.cwd or ".") / os.path.expanduser(name)
     if not path.exists():
-        raise InputError(f"{command.name}: {path}: no such file")
+        raise InputError(f"{path}: no such file")
     if not path.is_file():
-        raise InputError(f"{command.name}: {path} is no program")
+        raise InputError(f"{path} is no program")
     if not os.access(path, os.X_OK):
-        raise InputError(f"{command.name}: {path} is not executable (chmod +x makes it so)")
+        raise InputError(f"{path} is not executable (chmod +x makes it so)")
     return path
 
 
@@ -178,7 +178,7 @@ def models(commands: Sequence[Command], name: str | None) -> list[Model]:
     """What each command is about, where memprof was given no model.
 
     Commands of one line are there to be compared: those that name no model are rows of the first one that any of them names, else of what the
-    first program is called. Raises InputError.
+    first program is called. Raises InputError for a model that is none.
     """
     found = [model_among(command) for command in commands]
     named = [identify(path, name) if path is not None else None for path in found]
@@ -187,6 +187,9 @@ def models(commands: Sequence[Command], name: str | None) -> list[Model]:
 
 
 def _itself(name: str, command: Command) -> Model:
-    file = program_file(program(command))
+    try:
+        file = program_file(program(command))
+    except InputError:
+        return Model(name, command.argv[0], (), 0, "")  # why it cannot be started, its own order says
     # No file of it is a model's: nothing is brought into the page cache or dropped from it.
     return Model(name=name, path=file.path, files=(), bytes=0, sha256=file.sha256)

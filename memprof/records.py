@@ -282,7 +282,7 @@ class Outcome:
             hint = "; the kernel killed a process for want of memory meanwhile" if self.out_of_memory else ""
             return f"ended by {self.signal} {where}{last}{hint}"
         if self.status == "timeout":
-            return message or f"did not end in time {where}{last}"
+            return f"{message or 'did not end in time'} {where}{last}"
         if self.status == "exit":
             return f"ended with exit code {self.exit_code} {where}{f' ({message})' if message else ''}"
         if self.status == "lost":
@@ -320,6 +320,11 @@ class Run:
     output_tail: str | None = None
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool's log is all that is known of it: a probe always knows the kernel it runs on."""
+        return not self.machine.kernel
 
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""

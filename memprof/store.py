@@ -11,10 +11,10 @@ import os
 import shlex
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,6 +64,11 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
         differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
         if not differing and any(runs[index].job.hold for index in places):
             differing = ["hold"]  # what was held and looked at is no figure to set beside a plain one, in this file or another
+        if "command" in differing:
+            shown = _shortest({runs[index].job.argv for index in places} - {()})
+            for index in places:
+                if runs[index].job.argv:
+                    ways[index]["command"] = shown[runs[index].job.argv]
         for index in places if differing else ():
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
@@ -72,6 +77,25 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             job = runs[places[0]].job
             said.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
     return tuple(found), said
+
+
+def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Each of different commands by the words that not all of them have, an option before its value, behind its program, with as much of its
+    path as tells it from others, or behind `…` where all have the same."""
+    programs = {words[0] for words in commands}
+    most = max(len(program.split("/")) for program in programs)
+    tails = ({program: "/".join(program.split("/")[-parts:]) for program in programs} for parts in range(1, most + 1))
+    called = next((tail for tail in tails if len(set(tail.values())) == len(programs)), {})
+    common = set.intersection(*(set(words[1:]) for words in commands))
+    found = {}
+    for words in commands:
+        kept: list[str] = []
+        for before, word in pairwise(words):
+            if word not in common:
+                kept += [before, word] if before in common and before.startswith("-") and not word.startswith("-") else [word]
+        program = "…" if kept and len(programs) == 1 else shlex.quote(called.get(words[0], words[0]))
+        found[words] = " ".join([program, *map(shlex.quote, kept)])
+    return found if len(set(found.values())) == len(found) else {words: f"command {shlex.join(words)}" for words in commands}
 
 
 def _differs(name: str, ways: list[dict[str, str]]) -> bool:

@@ -34,9 +34,9 @@ import msgspec
 
 from . import commands, native, runtimes
 from .commands import Command
-from .errors import InputError, UsageError, near, os_reason
+from .errors import InputError, MemprofError, UsageError, near, os_reason
 from .model import identify
-from .records import COMMAND, EXECUTE, Cache, Job, Model
+from .records import COMMAND, EXECUTE, Cache, Job, Model, ModelFile
 from .runtimes import Knob, Runtime
 from .units import parse_duration_ns
 
@@ -69,7 +69,8 @@ class Build:
 class Suite:
     """Everything that flags or a file say; a field left at None has its default put in by `defaults`.
 
-    cwd, phases (function by phase) and phase_regexes are for commands: where they run, and what their phases are where they do not mark them.
+    cwd, phases (function by phase) and phase_regexes are for commands: where they run, and what their phases are where they do not mark them;
+    stdin: whether they read memprof's own standard input.
     """
 
     models: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class Suite:
     cwd: str | None = None
     phases: Mapping[str, str] = field(default_factory=dict)
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
     build: Build | None = None
 
     def over(self, other: Suite) -> Suite:
@@ -122,6 +124,7 @@ class Order:
     group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
+    stdin: it reads memprof's own standard input, a file from where it stands now. error: why it cannot be started, where that is known already.
     """
 
     job: Job
@@ -141,6 +144,8 @@ class Order:
     rlimits: Mapping[str, int] | None = None
     drop: Sequence[str] = ()
     hold_at: Mapping[str, int] = field(default_factory=dict)
+    stdin: bool = False
+    error: MemprofError | None = None
 
 
 @dataclass(frozen=True)
@@ -344,7 +349,8 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 def plan(suite: Suite) -> Plan:
     """All Orders of a suite: for each repeat, each model, each variant, so that variants are interleaved (A B A B).
 
-    Raises UsageError or InputError for whatever is wrong with it, before anything is measured.
+    A command that cannot be started is an order with an error, so that the others are measured. Raises UsageError or InputError for whatever
+    else is wrong, before anything is measured, and where there is no other order either.
     """
     asked, suite = suite, suite.over(DEFAULTS)
     programs = [one for one in suite.variants if one.command is not None]
@@ -366,11 +372,18 @@ def plan(suite: Suite) -> Plan:
             raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
         orders += [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
         orders += _commands(suite, programs, model)
+    errors = [order.error for order in orders if order.error is not None]
+    if errors and len(errors) == len(orders):
+        raise errors[0]
     remarks += _without_effect(asked, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
     each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
+    if suite.stdin and len(each) > 1 and not _rereadable(0):
+        each = [replace(order, stdin=False) for order in each]
+        if not os.isatty(0):
+            remarks.append(f"standard input can be read only once, for it is no file: each of the {len(each)} runs has an empty one")
     return Plan(tuple(each), tuple(remarks))
 
 
@@ -507,18 +520,25 @@ def _filled(suite: Suite, variant: Variant, command: Command, model: Model | Non
 
 
 def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
-    path = commands.program(command)
     knobs = {key: _common(key).check(value) for key, value in suite.set.items() if _common(key)}  # type: ignore[union-attr]
     env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
     for key, value in knobs.items():
         env.update(_common(key).variables(value))  # type: ignore[union-attr]
     env.update(command.env)
     assert variant.command is not None
-    argv = started = commands.argv(command, path)
-    if suite.phases:
-        from . import symbols
+    argv = started = command.argv
+    file: ModelFile | None = None
+    error: MemprofError | None = None
+    try:
+        path = commands.program(command)
+        argv = started = commands.argv(command, path)
+        file = commands.program_file(path)
+        if suite.phases:
+            from . import symbols
 
-        started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+            started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+    except MemprofError as found:
+        error = found
     job = Job(
         model=model,
         runtime=COMMAND,
@@ -537,12 +557,23 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         iterations_interval_ns=suite.interval_ns or MS,
         argv=argv,
         cwd=os.path.abspath(command.cwd) if command.cwd else None,
-        program=commands.program_file(path),
+        program=file,
         phases=suite.phases,
         phase_regexes=suite.phase_regexes,
     )
     about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
-    return Order(job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about)
+    return Order(
+        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=suite.stdin and error is None, error=error
+    )
+
+
+def _rereadable(descriptor: int) -> bool:
+    """Whether what a descriptor leads to can be read more than once."""
+    try:
+        os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return False
+    return True
 
 
 @cache

@@ -42,8 +42,8 @@ def parse_phase(text: str) -> tuple[str, str]:
 def wrap(argv: Sequence[str], phases: Mapping[str, str] | Sequence[tuple[str, str]], *, cwd: str | None = None) -> tuple[str, ...]:
     """The command that runs `argv` under gdb, which says when these functions are entered and left.
 
-    phases: function by phase; a phase may have several. Raises InputError where gdb is missing or may not trace, where the command cannot be
-    found, or where it is known that it has no such function.
+    phases: function by phase; a phase may have several. Raises InputError where gdb is missing or may not trace, or where the command cannot
+    be found, UsageError where it is known that it has no such function.
     """
     wanted = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
     gdb = _gdb()
@@ -142,7 +142,7 @@ _MORE = frozenset({"dlopen", "execl", "execle", "execlp", "execv", "execve", "ex
 
 
 def _symbols(function: str, program: elf.Elf | None, command: Sequence[str]) -> list[str]:
-    """The linker's names of a function; none where it may come later. Raises InputError where it is known that it cannot."""
+    """The linker's names of a function; none where it may come later. Raises UsageError where it is known that it cannot."""
     assert program is not None
     files = [program, *_libraries(program)]
     found = list(dict.fromkeys(symbol for file in files for symbol in elf.matching(function, file.functions)))
@@ -151,12 +151,12 @@ def _symbols(function: str, program: elf.Elf | None, command: Sequence[str]) -> 
     close = elf.suggestions(function, (name for file in files if not elf.is_system(file.path) for name in file.functions))
     where = f"{os.path.basename(command[0])} and the {len(files) - 1} libraries it is linked to"
     if close:
-        raise InputError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
+        raise UsageError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
     if program.stripped:
-        raise InputError(
+        raise UsageError(
             f"--phase: there is no function {function} in {where}: {program.path} is stripped, only what it exports has a name"
         )
-    raise InputError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
+    raise UsageError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
 
 
 def _libraries(program: elf.Elf) -> list[elf.Elf]:

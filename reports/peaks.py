@@ -45,10 +45,11 @@ class Bar:
     exact: bool
     baseline: float | None
     failed: bool
+    imported: bool
 
     @property
     def unseen(self) -> float:
-        """What of the peak is known to the high-water mark alone."""
+        """What of the peak is known to the high-water mark alone, or to a log that does not split it."""
         return self.peak - self.anon - self.file
 
 
@@ -117,7 +118,7 @@ def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
     peaks = [mark.height_bytes for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
-    parts = split(typical, cache(run))
+    parts = split(typical, cache(run)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return Bar(
         peak=median,
@@ -128,6 +129,7 @@ def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
         exact=all(mark.rss_peak_exact for mark, _ in having),
         baseline=statistics.median(grounds) if grounds else None,
         failed=any(not run.outcome.ok and run.outcome.phase == phase for run in group),
+        imported=run.imported,
     )
 
 
@@ -137,9 +139,13 @@ def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
 
 
 def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
-    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)]
-    if any(_visible(one) for one in known):
-        found.append(Entry("high-water mark above every sample: split not known", fill=UNSEEN))
+    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.imported for one in known) else []
+    unseen = {one.imported: None for one in known if _visible(one)}
+    if unseen and not found:
+        found.append(Entry("RSS, as the log says", fill=UNSEEN))
+    elif unseen:
+        why = {False: "high-water mark above every sample", True: "RSS of a log"}
+        found.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
     if any(one.baseline is not None for one in known):
         found.append(
             Entry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
@@ -151,7 +157,8 @@ def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
     if any(one.failed for one in known):
         found.append(Entry("✗ failed in some repeats"))
     if not all(one.exact for one in known):
-        found.append(Entry("~ only what polling saw"))
+        what = {False: "only what polling saw", True: "what its log says"}
+        found.append(Entry("~ " + ", or ".join(what[imported] for imported in {one.imported: None for one in known if not one.exact})))
     return found
 
 

@@ -249,14 +249,16 @@ def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
 
 
 def _from(text: str, common: int, inches: float, size: float, weight: str) -> str:
-    """A text's first letters, and then as much as fits from shortly before the place where it differs from others."""
-    start = max(6, common - 12)
+    """A text's first word, and then as much as fits from shortly before the place where it differs from others."""
+    head = text.split(" ")[0]
+    head = head if width(head, size, weight) <= inches / 3 else text[:6]
+    start = max(len(head), common - 12)
     ends = range(len(text), start, -1)
-    return _window(text, start, next((end for end in ends if width(_window(text, start, end), size, weight) <= inches), start))
+    return _window(head, text, start, next((end for end in ends if width(_window(head, text, start, end), size, weight) <= inches), start))
 
 
-def _window(text: str, start: int, end: int) -> str:
-    return text[:6] + "…" + text[start:end] + ("…" if end < len(text) else "")
+def _window(head: str, text: str, start: int, end: int) -> str:
+    return head + "…" + text[start:end] + ("…" if end < len(text) else "")
 
 
 def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3) -> list[str]:

@@ -180,7 +180,7 @@ def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
 
 def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     """Smallest, mean (weighted by time) and largest of one of KINDS over the window, in bytes; None where the run has no such window."""
-    if not run.timeline.samples:
+    if not run.timeline.samples or (run.imported and kind != KINDS[0]):  # a log does not say which part is file-backed
         return None
     columns = store.unpack(run.timeline)
     span = _span(run, columns.t_ns, over)

@@ -13,13 +13,15 @@ variant failed, the cell of the phase says how, and a note below says why.
 from __future__ import annotations
 
 import json
+import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from memprof import metrics, summary
-from memprof.errors import UsageError
+from memprof.errors import InputError, UsageError
 from memprof.metrics import BYTES, NS, Metric
-from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
+from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
 from memprof.summary import Key
 
 from . import commands, grid, load, native, swap
@@ -37,10 +39,6 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
 Groups = dict[Key, list[Run]]
-_INEXACT = (
-    "~ not exact: the high-water mark could not be reset where the phase began, or was gone where it ended; the peak is only what polling saw, "
-    "and may have been higher."
-)
 
 
 def render(
@@ -194,8 +192,13 @@ class _Tables:
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
         names = {key: f"{key.model}, {row_name(key, groups)}" for key in groups}
+        made = swap.tables(groups, names, over, self.unit)
+        if not made:
+            raise InputError(
+                "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
+            )
         notes = [swap.note(over), *self._notes(groups, (), spread=False)]
-        return Section("", tuple(swap.tables(groups, names, over, self.unit)), tuple(notes))
+        return Section("", tuple(made), tuple(notes))
 
     # -- one table
 
@@ -276,12 +279,16 @@ class _Tables:
         if spread and any(len(group) > 1 for group in groups.values()):
             beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
             notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
-        if any(mark.rss_peak_bytes is not None and not mark.rss_peak_exact for run in runs for mark in run.marks):
-            notes.append(_INEXACT)
+        notes += [f"~ not exact: {why}; it may have been higher." for why in inexact(runs)]
         notes += _absences(runs, shown)
+        said: dict[str, list[str]] = {}
         for key, group in groups.items():
             name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), row_name(key, groups)])
-            notes += [f"{name}: {sentence}" for sentence in dict.fromkeys(_sentences(group))]
+            for sentence in dict.fromkeys(_sentences(group)):
+                said.setdefault(sentence, []).append(name)
+        for sentence, names in said.items():
+            who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
+            notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
 
 
@@ -347,19 +354,70 @@ def row_name(key: Key, groups: Iterable[Key]) -> str:
 # -- notes
 
 
+def inexact(runs: Sequence[Run]) -> list[str]:
+    """Why peaks are not exact, each reason once."""
+    marks = [(run, mark) for run in runs for mark in run.marks if mark.rss_peak_bytes is not None and not mark.rss_peak_exact]
+    return list(dict.fromkeys(_why_inexact(run, mark) for run, mark in marks))
+
+
+def _why_inexact(run: Run, mark: Mark) -> str:
+    if run.imported:
+        return "the peak is what the imported log says"
+    if run.processes:
+        return "the peak is what polling saw of several processes together: each has a high-water mark, their sum has none"
+    if mark.phase in run.job.phase_regexes:
+        return "the phase ends where a line of output arrived, which is later than what it tells of"
+    return "the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw"
+
+
+_AT_THE_END = {
+    "anon_end_bytes": "anonymous memory",
+    "file_end_bytes": "file-backed memory",
+    "vms_end_bytes": "VMS",
+    "hwm_bytes": "HWM",
+    "pss_end_bytes": "PSS",
+    "uss_end_bytes": "USS",
+}
+
+
+def _unread(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
+    """Why figures that some phases have at their end are missing in those of commands."""
+    marks = [(run, mark) for run in runs for mark in run.marks]
+    found: dict[str, dict[str, None]] = {}
+    for metric in shown:
+        if metric.name not in _AT_THE_END or all(metric.of(mark) is None for _, mark in marks):
+            continue  # no table has it
+        for run, mark in marks:
+            if run.job.argv and metric.of(mark) is None:
+                found.setdefault(_why_unread(run, mark), {})[_AT_THE_END[metric.name]] = None
+    return [f"{', '.join(names)}: -, {why}" for why, names in found.items()]
+
+
+def _why_unread(run: Run, mark: Mark) -> str:
+    if run.imported:
+        return "the imported log does not say"
+    if mark.rss_end_bytes is None:
+        return f"{mark.phase} lasted until the program's end, and then there is nothing to read"
+    if mark.phase in run.job.phase_regexes:
+        return "not read where a line ends a phase"
+    if run.job.phases:
+        return "not read after each of many short calls of a function"
+    return "memprof_marks.py does not read it, or /proc/PID/smaps_rollup could not be read"
+
+
 def _absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
     """Why figures are missing that finished phases should have."""
-    # A command's marks may come from where such a figure is not looked for.
+    # A command's marks may come from where such a figure is not looked for: see `_unread`.
     marks = [mark for run in runs if not run.job.argv for mark in run.marks]
     reasons = {
         "pss_end_bytes": "PSS: -, /proc/PID/smaps_rollup could not be read",
         "uss_end_bytes": "USS: -, /proc/PID/smaps_rollup could not be read",
         "heap_used_end_bytes": "heap figures: -, the C library has no mallinfo2 (glibc 2.33 and later have)",
         "read_bytes": "bytes read from disk: -, /proc/PID/io could not be read",
-        "anon_end_bytes": "anonymous and file-backed memory: -, not in what the kernel or the imported log says",
+        "anon_end_bytes": "anonymous and file-backed memory: -, not in what the kernel says",
     }
     missing = [metric.name for metric in shown if any(metric.of(mark) is None for mark in marks)]
-    return [reason for name, reason in reasons.items() if name in missing]
+    return [*(reason for name, reason in reasons.items() if name in missing), *_unread(runs, shown)]
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
@@ -369,4 +427,21 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         said.append(f"failed{share}: {run.outcome.sentence}")
-    return said + [note for run in group if run.about for note in run.about.notes] + [note for run in group for note in run.warnings]
+    return said + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
+
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+def _alike(each: Sequence[Sequence[str]]) -> list[str]:
+    """The notes of each repeat without those that differ from an earlier repeat's in their figures alone."""
+    kinds: dict[tuple[str, int], dict[str, None]] = {}
+    for notes in each:
+        counts: Counter[str] = Counter()
+        for note in notes:
+            if any(note in same for same in kinds.values()):
+                continue
+            words = _NUMBER.sub("", note)
+            kinds.setdefault((words, counts[words]), {})[note] = None
+            counts[words] += 1
+    return [next(iter(same)) + (" (in other repeats other figures)" if len(same) > 1 else "") for same in kinds.values()]

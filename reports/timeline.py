@@ -24,7 +24,7 @@ from memprof.records import PEAK, PHASES, STARTUP, Run
 from . import style
 from .columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
 from .grid import Unit, choose_unit, number
-from .style import ANON, FILE, Entry, Fill, Line, Sheet
+from .style import ANON, FILE, UNSEEN, Entry, Fill, Line, Sheet
 
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
@@ -212,14 +212,18 @@ def _row(sheet: Sheet, top: float, high: float, one: Drawn, scale: Scale, last_o
 
 def _legend(everyone: Sequence[Drawn]) -> list[Entry]:
     marks = [span.mark for one in everyone for span in one.spans if span.mark is not None]
-    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)]
+    found = (
+        [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.run.imported for one in everyone) else []
+    )
+    if any(one.run.imported for one in everyone):
+        found.append(Entry("RSS of a log: split not known" if found else "RSS, as the log says", fill=UNSEEN))
     if marks:
         exact = all(mark.rss_peak_exact for mark in marks)
-        words = "exact peak of each phase" if exact else "peak of each phase (~: only what polling saw)"
+        words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
         found.append(Entry(words, line={"linewidth": 1.6}))
     if any(metrics.baseline(one.run, _RSS_PEAK) is not None for one in everyone):
         found.append(Entry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
-    if any(_unpolled(span) for one in everyone for span in one.spans):
+    if any(_unpolled(one, span) for one in everyone for span in one.spans):
         found.append(Entry("pale: not polled, its ends joined"))
     return found
 
@@ -247,14 +251,14 @@ def _side(one: Drawn, unit: Unit) -> str:
 
 def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
     times, anon, rss = scale.times(one), one.rows.anon / scale.memory.size, one.rows.rss / scale.memory.size
-    for low, high, fill in ((0, anon, ANON), (anon, rss, FILE)):
+    for low, high, fill in ((0, rss, UNSEEN),) if one.run.imported else ((0, anon, ANON), (anon, rss, FILE)):
         axes.fill_between(times, low, high, **{**fill.words(), "linewidth": 0.0})
     axes.plot(times, rss, color=style.INK, linewidth=0.7)
     for span in one.spans:
         begin, end = scale.at(one, span.begin_ns), scale.at(one, span.end_ns)
         if span.mark is not None and span.mark.rss_peak_bytes is not None:
             axes.hlines(span.mark.rss_peak_bytes / scale.memory.size, begin, end, color=style.INK, linewidth=1.6)
-        if _unpolled(span):
+        if _unpolled(one, span):
             axes.axvspan(begin, end, facecolor="white", alpha=0.6, edgecolor="none", zorder=1.5)
     ground = metrics.baseline(one.run, _RSS_PEAK)
     if ground is not None:
@@ -263,9 +267,9 @@ def _areas(axes: Axes, one: Drawn, scale: Scale) -> None:
         axes.plot(times[-1:], rss[-1:], marker="X", color=style.FAILED, markersize=8, markeredgecolor="white", clip_on=False)
 
 
-def _unpolled(span: Span) -> bool:
-    """Whether what is drawn of a phase is but a straight line between its ends."""
-    return span.mark is not None and span.mark.interval_ns == 0 and span.phase != STARTUP
+def _unpolled(one: Drawn, span: Span) -> bool:
+    """Whether what is drawn of a phase is but a straight line between its ends; how often another tool polled, its log does not say."""
+    return not one.run.imported and span.mark is not None and span.mark.interval_ns == 0 and span.phase != STARTUP
 
 
 def _shade(axes: Axes, one: Drawn, scale: Scale) -> None:

@@ -144,7 +144,7 @@ def test_a_hang_ends_at_the_time_limit_with_all_it_started(scenario):
     run = measured(scenario(prepare=[HELD, *forking]), timeout_ns=10**9)
 
     assert (run.outcome.word, run.outcome.phase) == ("timeout", "PREPARE")
-    assert run.outcome.sentence.startswith("did not end in time in PREPARE, its RSS last 4")
+    assert run.outcome.sentence.startswith("did not end in time (timeout 1 s) in PREPARE, its RSS last 4")
     assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD"]
     assert run.warnings == ()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memprof import importing, metrics, store, summary
 from memprof.errors import InputError, MemprofError, UsageError
 from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
+from memprof.reports import peaks, timeline
 
 DATA = Path(__file__).with_name("data")
 LOGS = {name: DATA / f"onert-{name}.log" for name in ("master", "option1", "option2")}
@@ -53,6 +54,7 @@ def test_onerts_log_has_its_figures() -> None:
     assert all(getattr(mark, name) is None for mark in run.marks for name in absent)
     assert (run.job.runtime, run.job.model.name, run.machine.arch) == ("onert", "inception_v3_2018_04_27", "armv7l")
     assert run.job.argv[0].endswith("nnpackage_run") and run.timeline.samples == 0
+    assert dict(run.job.env) == {"BACKENDS": "cpu"} and run.imported
     assert metrics.value(run, "PEAK", metrics.METRICS["rss_peak_bytes"]) == 203244 * KIB
 
 
@@ -67,7 +69,14 @@ def test_the_three_logs_make_the_table_of_the_issue(memprof, tmp_path: Path) -> 
         ["option1", "100 MB", "253 ms", "254 ms"],
         ["option2", "14 MB", "6 ms", "295 ms"],
     ]
-    assert "MB means 1024 * 1024 bytes" in table
+    assert [line for line in table.splitlines() if line.startswith("- ")] == [
+        "- Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds.",
+        "- MB means 1024 * 1024 bytes here, as in onert's own tables.",
+        "- all: imported from nnpackage_run",
+        "- all: RSS is what its poller saw, the peaks may have been higher",
+    ]
+    assert "- ~ not exact: the peak is what the imported log says; it may have been higher.\n" in done.stdout
+    assert "high-water mark" not in done.stdout
     assert "| master  | 187 MiB |" in memprof("table", "runs.jsonl", "--style", "load", "--unit", "MiB").stdout
     assert memprof("table", "runs.jsonl", "--style", "load", "--unit", "stone").returncode == 2
 
@@ -216,9 +225,15 @@ def test_every_report_takes_them(memprof, tmp_path: Path, path: Path) -> None:
     run = imported(path)
     assert store.decode(store.encode(run), "here") == run
     (tmp_path / "runs.jsonl").write_bytes(store.encode(run))
-    for style in ("phases", "swap", "load"):
+    for style in ("phases", "load"):
         done = memprof("table", "runs.jsonl", "--style", style)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), (style, done.stderr)
+    swap = memprof("table", "runs.jsonl", "--style", "swap")
+    if run.timeline.samples:
+        assert swap.returncode == 0 and "RSS over the run" in swap.stdout and "anonymous over" not in swap.stdout
+    else:
+        assert (swap.returncode, swap.stdout) == (5, "")
+        assert "--style swap is made of memory over time, and no run here that ended well has any" in swap.stderr
     assert summary.summarise([run])
 
 
@@ -233,6 +248,15 @@ def test_pictures_and_pages_take_them(memprof, tmp_path: Path, name: str) -> Non
         done = memprof(*words)
         assert "Traceback" not in done.stderr and done.returncode in (0, 2, 5), (words, done.stderr)
         assert done.returncode == 0 or done.stderr.startswith("memprof: ")
+
+
+def test_pictures_of_a_log_claim_no_more_than_it_says() -> None:
+    text = pytest.importorskip("matplotlib.text").Text
+    run = imported(DATA / "mprof.dat")
+    for picture in (peaks, timeline):
+        said = [one.get_text() for one in picture.render([run]).findobj(text)]
+        assert "RSS, as the log says" in said
+        assert not [one for one in said if "high-water mark" in one or "anonymous" in one or "polling saw" in one or "not polled" in one]
 
 
 def test_two_logs_are_compared(memprof, tmp_path: Path) -> None:
@@ -318,6 +342,27 @@ def test_a_log_that_was_cut_off_gives_what_it_holds(tmp_path: Path, path: Path) 
             continue
         assert {mark.phase for mark in run.marks} <= {mark.phase for mark in whole.marks}
         assert store.decode(store.encode(run), "here") == run
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_a_log_that_was_cut_off_says_so(tmp_path: Path, path: Path) -> None:
+    text = path.read_text()
+
+    def notes(text: str) -> list[str]:
+        about = imported(written(tmp_path, text, path.name)).about
+        assert about is not None
+        return [note for note in about.notes if note.startswith("the log is cut off: ")]
+
+    assert notes(text) == []
+    assert len(notes(text[: text.rindex("kb") if "onert-" in path.name else -3])) == 1, "within the last line"
+    ends = {".log": "Memory footprint" if "benchmark" in path.name else "- PEAK", ".json": '"model_run"'}
+    if path.suffix in ends and path.name != "psrecord.log":
+        assert len(notes(text[: text.rindex(ends[path.suffix])])) == 1, "a line earlier"
+
+
+def test_what_is_left_of_a_last_line_is_no_sample(tmp_path: Path) -> None:
+    run = imported(written(tmp_path, (DATA / "mprof.dat").read_text() + "MEM 1.7 17", "a.dat"))
+    assert (run.timeline.samples, phase(run, RUN).time_ns // 10**9) == (8, 0)  # 17 s after 1970 is no time of it
 
 
 def _mutated(data: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:

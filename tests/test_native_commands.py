@@ -111,6 +111,21 @@ def test_builds_of_one_program_are_rows_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["/a/b/app --in x 1", "/a/b/app --in y 1"], ["… --in x", "… --in y"]),
+        (["/a/old/bin/app x", "/a/new/bin/app x"], ["old/bin/app", "new/bin/app"]),
+        (["/a/app x", "/a/app x --swap"], ["app", "… --swap"]),
+        (["/a/app x y", "/a/app y x"], ["command /a/app x y", "command /a/app y x"]),
+    ],
+)
+def test_commands_of_one_name_are_told_apart_by_what_differs(texts, expected):
+    made = [made_run("app", argv=tuple(text.split())) for text in texts]
+    found, _ = store.told_apart(made)
+    assert [run.job.variant for run in found] == [f"app ({text})" for text in expected]
+
+
+@pytest.mark.parametrize(
     ("texts", "settings", "error", "said"),
     [
         (["a=nosuchprogram"], {}, InputError, "there is no command nosuchprogram"),
@@ -130,6 +145,26 @@ def test_builds_of_one_program_are_rows_of_their_own(tmp_path):
 def test_what_is_wrong_is_said_before_anything_runs(texts, settings, error, said):
     with pytest.raises(error, match=said):
         words_of(*texts, **settings)
+
+
+def test_one_command_that_cannot_be_started_among_several_is_an_order_with_its_reason():
+    planned = suite.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, ["here=true", "gone=./nope"])), repeats=1))
+    assert [(one.job.variant, str(one.error)) for one in planned.orders] == [("here", "None"), ("gone", "nope: no such file")]
+    with pytest.raises(InputError, match=r"^nope: no such file$"):  # once, and not after its own name
+        words_of("./nope", "other=./nope2")
+
+
+def test_a_function_that_one_of_two_programs_lacks_is_that_ones_failure(tmp_path):
+    need_tool("gdb")
+    ours = tmp_path / "app.c"
+    ours.write_text(HEAD + "__attribute__((noinline)) void load(void) { hold(MIB); } int main(void) { load(); return 0; }")
+    both = [f"has={built(ours, '-g')}", f"lacks={program('')}"]
+
+    planned = suite.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, both)), phases={"MODEL_LOAD": "load"}, repeats=1))
+
+    assert [one.error is None for one in planned.orders] == [True, False]
+    with pytest.raises(UsageError, match="there is no function laod in program"):
+        words_of(*both, phases={"MODEL_LOAD": "laod"})
 
 
 def test_an_allocators_knob_is_a_variable_of_the_command():
@@ -221,7 +256,7 @@ def test_a_program_without_phases_has_one_and_its_whole_timeline():
         ("nosuchcommand", "exit code 127", "not found)"),
         ("exit 127", "exit code 127", "(its shell did not find the command)"),
         ("kill -SEGV $$", "SIGSEGV", "ended by SIGSEGV in RUN"),
-        ("sleep 600", "timeout", "did not end in time in RUN"),
+        ("sleep 600", "timeout", "did not end in time (timeout 1 s) in RUN"),
     ],
 )
 def test_a_failure_is_told_with_the_programs_own_last_words(text, word, said):
@@ -256,6 +291,39 @@ def test_a_command_has_an_empty_input_its_folder_and_its_variables(tmp_path):
 
     assert run.outcome.ok
     assert (tmp_path / "ünï dir" / "where").read_text() == f"{tmp_path}/ünï dir\ntwo  words\n"
+
+
+@pytest.mark.parametrize("given", ["file", "pipe"])
+def test_exec_hands_its_standard_input_on(memprof, tmp_path, given):
+    (tmp_path / "in").write_text("b\na\n")
+    words = ("exec", "-o", "r.jsonl", "--", "sh", "-c", "sort > out")
+
+    with (tmp_path / "in").open() as file:
+        done = memprof(*words, stdin=file) if given == "file" else memprof(*words, input="b\na\n")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text() == "a\nb\n"
+
+
+def test_each_repeat_reads_a_file_from_where_it_stood_and_a_pipe_cannot_be_read_again(memprof, tmp_path):
+    (tmp_path / "in").write_text("skipped\nb\na\n")
+    words = ("exec", "--repeats", "2", "-o", "r.jsonl", "--append", "--", "sh", "-c", "sort >> out")
+
+    with (tmp_path / "in").open("rb", buffering=0) as file:
+        os.lseek(file.fileno(), len("skipped\n"), os.SEEK_SET)
+        assert memprof(*words, stdin=file).returncode == 0
+    piped = memprof(*words, input="c\n")
+
+    assert (tmp_path / "out").read_text() == "a\nb\na\nb\n"
+    assert piped.returncode == 0 and "standard input can be read only once" in piped.stderr
+
+
+def test_under_gdb_a_program_reads_its_input_too(memprof, tmp_path):
+    need_tool("gdb")
+    path = tmp_path / "app.c"
+    path.write_text(HEAD + "__attribute__((noinline)) int load(void) { return getchar(); } int main(void) { return load() != 'x'; }")
+    done = memprof("exec", "--phase", "load=load", "-o", "r.jsonl", "--", built(path, "-g"), input="x")
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_program_that_ends_at_once_is_still_a_run():
@@ -306,13 +374,19 @@ def test_a_c_programs_lines_arrive_one_by_one_though_it_never_flushes():
     assert run.mark("B").time_ns >= 250_000_000
 
 
-def test_a_line_that_never_came_is_said():
+def test_a_line_that_never_came_is_a_failed_measurement_that_names_the_regex(memprof):
     words = ("sh", "-c", "echo hello; sleep 0.2")
     run = ran(*words, phase_regexes={"A": "hello", "B": "nothing like it"})
     assert phases(run) == ["A"]
-    assert "no line that was printed matches the one that ends B" in run.warnings
+    assert (run.outcome.word, run.outcome.phase) == ("lost", "B")
+    assert run.outcome.sentence == "no line that it printed matches 'nothing like it', the end of B"
+    assert run.output_tail == "hello\r\n"
     none = ran(*words, phase_regexes={"B": "nothing like it"})
     assert phases(none) == ["RUN"]
+    assert not [said for said in none.warnings if "where a line arrived" in said]
+    done = memprof("exec", "--phase-regex", "load=^nothing like it$", "--", *words)
+    assert done.returncode == 4
+    assert "'^nothing like it$', the end of MODEL_LOAD" in done.stdout
 
 
 def test_a_failure_is_in_the_phase_whose_line_had_not_come():
@@ -347,6 +421,17 @@ def test_two_commands_are_two_columns_of_one_line(memprof, tmp_path):
     assert [(run["job"]["variant"], run["job"]["repeat"]) for run in runs] == [("small", 1), ("large", 1), ("small", 2), ("large", 2)]
     compared = memprof("compare", "runs.jsonl", "runs.jsonl", "--json")
     assert compared.returncode == 0, compared.stderr
+
+
+def test_what_cannot_be_started_is_a_failed_run_and_the_others_are_measured(memprof, tmp_path):
+    done = memprof("run", "--cmd", "here=sleep 0.1", "--cmd", "gone=./nope", "--repeats", "2", "-o", "runs.jsonl")
+
+    assert done.returncode == 4
+    assert "- gone: failed in 2 of 2 repeats: in STARTUP: nope: no such file\n" in done.stdout
+    assert [(run["job"]["variant"], run["outcome"]["status"]) for run in runs_in(tmp_path / "runs.jsonl")] == [
+        ("here", "ok"),
+        ("gone", "start"),
+    ] * 2
 
 
 def test_exec_measures_one_and_prints_json(memprof, tmp_path):

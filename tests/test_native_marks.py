@@ -264,7 +264,7 @@ def test_a_process_that_changes_its_user_is_inexact_and_that_is_said():
     assert not falls.mark("B").rss_peak_exact
     text = table.render([falls])
     assert "| ~" in text
-    assert "could not be reset" in text
+    assert "the high-water mark was not reset" in text
 
 
 # -- the Python file
@@ -334,4 +334,6 @@ def test_where_the_files_are_is_said(memprof):
 
     assert (Path(include) / "memprof.h").is_file()
     assert Path(python).is_file()
-    assert "memprof_begin" in memprof("marks").stdout
+    text = memprof("marks").stdout
+    assert "memprof_begin" in text
+    assert f"cc -I{include} app.c -o app && memprof exec -- ./app" in text

@@ -101,6 +101,32 @@ def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not():
     assert peak_mib(run, "AFTER") <= 1.5
 
 
+def test_figures_beside_the_peak_are_said_to_be_one_process_s():
+    body = """memprof_begin("A"); if (fork() == 0) { hold(64 * MIB); usleep(400000); _exit(0); } wait(NULL); memprof_end();"""
+    run = ran(program(body))
+
+    mark = run.mark("A")
+    assert mark.hwm_bytes < 16 * MIB < 64 * MIB <= mark.rss_peak_bytes
+    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
+    text = table.render([run])
+    assert "~ not exact: the peak is what polling saw of several processes together" in text
+    assert "high-water mark was not reset" not in text
+
+
+def test_a_phase_of_two_processes_in_a_row_is_said_to_be():
+    inner = program('memprof_begin("A"); drop(hold((words[1][0] - 48) * 10 * MIB), MIB); memprof_end(); usleep(100000);')
+    run = ran("sh", "-c", f"{inner} 4; {inner} 2; exit $?")
+
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert len(run.mark("A").times_ns) == 2
+    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, all else is of the last"
+    assert said in run.warnings
+    assert [
+        word for word in run.warnings if word.startswith("up to 2 processes at once; peaks are of program and what it starts, the timeline")
+    ]
+    assert not [word for word in run.warnings if "alone" in word]  # each phase was of one process: all its figures are of the same
+
+
 def test_under_a_shell_the_program_with_marks_is_exact():
     inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(200000);')
     run = ran("sh", "-c", f"{inner}; exit $?")

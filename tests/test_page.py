@@ -539,7 +539,7 @@ def test_copying_gives_markdown_with_its_notes(browser):
         "| late    |      40.0 |       150.0 | failed (SIGSEGV) |           - |           - |           - |\n"
         "\n"
         "- Median over the repeats, ± the distance to the farthest of them.\n"
-        "- ~ the high-water mark could not be reset: only what polling saw, and the true peak may be higher.\n"
+        "- ~ not exact: no high-water mark was reset where the phase began; the true peak may be higher.\n"
         "- (a) late: it failed in PREPARE (SIGSEGV) and never came so far\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -64,6 +65,40 @@ def test_the_swap_table_has_min_avr_max_and_the_differences_in_percent():
     assert anonymous["MIN"]["MNIST, orig"] == "90.0"
     assert float(anonymous["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 90 + 290) / 3.6, abs=0.1)
     assert cells(text, "file-backed over the run (MiB)")["MAX difference"]["MNIST, swap"] == "+0.0%"
+
+
+def notes(made):
+    return [
+        line[2:] for line in table.render(made).splitlines() if line.startswith("- ") and ": " in line and not line.startswith("- Cells")
+    ]
+
+
+def test_a_note_that_all_rows_share_is_said_once():
+    made = [replace(run(name, argv=("app",)), warnings=("same", f"own of {name}")) for name in ("a", "b", "c")]
+    assert notes(made) == ["all: same", "a: own of a", "b: own of b", "c: own of c"]
+    assert notes([*made, run("d", argv=("app",))])[0] == "a; b; c: same"
+
+
+def test_notes_of_repeats_that_differ_in_figures_alone_are_one():
+    first, second = ("read 4 times", "step 1 never ended", "step 2 never ended"), ("read 5.5 times", "step 2 never ended")
+    made = [replace(run(repeat=repeat, argv=("app",)), warnings=said) for repeat, said in ((1, first), (2, second))]
+    assert notes(made) == ["a: read 4 times (in other repeats other figures)", "a: step 1 never ended", "a: step 2 never ended"]
+
+
+def test_why_figures_of_commands_are_missing_is_said():
+    words = {"argv": ("app",), "runtime": "command"}
+    known = run("marks", **words)
+    known = replace(known, marks=tuple(replace(mark, pss_end_bytes=MIB) for mark in known.marks))
+    functions = run("functions", phases={"EXECUTE": "f"}, **words)
+    ended = run("ended", memory={"RUN": (40, 50)}, exact=False, **words)
+    ended = replace(ended, marks=tuple(replace(mark, rss_end_bytes=None) for mark in ended.marks))
+    assert notes([known]) == []
+    assert notes([known, functions, ended]) == [
+        "~ not exact: the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw; "
+        "it may have been higher.",
+        "PSS: -, not read after each of many short calls of a function",
+        "PSS: -, RUN lasted until the program's end, and then there is nothing to read",
+    ]
 
 
 @pytest.mark.parametrize(("stat", "expected"), [("min", "270.0"), ("max", "280.0"), ("mean", "273.2 ±6.8"), ("p90", "277.2")])

@@ -16,9 +16,11 @@ Examples:
   memprof exec --phase load=nnfw_load_model_from_file --phase execute=nnfw_run -- ./onert_run m.tflite
   memprof exec --phase-regex load='MODEL_LOAD takes' --repeats 5 -- ./app m.tflite
   memprof exec --name vgg16 -o runs.jsonl -- python train.py --epochs 3
+  memprof exec --repeats 5 -- sort < words.txt
 
 Phases come from marks in the program (memprof marks), from --phase, or from --phase-regex, in this order of exactness; without any
-there is one, RUN.
+there is one, RUN. Where it is run more than once, each run reads a file on standard input from its begin; what is no file cannot be read
+again, and standard input is then empty.
 """
 
 
@@ -44,7 +46,7 @@ there is one, RUN.
 def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 
-    What it prints is not shown; where it fails, the end of it is kept in the runs file.
+    It reads memprof's standard input. What it prints is not shown; where it fails, the end of it is kept in the runs file.
     """
     return measured(_suite(**words), output, append, above_baseline, as_json)
 
@@ -75,5 +77,6 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        stdin=True,
         **rest,
     )

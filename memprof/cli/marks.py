@@ -21,6 +21,8 @@ C and C++: {header}
     for (i = 0; i < runs; ++i) {{ run(model); memprof_iteration(); }}
     memprof_end();
 
+    cc -I{folder} app.c -o app && memprof exec -- ./app
+
 Python: {python}
 
     from memprof_marks import iteration, phase, value
@@ -32,6 +34,8 @@ Python: {python}
         for batch in batches:
             model.run(batch)
             iteration()
+
+    cp {copied} . && memprof exec -- python script.py
 """
 
 
@@ -42,6 +46,7 @@ Python: {python}
 def command(what: str | None, as_json: bool) -> None:
     """Say where memprof.h and memprof_marks.py are, with which a program marks its own phases, and how they are used."""
     import json
+    import shlex
 
     from ..runtimes import runners_path
 
@@ -51,4 +56,5 @@ def command(what: str | None, as_json: bool) -> None:
     elif what is not None:
         click.echo(header.parent if what == "include" else python)
     else:
-        click.echo(_EXAMPLE.format(header=header, python=python), nl=False)
+        folder, copied = shlex.quote(str(header.parent)), shlex.quote(str(python))
+        click.echo(_EXAMPLE.format(header=header, folder=folder, python=python, copied=copied), nl=False)

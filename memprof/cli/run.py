@@ -57,7 +57,8 @@ def phase_options(function: Any) -> Any:
     "cmds",
     multiple=True,
     metavar="NAME='PROGRAM WORD...'",
-    help="Any program as a variant; VARIABLE=VALUE may precede it, {model}, {threads}, {runs} and {warmup} are filled in (repeatable).",
+    help="Any program as a variant; VARIABLE=VALUE may precede it, {model}, {threads}, {runs} and {warmup} are filled in, its standard input "
+    "is empty (repeatable).",
 )
 @click.option("--cwd", metavar="FOLDER", help="Where commands run.  [default: here]")
 @phase_options

@@ -1,8 +1,9 @@
 """Logs that other tools have written, as Runs: one file a format, each `knows(text) -> bool` and `read(text, file name) -> [Found]`.
 
 What a log does not say stays absent. Memory that a tool polled becomes rss_peak_bytes marked inexact, a high-water mark that was never reset becomes
-hwm_bytes. Times have no clock in common with anything, so the phases of a log follow one another from 0. A log that ends early gives what it
-holds; one that no format knows is an error. No format's reader raises anything but InputError, whatever the file holds.
+hwm_bytes. Times have no clock in common with anything, so the phases of a log follow one another from 0. A log that ends before its format's
+own end gives what it holds, and a note says so; one that no format knows is an error. No format's reader raises anything but InputError,
+whatever the file holds.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def _run(found: Found, variant: str, name: str | None, machine: str | None) -> R
         runs=found.runs,
         knobs=found.knobs,
         threads=found.threads,
+        env=found.env,
         cache="asis",
         interval_ns=0,
         iterations_interval_ns=0,

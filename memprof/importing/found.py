@@ -7,7 +7,7 @@ import math
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ..records import Mark, Timeline, Value
@@ -32,6 +32,7 @@ class Found:
     runs: int = 0
     threads: int | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
     arch: str = ""
     version: str = ""
@@ -39,6 +40,26 @@ class Found:
     notes: Sequence[str] = ()
     values: Sequence[Value] = ()
     timeline: Timeline | None = None
+
+    def cut_off(self, why: str) -> Found:
+        """The same with a note that its end is missing, where there is none yet."""
+        return self if any(note.startswith(_CUT_OFF) for note in self.notes) else replace(self, notes=[*self.notes, torn(why)])
+
+
+_CUT_OFF = "the log is cut off"
+
+
+def torn(why: str) -> str:
+    """The note on a log whose own end is missing."""
+    return f"{_CUT_OFF}: {why}"
+
+
+def whole_lines(text: str) -> tuple[list[str], list[str]]:
+    """Lines, and the notes on them: a last one without an end is left out, for what is left of a number is a number too."""
+    lines = text.splitlines()
+    if not lines or text.splitlines(keepends=True)[-1] != lines[-1]:
+        return lines, []
+    return lines[:-1], [torn("its last line has no end and is left out")]
 
 
 def count(number: float | str | None, unit: float = 1) -> int | None:

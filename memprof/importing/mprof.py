@@ -15,7 +15,7 @@ import re
 from bisect import bisect_left, bisect_right
 
 from ..records import RUN, Mark
-from .found import MIB, Found, count, timeline
+from .found import MIB, Found, count, timeline, whole_lines
 
 TOOL = "mprof"
 _S = 1_000_000_000
@@ -35,7 +35,8 @@ def read(text: str, file: str) -> list[Found]:
     children: list[tuple[int, int]] = []
     functions: list[tuple[str, int, int, int]] = []
     command = ""
-    for line in text.splitlines():
+    lines, notes = whole_lines(text)
+    for line in lines:
         if match := _SAMPLE.match(line):
             _add(samples, match[2], match[1])
         elif match := _CHILD.match(line):
@@ -64,7 +65,7 @@ def read(text: str, file: str) -> list[Found]:
             or (os.path.basename(words[0]) if words else file),
             argv=tuple(words),
             started_ns=start,
-            notes=["all memory is what was sampled; which part of it is file-backed is not known"],
+            notes=["all memory is what was sampled; which part of it is file-backed is not known", *notes],
             timeline=timeline([(time - start, rss, 0) for time, rss in rows]),
         )
     ]

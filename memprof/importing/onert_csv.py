@@ -10,7 +10,7 @@ import csv
 import io
 
 from ..records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, count, in_a_row
+from .found import KIB, Found, count, in_a_row, torn
 
 TOOL = "onert_run --write_report"
 _MS = 1_000_000
@@ -31,10 +31,13 @@ def read(text: str, file: str) -> list[Found]:
         header, *rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO("\n".join(lines)), skipinitialspace=True)]
     except (csv.Error, ValueError):
         return []
-    return [_found(dict(zip(header, row, strict=False))) for row in rows if row[: len(header)] != header]
+    found = [_found(dict(zip(header, row, strict=False)), len(row) < len(header)) for row in rows if row[: len(header)] != header]
+    if found and not text.endswith(("\n", "\r")):
+        found[-1] = found[-1].cut_off("its last row has no end, so its last figure may be longer")
+    return found
 
 
-def _found(row: dict[str, str]) -> Found:
+def _found(row: dict[str, str], short: bool) -> Found:
     phases = []
     for word, phase in _PHASES.items():
         time = row.get(f"{word}_Time") or row.get(f"{word}_Time_Mean")
@@ -49,6 +52,7 @@ def _found(row: dict[str, str]) -> Found:
     notes = [
         "EXECUTE's latency is the mean of its runs",
         *(["RSS is what its poller saw, the peaks may have been higher"] if known else []),
+        *([torn("this row has fewer figures than the first one has names")] if short else []),
     ]
     return Found(
         TOOL,

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from ..records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, count, in_a_row
+from .found import KIB, Found, count, in_a_row, torn
 
 TOOL = "onert_run"
 _MS = 1_000_000
@@ -67,6 +68,7 @@ def _found(lines: list[str]) -> Found:
     figures: dict[str, int] = {}
     memory: dict[str, dict[str, int | None]] = {"RSS": {}, "HWM": {}, "PSS": {}}
     kind, warmup, command = "", 0, ""
+    kinds: list[str] = []
     for line in (line.strip() for line in lines):
         if match := _COMMAND.match(line):
             command = match[1]
@@ -80,6 +82,7 @@ def _found(lines: list[str]) -> Found:
             figures.setdefault(match[1].lower(), time_ns)
         elif match := _KIND.match(line):
             kind = match[1]
+            kinds.append(kind)
         elif (match := _MEMORY.match(line)) and kind:
             memory[kind].setdefault(match[1].upper(), count(match[2], KIB))
     execute_ns = times.get(EXECUTE, figures.get("mean"))
@@ -102,8 +105,25 @@ def _found(lines: list[str]) -> Found:
         ]
     )
     notes = ["RSS is what its poller saw, the peaks may have been higher"] if memory["RSS"] else []
+    notes += _torn(times, figures, kinds, memory)
     values = [] if runs else [Value(f"execute_{name}_ns", 0, value, EXECUTE) for name, value in figures.items()]
     return _about(command, Found(TOOL, "onert", marks, runs=len(runs), warmup=warmup, notes=notes, values=values))
+
+
+def _torn(
+    times: Mapping[str, object], figures: Mapping[str, object], kinds: Sequence[str], memory: Mapping[str, Mapping[str, object]]
+) -> list[str]:
+    """A note where the end is missing: times of three phases, GEOMEAN last of EXECUTE's figures, PEAK last of each kind of memory; RSS is
+    never the only kind."""
+    missing = [phase for phase in (PREPARE, EXECUTE) if times and phase not in times and not (phase == EXECUTE and figures)]
+    if missing:
+        return [torn(f"it ends before the time of {missing[0]}")]
+    if figures and "geomean" not in figures:
+        return [torn("it ends within the figures of EXECUTE")]
+    short = [kind for kind in kinds if "PEAK" not in memory[kind]]
+    if short:
+        return [torn(f"it ends within the figures of {short[0]}")]
+    return [torn("it ends after the figures of RSS")] if set(kinds) == {"RSS"} else []
 
 
 def _about(command: str, found: Found) -> Found:
@@ -128,5 +148,5 @@ def _about(command: str, found: Found) -> Found:
         model_path=path,
         arch=arch[1] if arch else "",
         threads=int(env["NUM_THREADS"]) if env.get("NUM_THREADS", "").isdecimal() and len(env["NUM_THREADS"]) < 6 else None,
-        notes=[*found.notes, *(f"{name}={value}" for name, value in env.items())],
+        env=env,
     )

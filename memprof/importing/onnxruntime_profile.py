@@ -13,11 +13,11 @@ last whole event.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..records import EXECUTE, MODEL_LOAD, PREPARE, Mark, Value
-from .found import Found, count
+from .found import Found, count, torn
 
 TOOL = "onnxruntime's profile"
 _US = 1000
@@ -34,7 +34,8 @@ def knows(text: str) -> bool:
 
 def read(text: str, file: str) -> list[Found]:
     """The session of a profile."""
-    events = [event for event in _events(text) if isinstance(event, dict)]
+    everything, whole = _events(text)
+    events = [event for event in everything if isinstance(event, dict)]
     sessions = [event for event in events if event.get("cat") == "Session" and isinstance(event.get("name"), str)]
     phases: dict[str, list[tuple[int, int]]] = {}
     for event in sessions:
@@ -51,6 +52,7 @@ def read(text: str, file: str) -> list[Found]:
             marks.append(Mark(phase, spans[0][0], end_ns, None, False, times))
     first_end = min((begin + duration for begin, duration in phases.get(EXECUTE, ())), default=None)
     values, notes = _nodes([event for event in events if event.get("cat") == "Node"], first_end)
+    notes += [] if whole else [torn("it is read up to its last whole event")]
     return [Found(TOOL, "onnxruntime", marks, runs=len(phases.get(EXECUTE, ())), notes=notes, values=values)]
 
 
@@ -91,21 +93,21 @@ def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     return (begin, duration) if begin is not None and duration is not None else None
 
 
-def _events(text: str) -> Iterator[Any]:
-    """The events of the array, one after another, as far as they are whole."""
+def _events(text: str) -> tuple[list[Any], bool]:
+    """The events of the array as far as they are whole, and whether all of it is."""
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if isinstance(found, list):
-        yield from found
-        return
+        return found, True
     decoder, place = json.JSONDecoder(), text.find("[") + 1
+    events: list[Any] = []
     while True:
         while place < len(text) and text[place] in " \t\r\n,":
             place += 1
         try:
             event, place = decoder.raw_decode(text, place)
         except ValueError:
-            return
-        yield event
+            return events, False
+        events.append(event)

@@ -9,7 +9,7 @@ Seconds, percent of one CPU, and MiB (it divides by 1024 * 1024); further column
 from __future__ import annotations
 
 from ..records import RUN, Mark
-from .found import MIB, Found, count, timeline
+from .found import MIB, Found, count, timeline, whole_lines
 
 TOOL = "psrecord"
 _S = 1_000_000_000
@@ -25,7 +25,8 @@ def read(text: str, file: str) -> list[Found]:
     """The measurement in a log."""
     rows: list[tuple[int, int, int]] = []
     cpu_ns = 0
-    for line in text.splitlines():
+    lines, notes = whole_lines(text)
+    for line in lines:
         cells = line.split()
         if line.startswith("#") or len(cells) < _COLUMNS:
             continue
@@ -50,5 +51,5 @@ def read(text: str, file: str) -> list[Found]:
         vms_peak_bytes=max(vms for _, _, vms in rows),
         cpu_ns=min(cpu_ns, 1 << 61),
     )
-    notes = ["all memory is what was sampled; which part of it is file-backed is not known"]
+    notes.insert(0, "all memory is what was sampled; which part of it is file-backed is not known")
     return [Found(TOOL, "command", [mark], model=file.rpartition(".")[0] or file, notes=notes, timeline=timeline(rows))]

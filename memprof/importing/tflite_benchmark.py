@@ -17,7 +17,7 @@ import os
 import re
 
 from ..records import EXECUTE, MODEL_LOAD, WARMUP, Value
-from .found import MIB, Found, count, in_a_row
+from .found import MIB, Found, count, in_a_row, torn
 
 TOOL = "benchmark_model"
 _US = 1000
@@ -45,8 +45,13 @@ def knows(text: str) -> bool:
 
 def read(text: str, file: str) -> list[Found]:
     """The measurements in a log: each ends with its footprint, or with the file."""
-    parts = [part for part in re.split(r"(?=STARTING!)", text) if knows(part)] or [text]
-    return [_found(part) for part in parts]
+    every = re.split(r"(?=STARTING!)", text)
+    found = [_found(part) for part in ([part for part in every if knows(part)] or [text])]
+    if not knows(every[-1]):
+        found[-1] = found[-1].cut_off("one more measurement begins in it and has no figures")
+    elif not text.endswith(("\n", "\r")):
+        found[-1] = found[-1].cut_off("its last line has no end, so its last figure may be longer")
+    return found
 
 
 def _found(text: str) -> Found:
@@ -71,6 +76,10 @@ def _found(text: str) -> Found:
     notes = ["Init makes and allocates the interpreter: MODEL_LOAD includes PREPARE", "EXECUTE's latency is the mean of its runs"]
     if footprint:
         notes.append("memory is what was added since the tool's start, so it lies above the tool's own baseline")
+    elif timings:
+        notes.append(torn("no memory footprint follows its timings (or it comes from a system on which the tool has none)"))
+    else:
+        notes.append(torn("it ends before its timings"))
     return Found(
         TOOL,
         "tflite",

@@ -2,12 +2,14 @@
 
 In, on standard input, one line:
 
-    {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "deterministic", "group", "rlimits"}, "timeout_ns", "intervals": {"": NS, PHASE: NS},
-     "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL, "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}}
+    {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits"}, "timeout_ns",
+     "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
+     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}}
 
 "start" holds "command" too where the child is a program of its own (see command.py), and only "attach": PID where it already runs (attach.py).
 
-"group": null or {"path", "settings": [[FILE, VALUE]]}, a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}.
+"stdin": what the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
+a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}.
 JOB is memprof.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
 

@@ -41,9 +41,9 @@ def become_reaper():
 class Measurement:
     """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
-    start: {"argv", "env", "cwd", "stdin", "deterministic", "grace_ns", "writers"}; the last two may be left out. intervals: polling period in
-    ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second. hold: {"limit_ns",
-    "at"}, see __main__, or None.
+    start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers"}; the last three may be left out. intervals: polling
+    period in ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second. hold:
+    {"limit_ns", "at"}, see __main__, or None.
     """
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
@@ -109,6 +109,10 @@ class Measurement:
         marks_read, marks_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = self._output_pipe()
         input_read, input_write = os.pipe2(os.O_CLOEXEC)
+        given = self._start.get("input")
+        if given is not None:
+            os.dup2(given, input_read, inheritable=False)
+            os.close(given)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         environment = dict(os.environ)
         for name, value in self._start["env"].items():
@@ -504,6 +508,7 @@ class Measurement:
         outcome = self.outcome
         if outcome["status"] == "timeout":
             code = number = None  # the end that was put to it is none of its own
+            outcome["message"] = "did not end in time (timeout %g s)" % (self._timeout_ns / 1e9)
         elif self._error is not None and number is None:
             outcome.update(self._error)
         elif number is not None:

@@ -35,6 +35,7 @@ class Command(child.Measurement):
         self._own = None  # the timeline of the measured process and those below it, where it is not the one that was started
         self._strays = []
         self._others = {}
+        self._ended_in = {}  # phase: the processes in which it has ended
         self._line = b""
         self._line_mark = None
         self._unmatched = [name for name, _ in self._regexes]
@@ -129,6 +130,10 @@ class Command(child.Measurement):
         self._opened[phase] = child._count(mark["t_ns"])
         super()._mark_begin(mark)
 
+    def _mark_end(self, mark):
+        super()._mark_end(mark)
+        self._ended_in.setdefault(child._word(mark["phase"]), set()).add(mark["pid"])
+
     def _keep(self, record):
         if self._tree.had_others(record["begin_ns"], record["end_ns"]):
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
@@ -198,7 +203,10 @@ class Command(child.Measurement):
             outcome["message"] = last or ("its shell did not find the command" if outcome["exit_code"] == 127 else None)
         if outcome["status"] == "ok":
             self._complete()
-            self.warnings += ["no line that was printed matches the one that ends %s" % phase for phase in unmatched]
+            patterns = dict(self._regexes)
+            missed = ["no line that it printed matches '%s', the end of %s" % (patterns[phase].pattern, phase) for phase in unmatched]
+            if missed:
+                outcome.update(status="lost", phase=unmatched[0], message="; ".join(missed))
         self.warnings += self._words()
         if self._tree.most > 1:
             self.processes = self._tree.records()
@@ -230,6 +238,11 @@ class Command(child.Measurement):
         if self._others:
             who = ", ".join("%s (%d)" % (name or "a process", pid) for pid, name in list(self._others.items())[:5])
             words.append("marks came from more than one process; only those of the first count, not those of %s" % who)
+        several = [phase for phase, pids in self._ended_in.items() if len(pids) > 1]
+        if several:
+            count = max(len(self._ended_in[phase]) for phase in several)
+            how = "each time is an iteration, the peak is the largest, all else is of the last"
+            words.append("%s: in %d processes one after another; %s" % (", ".join(several), count, how))
         if self._marks_closed and self._opened:
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
@@ -239,12 +252,16 @@ class Command(child.Measurement):
                 how = "pages they share counted once as far as is known without PSS, for which there was no time"
             elif tree.refused:
                 how = "pages they share counted once, but in full in %d whose PSS may not be read" % tree.refused
-            words.append("up to %d processes at once; peaks and the timeline are of their sum, %s" % (tree.most, how))
+            who = tree.called(self.measured) or "the process that has the phase"
+            what = "peaks and the timeline are" if tree.whole else "peaks are of %s and what it starts, the timeline is" % who
+            words.append("up to %d processes at once; %s of their sum, %s" % (tree.most, what, how))
+            if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.marks):
+                words.append("anonymous memory, VMS, HWM, PSS and all else but peaks are of %s alone, without what it starts" % who)
         if tree.unseen:
             words.append("at least %d process(es) started and ended between two polls and are in no figure" % tree.unseen)
         if tree.unfollowed:
             words.append("%d process(es) were not followed: too many files are open here" % tree.unfollowed)
-        if self._line_mark is not None and self.marks:
+        if self._line_mark is not None and len(self._unmatched) < len(self._regexes):
             words.append("phases end where a line arrived: their times and peaks are approximate")
         return words
 

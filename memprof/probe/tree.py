@@ -174,6 +174,10 @@ class Tree:
         """The largest high-water mark that a process was seen with, 0 where it never was."""
         return next((node.hwm for node in (*self._nodes.values(), *self._ended) if node.pid == pid), 0)
 
+    def called(self, pid):
+        """What a process called itself last, empty where it was never seen."""
+        return next((node.name for node in (*self._nodes.values(), *self._ended) if node.pid == pid), "")
+
     def records(self):
         """What memprof.records.Process has, a process each, the largest first where there are too many to name."""
         nodes = sorted((*self._ended, *self._nodes.values()), key=lambda node: node.begin_ns)

@@ -334,7 +334,7 @@
         "Median over the repeats, ± the distance to the farthest of them." + (metric.name === "time_ns" ? " EXECUTE: the median iteration." : ""),
       );
     if (rows.some((row) => row.cells.some((one) => one.inexact)))
-      notes.push("~ the high-water mark could not be reset: only what polling saw, and the true peak may be higher.");
+      notes.push("~ not exact: no high-water mark was reset where the phase began; the true peak may be higher.");
     const over = state.above && metric.has_baseline ? " above the baseline" : "";
     return {
       id: "table",

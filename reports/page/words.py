@@ -19,6 +19,7 @@ from memprof.runtimes import written
 from memprof.summary import Key
 from memprof.units import format_bytes, format_duration
 
+from .. import table
 from . import drawn
 
 _PEAK = METRICS["rss_peak_bytes"]
@@ -421,7 +422,7 @@ def _files(groups: dict[Key, list[Run]]) -> Iterable[File]:
 def exactness(runs: Sequence[Run]) -> list[str]:
     """How far the figures can be trusted, in sentences."""
     said = []
-    marks = [mark for run in runs for mark in run.marks]
+    marks = [mark for run in runs for mark in run.marks if mark.rss_peak_bytes is not None]
     inexact = [mark for mark in marks if not mark.rss_peak_exact]
     bound = format_bytes(max(run.machine.peak_bound_bytes for run in runs))
     if len(inexact) < len(marks):
@@ -431,8 +432,8 @@ def exactness(runs: Sequence[Run]) -> list[str]:
         )
     if inexact:
         said.append(
-            f"{'All' if len(inexact) == len(marks) else len(inexact)} of {_count(len(marks), 'phase peak')} are inexact and carry a ~: the "
-            "high-water mark could not be reset there, so the figure is only what polling saw, and the true peak may be higher."
+            f"{'All' if len(inexact) == len(marks) else len(inexact)} of {_count(len(marks), 'phase peak')} are inexact and carry a ~, and the "
+            f"true peak may be higher: {'; or '.join(table.inexact(runs))}."
         )
     said += _polling(runs)
     said.append(
@@ -451,7 +452,7 @@ def _polling(runs: Sequence[Run]) -> Iterable[str]:
             f"{format_duration(max(one.p99_ns for one in achieved))} in 99 of 100 polls of the worst run. Long ones are thinned for "
             "this page without losing a maximum of any phase."
         )
-    blind = summary.order(mark.phase for run in runs for mark in run.marks if not mark.interval_ns)
+    blind = summary.order(mark.phase for run in runs if not run.imported for mark in run.marks if not mark.interval_ns)
     if blind:
         yield (
             f"Not polled in some runs, so that timing is not disturbed: {', '.join(blind)}. Peaks there come from the high-water mark alone, "

@@ -50,6 +50,7 @@ _ENDS = ("_exit",)
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_APART = 50  # times as long between two readings of PSS as one takes, which is milliseconds for a large process
 _STEPS = 6
+_SHELLS = ("sh", "dash", "bash", "ksh", "mksh", "zsh", "fish", "busybox", "env")
 _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
 
 
@@ -159,6 +160,8 @@ class Tracer:
         pid = here()[0]
         if pid != self.measured:
             return
+        if made_marks():
+            self._note("the program's own marks (memprof.h) were not heeded: with --phase its phases are functions alone")
         for phase in self.phases:
             for call in list(phase.calls):
                 if call.thread == here() and call.left is not None and not self._on_stack(call):
@@ -291,10 +294,10 @@ class Tracer:
         if not self.marks.write(dict(line, pid=self.measured)):
             self.marks.write(dict(line, pid=self.measured, notes=[note[:300] for note in notes[:5]]))
 
-    def refuse(self, sentence, pid):
-        """Say why there is nothing to measure."""
+    def refuse(self, sentence, pid, phase="STARTUP"):
+        """Say why there is nothing to measure, or no such phase."""
         for most in (2500, 800, 200):
-            if self.marks.write({"mark": "error", "pid": pid, "phase": "STARTUP", "kind": "refused", "message": sentence[:most]}):
+            if self.marks.write({"mark": "error", "pid": pid, "phase": phase, "kind": "refused", "message": sentence[:most]}):
                 return
 
 
@@ -425,6 +428,14 @@ def figures(process, hwm, highest, before):
     return {name: value for name, value in found.items() if value is not None}
 
 
+def made_marks():
+    """Whether memprof_enter of memprof.h was called: it looks once whether somebody listens, and `looked` is its state's first field."""
+    try:
+        return int(gdb.parse_and_eval("*(int *)&memprof_state_")) != 0
+    except (gdb.error, gdb.MemoryError):
+        return False
+
+
 def exit_code():
     """What a process that has just called _exit ends with, None on machines whose first argument register is not known here."""
     frame = gdb.newest_frame()
@@ -505,6 +516,7 @@ class Libraries:
     def __init__(self, tracer, entries, elf):
         self.tracer, self.entries, self.elf = tracer, entries, elf
         self.files = {}
+        self.shells = set()  # files that a shell has loaded: it only starts the program, and its names are no suggestions
 
     def missing(self):
         """Phases whose function has not been found."""
@@ -513,25 +525,27 @@ class Libraries:
     def loaded(self, event):
         """A library was loaded. A program that was just started is not at its place yet: that is for `look`, at the stop that follows."""
         if event.new_objfile.filename != event.new_objfile.progspace.filename:
-            self._read(event.new_objfile.filename)
+            self._read(event.new_objfile)
 
     def look(self):
         """Look at everything that is loaded where the program has stopped."""
         for objfile in gdb.objfiles() if self.missing() else ():
-            self._read(objfile.filename)
+            self._read(objfile)
 
-    def _read(self, path):
-        missing = self.missing()
+    def _read(self, objfile):
+        missing, path = self.missing(), objfile.filename
         if not missing or not path or path in self.files:
             return
         self.files[path] = found = self.elf.read(path)
+        if os.path.basename(os.path.realpath(objfile.progspace.filename or "")) in _SHELLS:
+            self.shells.add(path)
         for phase in missing if found else ():
             phase.known = self.elf.matching(phase.symbol, found.functions)
             self.entries += [Entry(self.tracer, phase, symbol) for symbol in phase.known]
 
     def sentence(self, symbol):
         """A sentence about a function that none of them has, with names that are close."""
-        own = [file for path, file in self.files.items() if file and not self.elf.is_system(path)]
+        own = [file for path, file in self.files.items() if file and path not in self.shells and not self.elf.is_system(path)]
         near = self.elf.suggestions(symbol, (name for file in own for name in file.functions))
         hint = "; did you mean %s?" % " or ".join(near) if near else "; it may be stripped, or inlined everywhere"
         return "there is no function %s in the program or a library it has loaded%s" % (symbol, hint)
@@ -544,13 +558,13 @@ def finish(tracer, root, code, libraries):
     if missing:
         tracer.refuse("; ".join(libraries.sentence(phase.symbol) for phase in missing), tracer.measured or root)
         return 1
-    for phase in tracer.phases:
-        if not phase.count:
-            tracer._note(
-                "%s: %s is there, but it was never entered (it may have been inlined where it is called)" % (phase.name, phase.symbol)
-            )
     tracer.measured = tracer.measured or root
     tracer.say_about()
+    idle = [phase for phase in tracer.phases if not phase.count]
+    if idle and code == 0:
+        sentence = "%s is there, but it was never entered (it may have been inlined where it is called)"
+        tracer.refuse("; ".join(sentence % phase.symbol for phase in idle), tracer.measured, idle[0].name)
+        return 1
     if code == 0:
         tracer.marks.write({"mark": "done", "pid": tracer.measured})
     return code if code is not None else 128 + (number or 0)
