@@ -85,10 +85,11 @@ def _base_orders(wanted: Suite, head: Sequence[Order]) -> tuple[list[Order], lis
     errors: list[MemprofError] = []
     variants = {one.name or os.path.basename(one.runtime).removesuffix(".py"): one for one in suite.variants_of(wanted)}
     for model, variant in dict.fromkeys((order.job.model.name, order.job.variant) for order in head):
-        path = next(path for path in wanted.models if os.path.basename(os.path.normpath(path)) == model)
+        # Commands may be about no file: they are about what head's suite says together.
+        paths = [path for path in wanted.models if os.path.basename(os.path.normpath(path)) == model]
         known = {key: value for key, value in wanted.set.items() if any(key in order.job.knobs for order in _of(head, model, variant))}
         try:
-            one = replace(wanted, models=(path,), runtimes=(), variants=(variants[variant],), set=known)
+            one = replace(wanted, models=tuple(paths), name=model, runtimes=(), variants=(variants[variant],), set=known)
             found += suite.plan(one).orders
         except MemprofError as error:
             errors.append(error)

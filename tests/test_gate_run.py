@@ -250,6 +250,28 @@ def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch)
     assert checkout.is_clean()
 
 
+PROGRAM = """
+import mmap
+held = mmap.mmap(-1, {mib} << 20)
+for at in range(0, len(held), 4096):
+    held[at] = 1
+"""
+
+
+def test_commands_are_measured_in_each_sides_tree(memprof, checkout):
+    """What a build command makes of each side is run there: an engine in C++ has no runtime file."""
+    suite = f"{QUICK}[[variant]]\nname = 'app'\ncmd = ['{sys.executable}', 'built.py']\n"
+    suite += quick(checkout, "cp program.py built.py").partition(SUITE)[2]
+    checkout.commit(suite_dot_toml=suite, program_dot_py=PROGRAM.format(mib=20), _dot_gitignore="built.py\nquick-python\n")
+    checkout.commit(program_dot_py=PROGRAM.format(mib=24))
+
+    done = memprof("gate", "--run", "suite.toml", "--base-ref", "HEAD~1", "--json", cwd=checkout.folder)
+
+    assert done.returncode == 1, done.stderr
+    rows = {(one["phase"], one["metric"]): one for one in json.loads(done.stdout)["rows"]}
+    assert rows["PEAK", "rss_peak_bytes"]["difference"] == pytest.approx(4 * MIB, abs=300 << 10)
+
+
 def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
     checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(20), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
     more = quick(checkout).replace('["net.bin"]', '["net.bin", "new.bin"]')
