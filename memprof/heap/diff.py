@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..errors import UndecidedError
 from ..units import format_bytes
 from . import said
-from .names import is_allocator, module_name
+from .names import is_allocator, module_name, nameless
 from .profile import UNKNOWN, Frame, HeapProfile, Snapshot
 from .shape import is_unknown
 from .trie import Trie
@@ -129,7 +129,7 @@ def identity(frame: Frame) -> tuple[str, str]:
     """
     module = module_name(frame)
     if frame.function == UNKNOWN:
-        return f"{UNKNOWN} ({module})", module
+        return nameless(frame), module
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
         name = f"{name} ({os.path.basename(frame.file)})"
@@ -254,6 +254,8 @@ def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ..
 
 def _notes(before: Side, after: Side) -> list[str]:
     found = said.comparable([before.profile, after.profile])
+    if before.profile.tool != after.profile.tool:
+        found += [f"{word}: {sentence}" for side, word in ((before, "A"), (after, "B")) if (sentence := said.modules(side.profile))]
     for side, word in ((before, "A"), (after, "B")):
         found += [f"{word}: {remark}" for remark in said.remarks(side.profile, side.shown)]
         if side.limit_bytes:
