@@ -121,6 +121,11 @@ def test_without_a_peak_snapshot_the_largest_tree_counts() -> None:
     assert found is not None and (found[0].index, found[1]) == (1, True)
 
 
+def test_of_two_snapshots_of_the_same_size_the_one_with_a_tree_is_the_peak() -> None:
+    profile = parsed(HEADER + snapshot(0, 300) + snapshot(1, 300, TREE) + snapshot(2, 300, TREE))
+    assert profile.peak.index == 1
+
+
 def test_nothing_allocated_is_a_profile_without_a_tree() -> None:
     profile = parsed(HEADER + snapshot(0, 0))
     assert (profile.peak.total_bytes, profile.peak_tree, profile.partial) == (0, None, None)
@@ -358,6 +363,8 @@ def test_allocators_own_frames(function: str, allocates: bool) -> None:
         ("push_back", "stl_vector.h", False),
         ("basic_string<char*>", "basic_string.h", False),
         ("allocate", "pool.cc", False),
+        ("_M_allocate_node<std::pair<int const, Blob>, std::tuple<> >", "hashtable_policy.h", True),
+        ("_Auto_node<int const&>", "stl_tree.h", True),
         ("_M_create", "mine.h", False),
     ],
 )

@@ -30,9 +30,12 @@ _ALLOCATORS = re.compile(
 )
 # The same of libstdc++'s containers, told by the shortened name where a tool gives it whole (`std::_Vector_base<…>::_M_allocate`), by name and file
 # where it gives `_M_allocate` alone, as inlined functions are named.
-_PARTS = r"_[MS]_(?:allocate\w*|get_node|create(?:_nodes?|_storage)?|initialize_map)|_(?:Vector|Bvector|Deque|List|Fwd_list)_(?:base|impl)"
+_PARTS = (
+    r"_[MS]_(?:allocate\w*|get_node|create(?:_nodes?|_storage)?|initialize_map)"
+    r"|_(?:Vector|Bvector|Deque|List|Fwd_list)_(?:base|impl)|_(?:Scoped|Auto)_node"
+)
 _WHOLE = re.compile(rf"(?:std|__gnu_cxx)::(?:\S+::)?(?:{_PARTS})(?:<…>)?")
-_BARE = re.compile(rf"(?:{_PARTS}|allocate(?:_at_least)?|__allocate_guarded\w*)(?:<.*>)?", re.DOTALL)
+_BARE = re.compile(rf"(?:{_PARTS}|allocate(?:_at_least)?|__allocate_guarded\w*)(?:<…>)?")
 _STL_FILES = frozenset(
     {
         *("new_allocator.h", "alloc_traits.h", "allocator.h", "allocated_ptr.h", "malloc_allocator.h", "pool_allocator.h"),
@@ -52,7 +55,7 @@ def is_allocator(frame: Frame) -> bool:
     name = frame.function
     if frame.kind != "site":
         return False
-    if "::" not in name and frame.file is not None and os.path.basename(frame.file) in _STL_FILES and _BARE.fullmatch(name):
+    if frame.file is not None and os.path.basename(frame.file) in _STL_FILES and _BARE.fullmatch(short(name)):
         return True
     return _ALLOCATORS.fullmatch(name) is not None or ("::_" in name and _WHOLE.fullmatch(short(name)) is not None)
 

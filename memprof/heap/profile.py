@@ -232,8 +232,8 @@ class HeapProfile:
 
     @property
     def peak(self) -> Snapshot:
-        """The snapshot with the largest total, the first of them: the true maximum of what was recorded."""
-        return max(self.snapshots, key=lambda snapshot: (snapshot.total_bytes, -snapshot.index))
+        """The snapshot with the largest total, the true maximum of what was recorded; of several the first with a tree."""
+        return max(self.snapshots, key=lambda snapshot: (snapshot.total_bytes, snapshot.tree is not None, -snapshot.index))
 
     @property
     def peak_tree(self) -> tuple[Snapshot, bool] | None:

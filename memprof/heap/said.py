@@ -182,7 +182,8 @@ def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:
 
 def gathered(profile: HeapProfile) -> bool:
     """Whether the tool itself left out places as too small."""
-    return any(frame.kind == "below" for frame in profile.frames)
+    below = {number for number, frame in enumerate(profile.frames) if frame.kind == "below"}
+    return any(not below.isdisjoint(one.tree.frame) for one in profile.snapshots if one.tree is not None)
 
 
 def comparable(profiles: Sequence[HeapProfile]) -> list[str]:

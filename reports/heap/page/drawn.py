@@ -163,7 +163,7 @@ def _file(
     used = numpy.unique(numpy.concatenate([columns[0] for columns in thin])) if thin else numpy.zeros(0, "i8")
     numbers = frames.numbers(profile, used[used >= 0])
     number = {one.index: place for place, one in enumerate(with_trees)}
-    peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, -place)) if points else -1
+    peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, points[place].tree is not None, -place)) if points else -1
     shown = max(
         (place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak
     )

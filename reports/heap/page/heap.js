@@ -351,6 +351,16 @@
     return pen.createPattern(tile, "repeat");
   }
 
+  // The same as painted, for the list.
+  function swatched(hex, hatch) {
+    const page = colour("--page");
+    if (!hatch) return hex;
+    if (hatch === 4) return `radial-gradient(circle, ${page} 1.5px, ${hex} 1.8px) 0 0 / 6px 6px`;
+    if (hatch === 5) return `repeating-linear-gradient(0deg, ${hex} 0 4px, ${page} 4px 5.5px)`;
+    const wide = hatch === 1 ? 5 : 1;
+    return `repeating-linear-gradient(135deg, ${hex} 0 ${wide}px, ${page} ${wide}px 6px)`;
+  }
+
   const MOST_DOTS = 60; // of snapshots: where there are more, the steps alone say where they are
   const SLIVER = 2; // pixels: what is narrower is not seen between two paler stretches
   const NEAR = 4; // pixels
@@ -433,11 +443,11 @@
   }
 
   // A path along the steps of a total: up or down where a snapshot begins.
-  function stepped(pen, frame, sizes, from = 0, to = sizes.length) {
-    for (let point = from; point < to; point++) {
-      pen.lineTo(frame.edges[point], frame.y(sizes[point]));
-      pen.lineTo(frame.edges[point + 1], frame.y(sizes[point]));
-    }
+  function stepped(pen, frame, sizes) {
+    sizes.forEach((size, point) => {
+      pen.lineTo(frame.edges[point], frame.y(size));
+      pen.lineTo(frame.edges[point + 1], frame.y(size));
+    });
   }
 
   // Phases have their names above the chart; where one has no room, numbers that a line below the chart explains.
@@ -625,9 +635,7 @@
       const { hex, hatch } = areaTone(stack, row);
       const size = stack.values[row][point];
       const beside = stack.modules[row] && stack.modules[row] !== name ? `  ${stack.modules[row]}` : "";
-      const swatch = hatch
-        ? `repeating-linear-gradient(135deg, ${hex} 0 ${hatch === 1 ? 5 : 1}px, ${colour("--page")} ${hatch === 1 ? 5 : 1}px 6px)`
-        : hex;
+      const swatch = swatched(hex, hatch);
       return element(
         "li",
         { title: stack.full[row] },
