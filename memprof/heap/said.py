@@ -48,7 +48,8 @@ def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None 
         raise InputError(f"{profile.path} has no snapshot in {name}")
     found = profile.largest_tree(name)
     if found is None:
-        raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)})")
+        more = "; recorded with --detailed-freq 1 every snapshot has one" if profile.tool == "massif" else ""
+        raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)}){more}")
     return found[0]
 
 

@@ -34,7 +34,7 @@ _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
 _MOST_DOTS = 60  # of snapshots: where there are more, the steps alone say where they are
 _LAST = 1 / 60  # how wide the last snapshot is drawn, which no other ends, as a share of the time
-_SLIVER = 1 / 250  # of the time: what is narrower is not seen between two paler stretches
+_SLIVER = 1 / 40  # of the time: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1
 _NAMES = 0.22
 _TIME_AXIS = 0.42
@@ -117,8 +117,10 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.set_xlim(first, right)
     axes.set_ylim(0, profile.peak.total_bytes / unit.size * 1.1)
     _draw(axes, snapshots, edges, areas, all_of.values / unit.size, unit)
+    totals = numpy.array([one.total_bytes / unit.size for one in snapshots])
     for begin, end in paler:
-        axes.axvspan(begin, end, facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
+        levels = numpy.append(totals[begin:end], totals[end - 1])
+        axes.fill_between(edges[begin : end + 1], 0, levels, step="post", facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
     _mark_phases(sheet, axes, phases)
     _mark_peak(axes, profile, time, unit)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
@@ -190,16 +192,15 @@ def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequenc
     axes.plot(edges[trees], [0] * len(trees), linestyle="none", marker="|", markersize=5, color=style.INK, clip_on=False, zorder=5)
 
 
-def _estimated(known: Sequence[bool], edges: Ints, least: float) -> list[tuple[float, float]]:
-    """The stretches of time of snapshots without a tree; what lies between two of them and is narrower than `least` is lost in them."""
-    found: list[tuple[float, float]] = []
+def _estimated(known: Sequence[bool], edges: Ints, least: float) -> list[tuple[int, int]]:
+    """The stretches of snapshots without a tree, as the first and behind the last; what lies between two of them and is narrower than `least` is
+    lost in them."""
+    found: list[tuple[int, int]] = []
     for place, is_known in enumerate(known):
-        begin, end = float(edges[place]), float(edges[place + 1])
-        if is_known or end <= begin:
+        if is_known or edges[place + 1] <= edges[place]:
             continue
-        if found and begin - found[-1][1] < least:
-            begin, _ = found.pop()
-        found.append((begin, end))
+        near = found and edges[place] - edges[found[-1][1]] < least
+        found.append((found.pop()[0] if near else place, place + 1))
     return found
 
 

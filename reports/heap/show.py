@@ -213,8 +213,8 @@ class _Page:
         if first == 0:
             begin = "0"
         self._line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
-        for line in self._phases(wide, first, last):
-            self._line(Text(" " * left + line, "magenta"))
+        for words in self._phases(wide, first, last):
+            self._line(Text(" " * left + words, "magenta"))
         legend = Text(" " * left)
         legend.append("▲" if self.unicode else "^", "red")
         legend.append(" the peak", "dim")

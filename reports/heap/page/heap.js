@@ -362,7 +362,7 @@
   }
 
   const MOST_DOTS = 60; // of snapshots: where there are more, the steps alone say where they are
-  const SLIVER = 2; // pixels: what is narrower is not seen between two paler stretches
+  const SLIVER = 1 / 40; // of the width: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
   const NEAR = 4; // pixels
   const MARGIN = { left: 66, right: 12, top: 30, bottom: 42 };
 
@@ -519,18 +519,26 @@
 
   function estimates(pen, file, frame) {
     if (!file.trees.length) return;
-    pen.fillStyle = colour("--page");
-    pen.globalAlpha = 0.3;
     const stretches = [];
     file.known.forEach((known, point) => {
       const [left, right] = [frame.edges[point], frame.edges[point + 1]];
       const before = stretches[stretches.length - 1];
       if (known || right <= left) return;
-      if (before && left - before[1] < SLIVER) before[1] = right;
+      if (before && left - before[1] < SLIVER * frame.wide) before[1] = right;
       else stretches.push([left, right]);
     });
-    for (const [left, right] of stretches) pen.fillRect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
-    pen.globalAlpha = 1;
+    pen.save();
+    pen.beginPath();
+    for (const [left, right] of stretches) pen.rect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
+    pen.clip();
+    pen.fillStyle = colour("--page");
+    pen.globalAlpha = 0.3;
+    pen.beginPath();
+    stepped(pen, frame, file.total);
+    pen.lineTo(frame.edges[file.total.length], frame.y(0));
+    pen.lineTo(frame.edges[0], frame.y(0));
+    pen.fill();
+    pen.restore();
   }
 
   function peakMark(pen, file, frame, ink) {
