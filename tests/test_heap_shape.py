@@ -217,6 +217,7 @@ def test_tools_that_name_modules_differently_are_said_to():
     by_source = profile(
         (0, {("f", "main"): 1}), tool="heaptrack", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3), Frame("main", "a.c", 9))
     )
+    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "")
     nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
 
     assert "B: where there is debug information it names source files instead of libraries" in " ".join(

@@ -32,7 +32,7 @@ from .series import Ints, Series, filled, rows, series, thinned
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
-_MOST_DOTS = 60  # of snapshots: where there are more, the steps alone say where they are
+_MOST_DOTS = 30  # of snapshots: where there are more, the steps alone say where they are
 _LAST = 1 / 60  # how wide the last snapshot is drawn, which no other ends, as a share of the time
 _SLIVER = 1 / 40  # of the time: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1

@@ -361,7 +361,7 @@
     return `repeating-linear-gradient(135deg, ${hex} 0 ${wide}px, ${page} ${wide}px 6px)`;
   }
 
-  const MOST_DOTS = 60; // of snapshots: where there are more, the steps alone say where they are
+  const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
   const SLIVER = 1 / 40; // of the width: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
   const NEAR = 4; // pixels
   const MARGIN = { left: 66, right: 12, top: 30, bottom: 42 };
@@ -452,22 +452,20 @@
 
   // Phases have their names above the chart; where one has no room, numbers that a line below the chart explains.
   function phases(pen, file, frame, ground) {
-    const width = ([, begin, end]) => Math.min(end === null ? Infinity : frame.x(end), frame.wide - MARGIN.right) - Math.max(frame.x(begin), MARGIN.left);
-    const numbered = file.phases.some((phase) => width(phase) > 0 && pen.measureText(phase[0]).width > width(phase) - 6);
+    const edge = frame.wide - MARGIN.right;
+    const shown = file.phases
+      .map(([name, begin, end], place) => ({ name, place, left: Math.max(frame.x(begin), MARGIN.left), right: Math.min(end === null ? edge : frame.x(end), edge) }))
+      .filter(({ left, right }) => right > left);
+    const numbered = shown.some(({ name, left, right }) => pen.measureText(name).width > right - left - 6);
+    pen.fillStyle = colour("--band");
+    for (const { place, left, right } of shown) if (place % 2 === 0) pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
+    pen.fillStyle = colour("--muted");
+    pen.textAlign = "left";
     let free = 0;
-    file.phases.forEach(([name, begin, end], place) => {
-      const left = Math.max(frame.x(begin), MARGIN.left);
-      const right = Math.min(end === null ? frame.wide - MARGIN.right : frame.x(end), frame.wide - MARGIN.right);
-      if (right <= left) return;
-      if (place % 2 === 0) {
-        pen.fillStyle = colour("--band");
-        pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
-      }
-      pen.fillStyle = colour("--muted");
-      pen.textAlign = "left";
+    shown.forEach(({ name, place, left }) => {
       const text = numbered ? `${place + 1}` : name;
       const at = Math.max(left + 3, free);
-      if (at + pen.measureText(text).width > frame.wide - MARGIN.right + 6) return;
+      if (at + pen.measureText(text).width > edge + 6) return;
       pen.fillText(text, at, MARGIN.top - 3);
       free = at + pen.measureText(text).width + 4;
     });
