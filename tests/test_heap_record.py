@@ -182,6 +182,8 @@ def test_phases_are_put_onto_the_snapshots_clock(tmp_path: Path) -> None:
     assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
     (tmp_path / "other").write_text(text)
     assert load(tmp_path / "other").phases == ()
-    (tmp_path / "phases.json").write_text('{"memprof_heap": 1}')
-    with pytest.raises(InputError, match="is not what `memprof heap record` writes"):
-        with_phases(profile, path)
+    for text in ('{"memprof_heap": 1}', '{"two\\nlines": 1}'):
+        (tmp_path / "phases.json").write_text(text)
+        with pytest.raises(InputError, match="is not what `memprof heap record` writes") as caught:
+            with_phases(profile, path)
+        assert "\n" not in str(caught.value)

@@ -103,7 +103,8 @@ def _beside(path: Path) -> _Record | None:
     try:
         record = msgspec.json.decode(data, type=_Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{beside} is not what `memprof heap record` writes: {error}") from None
+        reason = " ".join(str(error).split())[:200]  # a field's name may hold anything
+        raise InputError(f"{beside} is not what `memprof heap record` writes: {reason}") from None
     return record if path.name in record.files else None
 
 
