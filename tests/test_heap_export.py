@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.errors import InputError
-from memprof.heap import export, heaptrack, massif
+from memprof.heap import export, heaptrack, load, massif, said
 from memprof.heap.profile import Frame, HeapProfile, Snapshot
 from memprof.heap.trie import Trie
 
@@ -80,6 +81,18 @@ def test_a_written_massif_file_reads_as_the_same_tree(stacks: Stacks) -> None:
     assert [profile.frames[n].function for n in ours.frame[1:]] == [again.frames[n].function for n in theirs.frame[1:]]
 
 
+@pytest.mark.parametrize("tool", ["heaptrack", "memray"])
+def test_a_massif_file_of_another_tools_profile_says_what_was_counted(tool: str) -> None:
+    profile = replace(made([([1], 5)]), tool=tool, counts=f"{tool} counts each block; and more", description="")
+    text = "".join(export.massif(profile))
+    assert text.startswith(f"desc: memprof export of {tool}: {tool} counts")
+    again = massif.read(io.BytesIO(text.encode()), "f")
+    assert (again.tool, again.counts) == (profile.tool, profile.counts)
+    assert said.comparable([profile, again]) == []
+    assert "".join(export.massif(again)) == text
+    assert massif.read(io.BytesIO("".join(export.massif(made([([1], 5)]))).encode()), "f").tool == "massif"
+
+
 def test_collapsed_stacks_begin_with_the_programs_entry() -> None:
     text = "".join(export.collapsed(made([([1, 3, 4], 10), ([1, 5], 7)])))
     assert sorted(text.splitlines()) == ["f4;f3;f1 10", "f5;f1 7"]
@@ -127,12 +140,35 @@ def test_a_heaptrack_recording_has_its_exact_peak(tmp_path: Path) -> None:
     path = tmp_path / "h"
     path.write_text(_RECORDING)
     profile = heaptrack.read(path)
-    assert (profile.command, profile.time_unit, profile.peak.total_bytes, profile.peak.time) == ("./program", "ms", 1100, 10.0)
+    assert (profile.command, profile.time_unit, profile.peak.total_bytes, profile.peak.time) == ("./program", "ms", 1100, 20.0)
     found = profile.peak_tree
     assert found is not None and found[1] and found[0].tree is not None
     stacks = {tuple(profile.frames[number].function for number in stack): size for stack, size in found[0].tree.stacks()}
     assert stacks == {("grow", "main"): 100, ("main",): 1000}
     assert profile.snapshots[-1].total_bytes == 200 and profile.frames[2].module == "/bin/a b"
+
+
+def test_a_heaptrack_total_is_known_at_timestamps_and_its_highest_between_two(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    # 100 B are held from the first timestamp to the third; in between 1000 B come and go.
+    path.write_text(_RECORDING.partition("c a\n")[0] + "+ 0\nc a\nc 14\n+ 1\n- 1\nc 1e\nc 28\n- 0\nc 32\n")
+    rows = [(one.time, one.until, one.total_bytes) for one in heaptrack.read(path).snapshots]
+    assert rows == [(0, None, 0), (10, None, 100), (20, 30, 1100), (30, None, 100), (50, None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "total"),
+    [(12, 19, 100), (15, 35, 1100), (21, 25, 1100), (31, 38, 100), (41, None, 0), (60, None, 0)],
+)  # fmt: skip
+def test_each_phase_has_a_tree_of_its_largest_moment(tmp_path: Path, begin: float, end: float | None, total: int) -> None:
+    path = tmp_path / "h"
+    path.write_text(_RECORDING.partition("c a\n")[0] + "+ 0\nc a\nc 14\n+ 1\n- 1\nc 1e\nc 28\n- 0\nc 32\n")
+    spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]
+    kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": 0, "wall_offset_ns": 0, "partial": None, "phases": spans}
+    (tmp_path / "phases.json").write_text(json.dumps(kept))
+    found = said.chosen(load(path), phase="prepare")
+    assert found is not None and found.total_bytes == total
+    assert found.tree is not None and found.tree.bytes[0] == total
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memprof.errors import InputError, MemprofError
-from memprof.heap import load, massif
+from memprof.heap import load, massif, memray
 from memprof.heap.names import group_name, is_allocator, module_name, short
 from memprof.heap.profile import Frame, HeapProfile
 
@@ -121,6 +121,11 @@ def test_without_a_peak_snapshot_the_largest_tree_counts() -> None:
     assert found is not None and (found[0].index, found[1]) == (1, True)
 
 
+def test_of_two_snapshots_of_the_same_size_the_one_with_a_tree_is_the_peak() -> None:
+    profile = parsed(HEADER + snapshot(0, 300) + snapshot(1, 300, TREE) + snapshot(2, 300, TREE))
+    assert profile.peak.index == 1
+
+
 def test_nothing_allocated_is_a_profile_without_a_tree() -> None:
     profile = parsed(HEADER + snapshot(0, 0))
     assert (profile.peak.total_bytes, profile.peak_tree, profile.partial) == (0, None, None)
@@ -195,9 +200,14 @@ def test_a_compressed_file_that_was_cut_off_is_partial(tmp_path: Path) -> None:
 
 
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match="cannot be read"):
-            load(path)
+    with pytest.raises(InputError, match="none cannot be read"):
+        load(tmp_path / "none")
+    with pytest.raises(InputError, match="is a folder, and no profile lies in it"):
+        load(tmp_path)
+    for number in range(8):
+        (tmp_path / f"massif.out.{number}").write_text(HEADER)
+    with pytest.raises(InputError, match=r"is a folder: name one of \S+massif\.out\.0, .* and 2 more$"):
+        load(tmp_path)
 
 
 # -- size
@@ -319,6 +329,13 @@ def test_a_shortened_name_is_never_empty_nor_longer(name: str) -> None:
         ("__gnu_cxx::new_allocator<float>::allocate(unsigned long, void const*)", True),
         ("std::allocator_traits<std::allocator<int> >::allocate(std::allocator<int>&, unsigned long)", True),
         ("std::_Vector_base<float, std::allocator<float> >::_M_allocate(unsigned long)", True),
+        ("std::_Vector_base<float, std::allocator<float> >::_M_create_storage(unsigned long)", True),
+        ("std::_Vector_base<int, std::allocator<int> >::_Vector_base(unsigned long, std::allocator<int> const&)", True),
+        ("std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::_M_create(unsigned long&, unsigned long)", True),
+        ("int* std::vector<int, std::allocator<int> >::_M_allocate_and_copy<int const*>(unsigned long, int const*, int const*)", True),
+        ("std::vector<int, std::allocator<int> >::vector(unsigned long)", False),
+        ("std::vector<int, std::allocator<int> >::_M_default_append(unsigned long)", False),
+        ("mine::_M_allocate(unsigned long)", False),
         ("main", False),
         ("onert::backend::basic::Allocator::Allocator(unsigned int)", False),
         ("tflite::SimpleMemoryArena::Commit(TfLiteContext*, bool*)", False),
@@ -328,6 +345,31 @@ def test_a_shortened_name_is_never_empty_nor_longer(name: str) -> None:
 )
 def test_allocators_own_frames(function: str, allocates: bool) -> None:
     assert is_allocator(Frame(function)) == allocates
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "allocates"),
+    [
+        ("allocate", "new_allocator.h", True),
+        ("allocate", "/usr/include/c++/12/bits/alloc_traits.h", True),
+        ("_S_allocate", "alloc_traits.h", True),
+        ("_M_allocate", "stl_vector.h", True),
+        ("_M_create_storage", "stl_vector.h", True),
+        ("_Vector_base", "stl_vector.h", True),
+        ("_Vector_impl", "stl_vector.h", True),
+        ("_M_create", "basic_string.tcc", True),
+        ("_M_get_node", "stl_tree.h", True),
+        ("vector", "stl_vector.h", False),
+        ("push_back", "stl_vector.h", False),
+        ("basic_string<char*>", "basic_string.h", False),
+        ("allocate", "pool.cc", False),
+        ("_M_allocate_node<std::pair<int const, Blob>, std::tuple<> >", "hashtable_policy.h", True),
+        ("_Auto_node<int const&>", "stl_tree.h", True),
+        ("_M_create", "mine.h", False),
+    ],
+)
+def test_inlined_allocators_of_the_standard_library_are_told_by_name_and_file(function: str, file: str, allocates: bool) -> None:
+    assert is_allocator(Frame(function, file, 151)) == allocates
 
 
 @pytest.mark.parametrize(
@@ -346,6 +388,40 @@ def test_allocators_own_frames(function: str, allocates: bool) -> None:
 )
 def test_modules_have_short_names(module: str, name: str) -> None:
     assert module_name(Frame("f", module=module)) == name
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "module", "name", "grouped"),
+    [
+        ("load", "/site/a/model.py", None, "python", "load (model.py)"),
+        ("_find", "<frozen importlib._bootstrap>", None, "python", "_find (<frozen importlib._bootstrap>)"),
+        ("PyUnicode_New", "Objects/unicodeobject.c", None, "(unknown module)", "PyUnicode_New"),
+        ("<unknown>", None, "<unknown>", "(unknown module)", "???"),
+        ("clone3", "<unknown>", None, "(unknown module)", "clone3"),
+    ],
+)
+def test_memrays_frames_of_c_have_no_module(function: str, file: str | None, module: str | None, name: str, grouped: str) -> None:
+    frame = memray._frame(memray._Frame(function, file, 3, module))
+    assert (module_name(frame), group_name(frame, "function")) == (name, grouped)
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        (
+            "/opt/lib/memray/__main__.py run --native --follow-fork --quiet -o /tmp/x/memray.bin train.py --epochs 3",
+            "python train.py --epochs 3",
+        ),
+        ("/usr/bin/memray run -fo x.bin -m pkg.tool -v", "python -m pkg.tool -v"),
+        ("/usr/bin/memray3.11 run --output x.bin -m pkg.tool -v", "python -m pkg.tool -v"),
+        ("memray run -c print(1)", "python -c print(1)"),
+        ("./app.py run --native", "./app.py run --native"),
+        ("memray run -o x", "memray run -o x"),
+        ("", ""),
+    ],
+)
+def test_memrays_command_is_that_of_the_program(command: str, own: str) -> None:
+    assert memray.program(command) == own
 
 
 def test_groups() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from heap_made import MIB, chain, comb, profile, usual, write
+from heap_made import COUNTS, MIB, chain, comb, profile, usual, write
 from test_heap_show import HOSTILE, hostile
 from test_page import Browser, chromium, contrast  # noqa: F401
 
-from memprof.heap.profile import HeapProfile
+from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.reports.heap import page
 from memprof.reports.heap.page import drawn
 
@@ -222,7 +222,7 @@ def test_a_click_on_a_snapshot_shows_its_tree(viewer):
 def test_a_click_on_a_snapshot_without_a_tree_says_so_and_shows_the_nearest(viewer):
     viewer.open(usual())
 
-    viewer.chart(49)
+    viewer.chart(52)
 
     assert viewer.caption().startswith("snapshot 4") and "(snapshot 3 has no tree)" in viewer.caption()
 
@@ -361,6 +361,48 @@ def test_several_files_stand_side_by_side_on_one_scale(viewer):
     assert viewer.hover(0.6, 1, 1).startswith("net::Weights::read")
     head = viewer.js("return [...document.querySelectorAll('#tables thead th')].map((one) => one.innerText)")
     assert head == ["function", "self, made.massif", "", "total, made.massif", "self, half.massif", "", "total, half.massif"]
+
+
+def test_a_snapshot_is_drawn_on_to_the_next(viewer):
+    viewer.open(profile((0, {("a",): 1}), (10, {("b",): 50}), (90, {("c",): 2}), (100, {("d",): 1})))
+
+    for at, said in ((5, "snapshot 0"), (12, "snapshot 1"), (85, "snapshot 1"), (93, "snapshot 2")):
+        viewer.chart(at)
+        assert viewer.caption().startswith(said)
+
+
+def test_one_function_has_one_colour_in_all_files(viewer):
+    one = profile((0, {("big",): 50, ("small",): 5}), path="one.massif")
+    other = profile((0, {("small",): 60, ("other",): 30, ("big",): 20}), path="other.massif")
+    viewer.open(one, other)
+
+    looks = viewer.js(
+        "return [0, 1].map((place) => Object.fromEntries([...document.querySelectorAll(`#list-${place} li`)]"
+        ".map((row) => [row.title, row.querySelector('i').style.background])))"
+    )
+    assert looks[0]["big"] == looks[1]["big"] and looks[0]["small"] == looks[1]["small"]
+    assert len(set(looks[1].values())) == 3
+
+
+def test_phases_without_room_for_their_names_are_numbered_and_explained(viewer):
+    narrow = [PhaseSpan("MODEL_LOAD", 0, 2), PhaseSpan("PREPARE", 2, 90), PhaseSpan("EXECUTE", 90, None)]
+    viewer.open(usual(phases=narrow))
+
+    assert (
+        viewer.find("#phases-0").text == "Phases: 1 MODEL_LOAD 0 s to 0.002 s · 2 PREPARE 0.002 s to 0.09 s · 3 EXECUTE 0.09 s to the end"
+    )
+    viewer.open(usual())
+    assert viewer.js("return document.getElementById('phases-0').innerText") == ""
+
+
+def test_what_a_tool_counts_is_said_once_of_files_that_count_the_same():
+    notices = page._notices([usual(), usual(), usual(counts="massif counts pages")], ["a", "b", "c"])
+
+    assert [notice.count(COUNTS) for notice in notices if "do not count the same" in notice] == [1]
+
+
+def test_no_part_is_called_the_whole():
+    assert "&gt;99% of it was allocated by a (libnet); libnet allocated 100%." in text_of(profile((0, {("a",): 996, ("b",): 4})))
 
 
 def test_files_that_count_different_things_are_said(viewer):

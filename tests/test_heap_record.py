@@ -12,7 +12,7 @@ import pytest
 from conftest import Scenario, need_tool
 
 from memprof.errors import InputError, UsageError
-from memprof.heap import load, record
+from memprof.heap import load, record, said
 from memprof.heap.phases import with_phases
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -50,6 +50,7 @@ def test_a_program_is_recorded_and_its_peak_is_known(memprof: Memprof, tmp_path:
     need_tool("valgrind" if tool == "massif" else tool)
     done = memprof("heap", "record", "--tool", tool, "--timeout", "60s", "-o", tmp_path / "the profile", "--", program)
     assert done.returncode == 0, done.stderr
+    assert "peak" not in done.stderr  # the resident set under a tool is none of the program's
     profile = load(Path(done.stdout.strip()))
     assert profile.tool == tool and profile.partial is None
     assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
@@ -109,6 +110,8 @@ def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: 
     assert (profile.tool, profile.partial) == ("memray", None)
     assert [span.name for span in profile.phases][:3] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
     assert profile.peak_tree is not None and profile.peak_tree[1]
+    assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
+    assert profile.command.startswith("python /") and said.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
 
 
@@ -179,6 +182,8 @@ def test_phases_are_put_onto_the_snapshots_clock(tmp_path: Path) -> None:
     assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
     (tmp_path / "other").write_text(text)
     assert load(tmp_path / "other").phases == ()
-    (tmp_path / "phases.json").write_text('{"memprof_heap": 1}')
-    with pytest.raises(InputError, match="is not what `memprof heap record` writes"):
-        with_phases(profile, path)
+    for text in ('{"memprof_heap": 1}', '{"two\\nlines": 1}'):
+        (tmp_path / "phases.json").write_text(text)
+        with pytest.raises(InputError, match="is not what `memprof heap record` writes") as caught:
+            with_phases(profile, path)
+        assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
 from memprof.heap import load, said
-from memprof.heap.profile import HeapProfile
+from memprof.heap.profile import NO_MODULE, HeapProfile
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
 NAMES = st.sampled_from(["a", "b", "c", "malloc", "operator new(unsigned long)", "(below)"])
@@ -210,6 +210,21 @@ def test_what_grew_is_found_in_spite_of_other_addresses_builds_and_versions():
 )
 def test_names_of_two_builds_are_the_same_name(one, other):
     assert judging.identity(Frame(one, module=LIB))[0] == judging.identity(Frame(other, module=LIB))[0]
+
+
+def test_tools_that_name_modules_differently_are_said_to():
+    by_library = profile((0, PEAK))
+    by_source = profile(
+        (0, {("f", "main"): 1}), tool="heaptrack", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3), Frame("main", "a.c", 9))
+    )
+    assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "")
+    nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
+
+    assert "B: where there is debug information it names source files instead of libraries" in " ".join(
+        judging.diff(by_library, by_source).notes
+    )
+    assert "B: memray does not say which library a function of C or C++ is in" in " ".join(judging.diff(by_library, nowhere).notes)
+    assert not any("librar" in note for note in judging.diff(by_library, by_library).notes)
 
 
 def test_python_functions_of_different_files_are_different():

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from heap_made import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
@@ -15,9 +16,11 @@ from rich.cells import cell_len
 
 from memprof.errors import InputError
 from memprof.heap import diff as judging
+from memprof.heap.profile import PhaseSpan
+from memprof.heap.said import share
 from memprof.reports import style
 from memprof.reports.heap import diff as report
-from memprof.reports.heap import plot, series, show
+from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
 
 HOSTILE = (
@@ -145,11 +148,72 @@ def test_the_chart_keeps_every_peak():
     assert levels[0] == levels[-1] == MIB
 
 
-def test_between_snapshots_the_chart_is_a_line():
-    levels = show.columns(profile((0, 0.0), (100, 100.0)).snapshots, 101, 0, 100)
+def test_between_snapshots_the_chart_holds_what_was_held():
+    levels = show.columns(profile((0, 10.0), (40, 70.0), (40, 30.0), (100, 20.0)).snapshots, 101, 0, 100)
 
-    assert levels == sorted(levels)
-    assert levels[50] == pytest.approx(50 * MIB)
+    assert [level / MIB for level in levels] == [10.0] * 40 + [70.0] + [30.0] * 59 + [20.0]
+
+
+def test_a_drop_within_a_column_is_drawn_after_it():
+    assert show.columns(profile((0, 8.0), (55, 1.0), (100, 1.0)).snapshots, 11, 0, 100) == [8 * MIB] * 6 + [MIB] * 5
+
+
+def test_few_snapshots_have_ticks():
+    few, many = profile((0, 1.0), (50, 9.0), (100, 2.0)), profile(*((place, 1.0 + place) for place in range(100)))
+
+    assert "┴ a snapshot, drawn on to the next" in show.render(few, width=100)
+    assert re.search("└┴─+▲─+┴", show.render(few, width=100))
+    assert "┴" not in show.render(many, width=100)
+
+
+PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE")
+NARROW = profile(
+    *((place, 5.0 + place) for place in range(100)),
+    phases=[PhaseSpan(name, begin, end) for name, begin, end in zip(PHASES, (0, 90, 90.5, 95), (90, 90.5, 95, None), strict=True)],
+)
+
+
+@pytest.mark.parametrize("unicode", [True, False])
+def test_phases_without_room_for_their_names_are_numbered_and_explained(unicode):
+    text = show.render(NARROW, width=80, unicode=unicode)
+
+    bar = "│" if unicode else "|"
+    assert re.search(rf"^ +[{bar}]1 +[{bar}]2[{bar}]3 *[{bar}]4$", text, re.MULTILINE)
+    for words in ("1 STARTUP 0 s", "2 MODEL_LOAD 0.09 s", "3 PREPARE 0.0905 s", "4 EXECUTE 0.095 s"):
+        assert words in text
+    assert max(cell_len(line) for line in text.split("\n")) <= 80
+
+
+def test_phases_within_one_another_leave_the_strip_whole():
+    nested = [PhaseSpan("OUTER", 0, 100), PhaseSpan("INNER", 30, 60)]
+    made = profile((0, 1.0), (100, 2.0), phases=nested)
+
+    assert max(cell_len(line) for line in show.render(made, width=70).split("\n")) <= 70
+
+
+def test_a_moment_that_is_known_between_two_times_is_said_so():
+    made = usual(snapshots=(*usual().snapshots[:4], replace(usual().snapshots[4], time=0.0, until=5.0)))
+
+    assert "Peak 100.0 MiB: snapshot 4, between 0 s and 0.005 s, in PREPARE." in show.render(made, width=200)
+    assert show.facts(made)["peak"]["until"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "digits", "text"),
+    [
+        (996, 1000, 0, ">99%"),
+        (1000, 1000, 0, "100%"),
+        (4, 1000, 0, "<1%"),
+        (0, 1000, 0, "0%"),
+        (600, 1000, 0, "60%"),
+        (99_960, 100_000, 1, ">99.9%"),
+        (99_940, 100_000, 1, "99.9%"),
+        (40, 100_000, 1, "<0.1%"),
+        (0, 0, 1, "0.0%"),
+    ],
+)
+def test_only_the_whole_is_all_and_only_nothing_is_none(part, whole, digits, text):
+    assert share(part, whole, digits) == text
 
 
 def test_facts_hold_what_the_text_holds():
@@ -198,15 +262,13 @@ def test_estimated_areas_add_up_and_known_ones_stay():
     filled = series.filled(found, rows, made.snapshots)
 
     assert filled.values.sum(0) == pytest.approx([one.total_bytes for one in made.snapshots])
-    assert filled.known.tolist() == [one.tree is not None for one in made.snapshots]
+    assert filled.known.tolist() == [one.tree is not None or not one.total_bytes for one in made.snapshots]
     assert filled.values[:, 4].tolist() == rows[:, 1].tolist()
     assert filled.values[:, 5] == pytest.approx(rows[:, 1])  # as large as the peak, so as the peak was
 
 
 def test_trees_of_both_directions_have_the_same_sites():
     made = usual()
-    from dataclasses import replace
-
     turned = replace(made, snapshots=tuple(one if one.tree is None else replace(one, tree=one.tree.inverted()) for one in made.snapshots))
 
     one, other = (series.series(each, "function", 9) for each in (made, turned))
@@ -283,6 +345,42 @@ def test_the_picture_says_where_its_tree_is_not_the_peak():
     assert "In snapshot 0, not the peak" in texts
 
 
+@pytest.mark.parametrize(
+    ("snapshots", "paler"),
+    [
+        (((0, 0.0), (10, PEAK), (20, PEAK)), False),
+        (((0, 5.0), (10, PEAK)), False),  # one tree is a bar
+        (((0, 0.0), (10, PEAK), (15, 30.0), (20, PEAK)), True),
+    ],
+)
+def test_estimates_are_spoken_of_where_there_are_any(snapshots, paler):
+    made = profile(*snapshots)
+    texts = " ".join(text for text, _ in drawn_texts(plot.render(made)))
+
+    assert ("drawn paler" in texts) is paler
+    assert ("paler" in page.render([made]).partition("Ticks below")[2].partition("</span>")[0]) is (
+        made.snapshots[0].total_bytes > 0 or paler
+    )
+
+
+def test_the_total_is_drawn_as_steps():
+    (line,) = [
+        line for line in plot.render(profile((0, 10.0), (50, 90.0), (100, 20.0))).axes[0].lines if line.get_drawstyle() == "steps-post"
+    ]
+
+    assert line.get_xdata()[:3].tolist() == [0, 50, 100] and line.get_xdata()[3] > 100
+    assert list(line.get_ydata()) == [10, 90, 20, 20]
+
+
+def test_phases_without_room_for_all_names_are_numbered():
+    spans = [PhaseSpan(f"EPOCH_{'X' * 12}_{number}", number * 5, number * 5 + 5) for number in range(20)]
+    texts = [text for text, _ in drawn_texts(plot.render(profile((0, 1.0), (100, PEAK), phases=spans)))]
+
+    assert {"1", "20"} <= set(texts)
+    assert any(text.startswith("Phases: 1 EPOCH_") for text in texts)
+    assert not any(text.startswith("Phases: ") for text, _ in drawn_texts(plot.render(usual())))
+
+
 def test_areas_differ_without_colour():
     looks = {(fill.hatch, round(luminance(fill.colour), 1)) for fill in plot._FILLS}
 
@@ -320,6 +418,20 @@ def test_differences_are_said_in_figures_and_as_a_tree():
     assert re.search(r"\+25\.0 MiB +99\.5 MiB +124\.5 MiB +libnet", text)
     assert "log" not in text
     assert "not listed" not in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (100.0, 99.99, "The peak shrank by 10.2 KiB (less than 0.1%): 100.0 MiB -> 100.0 MiB."),
+        (100.0, 100.01, "The peak grew by 10.2 KiB (less than 0.1%): 100.0 MiB -> 100.0 MiB."),
+        (100.0, 60.0, "The peak shrank by 40.0 MiB (-40.0%): 100.0 MiB -> 60.0 MiB."),
+        (100.0, 350.0, "The peak grew by 250.0 MiB (+250.0%): 100.0 MiB -> 350.0 MiB."),
+        (0.0, 1.0, "The peak grew by 1.0 MiB: 0 B -> 1.0 MiB."),
+    ],
+)
+def test_the_share_of_a_change_has_its_sign(before, after, said):
+    assert report.headline(judging.diff(profile((0, before)), profile((0, after)))) == said
 
 
 def test_the_same_profile_twice_is_no_change():
@@ -386,7 +498,9 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
         (["show", "m.massif", "--at-phase", "load"], 2, "knows no phases"),
         (["show", "m.massif", "--min", "x"], 2, "--min 'x' is no percentage: write 5%"),
         (["show", "missing"], 5, "missing cannot be read: No such file or directory"),
-        (["show", "."], 5, "Is a directory"),
+        (["show", "."], 5, ". is a folder: name one of empty.massif, m.massif"),
+        (["plot", "one", "-o", "a.png"], 5, "one is a folder: name the profile in it, one/m.massif"),
+        (["diff", "m.massif", "none"], 5, "none is a folder, and no profile lies in it"),
         (["show", "notes.txt"], 5, "notes.txt"),
         (["plot", "m.massif", "-o", "a.gif"], 2, ".png, .svg or .pdf"),
         (["plot", "m.massif", "-o", "notes.txt"], 2, ".png, .svg or .pdf"),
@@ -405,6 +519,10 @@ def test_what_cannot_be_meant_is_one_sentence(memprof, tmp_path, words, code, sa
     write(usual(), tmp_path / "m.massif")
     write(profile((0, 0.0)), tmp_path / "empty.massif")
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "one").mkdir()
+    write(usual(), tmp_path / "one" / "m.massif")
+    (tmp_path / "one" / "phases.json").write_text("{}")
 
     done = memprof("heap", *words)
 

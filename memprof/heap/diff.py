@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ..errors import UndecidedError
 from ..units import format_bytes
 from . import said
-from .names import is_allocator, module_name
-from .profile import UNKNOWN, Frame, HeapProfile, Snapshot
+from .names import is_allocator, module_name, nameless
+from .profile import NO_MODULE, UNKNOWN, Frame, HeapProfile, Snapshot
 from .shape import is_unknown
 from .trie import Trie
 
@@ -127,9 +127,9 @@ def identity(frame: Frame) -> tuple[str, str]:
 
     A build without debug information knows a library where another knows a source file, so the module is no part of what must agree.
     """
-    module = module_name(frame)
+    module = "" if frame.module == NO_MODULE else module_name(frame)
     if frame.function == UNKNOWN:
-        return f"{UNKNOWN} ({module})", module
+        return nameless(frame), module
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
         name = f"{name} ({os.path.basename(frame.file)})"
@@ -151,7 +151,8 @@ class _Names:
         found = self.number.setdefault(name, len(self.number))
         if found == len(self.module):
             self.module.append(module)
-        self.module[found] = module
+        elif module:
+            self.module[found] = module
         return found
 
     def listed(self) -> list[tuple[str, str]]:
@@ -254,6 +255,9 @@ def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ..
 
 def _notes(before: Side, after: Side) -> list[str]:
     found = said.comparable([before.profile, after.profile])
+    modules = [said.modules(side.profile) for side in (before, after)]
+    if modules[0] != modules[1]:
+        found += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]
     for side, word in ((before, "A"), (after, "B")):
         found += [f"{word}: {remark}" for remark in said.remarks(side.profile, side.shown)]
         if side.limit_bytes:

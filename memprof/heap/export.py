@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 
 from ..errors import InputError
-from .profile import UNKNOWN, Frame, HeapProfile, Snapshot, Tree
+from .massif import EXPORTED
+from .profile import NO_MODULE, UNKNOWN, Frame, HeapProfile, Snapshot, Tree
 
 _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 
@@ -55,7 +56,8 @@ def massif(profile: HeapProfile) -> Iterator[str]:
     only whole numbers are read by all of them; the largest tree is marked as the peak."""
     seconds = profile.time_unit == "s"
     peak = profile.peak_tree
-    yield f"desc: {_flat(profile.description) or '(none)'}\n"
+    description = profile.description if profile.tool == "massif" else EXPORTED.format(tool=profile.tool, counts=profile.counts)
+    yield f"desc: {_flat(description) or '(none)'}\n"
     yield f"cmd: {_flat(profile.command) or '(none)'}\n"
     yield f"time_unit: {'ms' if seconds else profile.time_unit}\n"
     places = [_place(frame) for frame in profile.frames]
@@ -93,14 +95,15 @@ def _place(frame: Frame) -> str:
     where = ""
     if frame.file is not None:
         where = f" ({frame.file}:{frame.line or 0})"
-    elif frame.module is not None:
+    elif frame.module not in (None, NO_MODULE):
         where = f" (in {frame.module})"
     return _flat(f"0x{frame.address or 0:X}: {frame.function}{where}")
 
 
 def _label(frame: Frame) -> str:
-    if frame.function == UNKNOWN and (frame.module or frame.file):
-        return f"{UNKNOWN} ({(frame.module or frame.file or '').rsplit('/', 1)[-1]})"
+    place = frame.file if frame.module == NO_MODULE else frame.module or frame.file
+    if frame.function == UNKNOWN and place:
+        return f"{UNKNOWN} ({place.rsplit('/', 1)[-1]})"
     return frame.function
 
 

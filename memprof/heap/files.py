@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 from ..errors import InputError, os_reason
 from . import massif
 from .names import demangled
+from .phases import spans, with_phases
 from .profile import HeapProfile
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -18,13 +19,14 @@ _LZ4 = b"\x04\x22\x4d\x18"
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 _MEMRAY = b"memray\x00"
+_MOST_NAMED = 6
 
 
 def read(path: Path) -> HeapProfile:
     """See memprof.heap.load."""
-    from .phases import with_phases
-
     try:
+        if path.is_dir():
+            raise InputError(_within(path))
         with path.open("rb") as file:
             return demangled(with_phases(_read(file, path), path))
     except OSError as error:
@@ -36,27 +38,27 @@ def _read(file: BinaryIO, path: Path) -> HeapProfile:
     if head.startswith((_MEMRAY, _LZ4)):
         from . import memray
 
-        return memray.read(path)
+        return memray.read(path, spans(path, "ms", 0))
     if head.startswith(_ZSTD):
-        from . import heaptrack
-
-        return heaptrack.read(path)
+        return _heaptrack(path)
     if head.startswith((_GZIP, _XZ)):
         return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
     if _is_heaptrack(head):
-        from . import heaptrack
-
-        return heaptrack.read(path)
+        return _heaptrack(path)
     return massif.read(cast(massif.Stream, file), str(path))
+
+
+def _heaptrack(path: Path) -> HeapProfile:
+    from . import heaptrack
+
+    return heaptrack.read(path, spans(path, "ms", None))
 
 
 def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
     try:
         head = file.read(8)
         if _is_heaptrack(head):
-            from . import heaptrack
-
-            return heaptrack.read(path)
+            return _heaptrack(path)
         file.seek(0)
         return massif.read(cast(massif.Stream, file), str(path))
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
@@ -66,6 +68,25 @@ def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
 def _is_heaptrack(head: bytes) -> bool:
     # Its first line is `v`, its own version and that of its format, in hexadecimal: `v 10400 3`.
     return head[:2] == b"v " and head[2:3].isalnum()
+
+
+def _within(folder: Path) -> str:
+    """What is said of a folder: the profiles in it, of which one is to be named."""
+    found = [path for path in sorted(folder.iterdir()) if path.is_file() and _may_be_one(path)]
+    if not found:
+        return f"{folder} is a folder, and no profile lies in it"
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    named = ", ".join(map(str, found[:_MOST_NAMED])) + more
+    return f"{folder} is a folder: name the profile in it, {named}" if len(found) == 1 else f"{folder} is a folder: name one of {named}"
+
+
+def _may_be_one(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError:
+        return False
+    return head.startswith((_MEMRAY, _LZ4, _ZSTD, _GZIP, _XZ, b"desc:")) or _is_heaptrack(head)
 
 
 def _peek(file: BinaryIO, count: int) -> bytes:

@@ -11,7 +11,8 @@ The format (heaptrack's accumulatedtracedata.cpp, version 1 to 3; every number h
     c MS      R PAGES       the time, the resident set
 
 heaptrack_print's own massif export is not used: that of 1.4 announces children that it leaves out, has no peak tree, and its times are
-those of its timer, while the recording holds every allocation, so that the peak found here is exact.
+those of its timer, while the recording holds every allocation, so that the peak found here is exact. When an allocation was made is known
+only to lie between two timestamps: 10 ms mostly, but half a second was seen where threads wait for heaptrack's lock.
 """
 
 from __future__ import annotations
@@ -21,34 +22,35 @@ import shutil
 import subprocess
 import zlib
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
 from ..errors import InputError
-from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, Snapshot, Tree
+from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, PhaseSpan, Snapshot, Tree
 from .trie import SMALLEST, Trie
 
 COUNTS = (
     "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "
     "not memory mapped directly, nor what the allocator adds or keeps of freed blocks"
 )
-_SNAPSHOTS = 200
+_SNAPSHOTS = 1000
 _TREES = 24
 _MOST_ENTRIES = 20_000_000
 _INT64 = (1 << 63) - 1
 _LONGEST_LINE = 1 << 22
 
 
-def read(path: Path) -> HeapProfile:
-    """The profile in a heaptrack recording, with the exact peak and some twenty trees in between.
+def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
+    """The profile in a heaptrack recording, with the exact peak, the largest tree of each phase, and some twenty in between.
 
     Raises InputError where the file is damaged, was not interpreted (`heaptrack --raw`), or zstd is not installed.
     """
     course = _course(path)
-    wanted = _wanted(course)
-    return _Second(path, course, wanted).profile()
+    return _Second(path, _wanted(course, phases)).profile()
 
 
 # -- opening
@@ -95,22 +97,26 @@ def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 class _Course:
-    """The total after each timestamp, and where the peak is. Events are counted from 1; event 0 is the beginning."""
+    """The total at each timestamp, and the largest between two of them where it is larger than both. Events are counted from 1; event 0 is the
+    beginning. untils: the timestamp before which a total was reached, the row's own time where it was held then."""
 
     def __init__(self) -> None:
-        self.times = array("d", [0.0])
-        self.totals = array("q", [0])
-        self.events = array("q", [0])  # how many there had been
-        self.peak_bytes = self.peak_event = 0
-        self.peak_time = 0.0
-        self.count = 0
-        self.whole = False
+        self.times, self.untils = array("d"), array("d")
+        self.totals = array("q")
+        self.events = array("q")  # how many there had been
+
+    def add(self, time: float, until: float, total: int, event: int) -> None:
+        self.times.append(time)
+        self.untils.append(until)
+        self.totals.append(total)
+        self.events.append(event)
 
 
 def _course(path: Path) -> _Course:
     course, sizes = _Course(), array("q")
-    total = event = number = 0
+    total = event = number = begin = high = high_event = 0
     time = 0.0
+    course.add(time, time, 0, 0)
     seen_version = False
     with _lines(path) as lines:
         try:
@@ -119,10 +125,10 @@ def _course(path: Path) -> _Course:
                 if kind == 43:  # +
                     total += sizes[_index(line)]
                     event += 1
-                    if total > course.peak_bytes:
+                    if total > high:
                         if total > _INT64:
                             raise ValueError("the total is beyond 64 bits")
-                        course.peak_bytes, course.peak_event, course.peak_time = total, event, time
+                        high, high_event = total, event
                 elif kind == 45:  # -
                     total -= sizes[_index(line)]
                     event += 1
@@ -131,10 +137,11 @@ def _course(path: Path) -> _Course:
                         raise ValueError("more kinds of allocations than can be")
                     sizes.append(int(line.split()[1], 16))
                 elif kind == 99:  # c
-                    time = float(_small(line.split()[1]))
-                    course.times.append(time)
-                    course.totals.append(total)
-                    course.events.append(event)
+                    now = float(_small(line.split()[1]))
+                    if high > max(begin, total):
+                        course.add(time, now, high, high_event)
+                    course.add(now, now, total, event)
+                    time, begin, high, high_event = now, total, total, event
                 elif kind == 118:  # v
                     seen_version = True
                     if int(line.split()[2], 16) > 3:
@@ -147,10 +154,9 @@ def _course(path: Path) -> _Course:
             raise InputError(f"{path}, line {number}: {_said(error)}") from None
     if not number:
         raise InputError(f"{path} is no heaptrack recording, or nothing of it can be read")
-    course.times.append(time)
-    course.totals.append(total)
-    course.events.append(event)
-    course.count = event
+    if high > max(begin, total):
+        course.add(time, time, high, high_event)
+    course.add(time, time, total, event)
     return course
 
 
@@ -176,28 +182,62 @@ def _said(error: Exception) -> str:
     return text
 
 
-def _wanted(course: _Course) -> dict[int, tuple[float, int, Kind]]:
-    """Which moments become snapshots: (time, total, kind) by the number of events before them."""
-    rows = list(zip(course.events, course.times, course.totals, strict=True))
-    step = max(1, -(-len(rows) // _SNAPSHOTS))
-    found: dict[int, tuple[float, int, Kind]] = {}
-    trees = max(1, len(rows) // step // _TREES)
-    for number, start in enumerate(range(0, len(rows), step)):
-        event, time, total = max(rows[start : start + step], key=lambda row: row[2])
-        found[event] = time, total, "detailed" if number % trees == 0 and event else "empty"
-    event, time, total = rows[-1]
-    found[event] = time, total, "detailed" if event else "empty"
-    if course.peak_event:
-        found[course.peak_event] = course.peak_time, course.peak_bytes, "peak"
-    return found
+@dataclass(frozen=True)
+class _Moment:
+    """What becomes a snapshot: the state after so many events, held at `time`, or reached between it and `until`."""
+
+    event: int
+    time: float
+    until: float | None
+    total: int
+    kind: Kind
+
+
+def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Moment]]:
+    """The snapshots by the number of events before them: the largest total of each stretch of time and of each phase, the peak and the end."""
+    count = len(course.times)
+    # Where nothing happened, what was held before is held on: a snapshot there says nothing more.
+    changed = [place for place in range(count) if not place or course.events[place] != course.events[place - 1]]
+    step = -(-len(changed) // _SNAPSHOTS)
+    trees = max(1, len(changed) // step // _TREES)
+    found: dict[tuple[int, float], _Moment] = {}
+
+    def keep(place: int, kind: Kind, time: float, until: float) -> None:
+        event = course.events[place]
+        before = found.get((event, time))
+        if before is None or (before.kind == "empty" and kind != "empty"):
+            found[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], kind if event else "empty")
+
+    def keep_row(place: int, kind: Kind) -> None:
+        keep(place, kind, course.times[place], course.untils[place])
+
+    keep_row(_largest(course, range(count)), "peak")
+    for number, start in enumerate(range(0, len(changed), step)):
+        keep_row(_largest(course, changed[start : start + step]), "detailed" if number % trees == 0 else "empty")
+    for span in phases:
+        inside = range(bisect_left(course.times, span.begin), count if span.end is None else bisect_right(course.times, span.end))
+        if inside:
+            keep_row(_largest(course, inside), "detailed")
+        else:  # it lies between two timestamps, or after the last
+            near = range(max(inside.start - 1, 0), min(inside.start + 1, count))
+            keep(_largest(course, near), "detailed", span.begin, course.times[near[-1]])
+    keep_row(count - 1, "detailed")
+    by_event: dict[int, list[_Moment]] = {}
+    for moment in sorted(found.values(), key=lambda one: (one.event, one.time)):
+        by_event.setdefault(moment.event, []).append(moment)
+    return by_event
+
+
+def _largest(course: _Course, places: Sequence[int]) -> int:
+    return max(places, key=course.totals.__getitem__)
 
 
 # -- second pass: what was live at these moments
 
 
 class _Second:
-    def __init__(self, path: Path, course: _Course, wanted: dict[int, tuple[float, int, Kind]]) -> None:
-        self._path, self._course, self._wanted = path, course, wanted
+    def __init__(self, path: Path, wanted: Mapping[int, Sequence[_Moment]]) -> None:
+        self._path, self._wanted = path, wanted
         self._strings: list[str] = [""]
         self._instructions: list[tuple[int, ...]] = [()]  # frames, the innermost first
         self._instruction, self._parent = array("i", [0]), array("i", [0])  # of traces
@@ -206,13 +246,9 @@ class _Second:
         self._numbers: dict[Frame, int] = {}
         self._format = 1
         self._command = ""
-        self._below: list[str] = []
-        self._negative = False
 
     def profile(self) -> HeapProfile:
-        snapshots: list[tuple[float, int, Kind, Tree | None]] = []
-        if 0 in self._wanted:
-            snapshots.append((*self._wanted[0], None))
+        snapshots = self._taken(0)
         event = number = 0
         with _lines(self._path) as lines:
             try:
@@ -223,26 +259,33 @@ class _Second:
                         self._live[_index(line)] += 44 - kind
                         event += 1
                         if event in self._wanted:
-                            time, total, word = self._wanted[event]
-                            snapshots.append((time, total, word, None if word == "empty" else self._tree(total)))
+                            snapshots += self._taken(event)
                     else:
                         self._define(kind, line)
             except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
                 raise InputError(f"{self._path}, line {number}: {_said(error)}") from None
-        kept = [row for row in snapshots if row[1] >= 0]
+        kept = [one for one in snapshots if one.heap_bytes >= 0]
         return HeapProfile(
             "heaptrack",
             self._command,
             "",
             "ms",
             COUNTS,
-            tuple(Snapshot(index, time, total, tree=tree, kind=word) for index, (time, total, word, tree) in enumerate(kept)),
+            tuple(replace(one, index=index) for index, one in enumerate(kept)),
             tuple(self._frames),
             str(self._path),
             warnings=("it frees blocks that it never allocated: the recording is damaged or began late",)
             if len(kept) < len(snapshots)
             else (),
         )
+
+    def _taken(self, event: int) -> list[Snapshot]:
+        """The snapshots of the state as it is now; a phase can have one of what was reached before it."""
+        moments = self._wanted.get(event, ())
+        tree = next((self._tree(one.total) for one in moments if one.kind != "empty"), None)
+        return [
+            Snapshot(0, one.time, one.total, tree=None if one.kind == "empty" else tree, kind=one.kind, until=one.until) for one in moments
+        ]
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a

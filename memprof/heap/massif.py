@@ -57,6 +57,9 @@ PAGES = (
     "space, not what is resident"
 )
 STACKS = "; thread stacks are counted too (--stacks=yes)"
+# The `desc:` of a file that memprof wrote of another tool's profile, so that whoever reads it again knows what was counted.
+EXPORTED = "memprof export of {tool}: {counts}"
+_EXPORTED = re.compile(r"memprof export of (heaptrack|memray): (.{1,1000})")
 
 
 class Stream(Protocol):
@@ -175,15 +178,16 @@ class _Reader:
         if not snapshots:
             raise InputError(f"{self._name}: a massif file without one whole snapshot")
         description, command, unit = header
+        exported = _EXPORTED.fullmatch(description)
         root = next((self._places.frames[s.tree.frame[0]].function for s in snapshots if s.tree is not None), "")
         pages = "(page allocation" in root or "--pages-as-heap=yes" in description
         stacks = any(snapshot.stacks_bytes for snapshot in snapshots)
         return HeapProfile(
-            "massif",
+            exported[1] if exported else "massif",
             command,
             description,
             unit,
-            PAGES if pages else HEAP + (STACKS if stacks else ""),
+            exported[2] if exported else PAGES if pages else HEAP + (STACKS if stacks else ""),
             tuple(snapshots),
             tuple(self._places.frames),
             self._name,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import json
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import InputError
-from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Snapshot
+from .profile import BELOW, NO_MODULE, UNKNOWN, Frame, HeapProfile, PhaseSpan, Snapshot
 from .trie import SMALLEST, Trie
 
 COUNTS = (
@@ -24,18 +26,21 @@ COUNTS = (
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
+_MEMRAY = re.compile(r"(?:.*/)?memray[\d.]*(?:/__main__\.py)?")
+_WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take one
 
 
-def read(path: Path) -> HeapProfile:
-    """The profile in a memray capture: its exact peak, and trees at moments in between where the capture has all allocations.
+def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
+    """The profile in a memray capture: its exact peak, and trees at moments in between and of each phase where the capture has all allocations.
 
-    Raises InputError where memray is not installed or the capture cannot be read.
+    phases: in milliseconds of CLOCK_REALTIME. Raises InputError where memray is not installed or the capture cannot be read.
     """
     script = resources.files(__package__) / "memray_dump.py"
+    spans = json.dumps([(one.begin, one.end) for one in phases])
     with resources.as_file(script) as program, tempfile.TemporaryFile() as answer:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", str(program), str(path.absolute()), str(SMALLEST)],
+                [sys.executable, "-I", str(program), str(path.absolute()), str(SMALLEST), spans],
                 stdin=subprocess.DEVNULL,
                 stdout=answer,
                 stderr=subprocess.PIPE,
@@ -93,8 +98,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
     by_dump: list[int] = []
     for row in rows:
         if isinstance(row, _Frame):
-            name = row.function or UNKNOWN
-            frame = Frame(name, row.file or None, row.line or None, row.module, None, "unknown" if name == UNKNOWN else "site")
+            frame = _frame(row)
             number = numbers.setdefault(frame, len(frames))
             if number == len(frames):
                 frames.append(frame)
@@ -111,7 +115,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
         raise InputError(f"{path}: a memray capture without any snapshot")
     return HeapProfile(
         "memray",
-        head.command,
+        program(head.command),
         f"memray, Python allocator {head.allocator}",
         "ms",
         COUNTS.format(native=_NATIVE if head.native else _PYTHON),
@@ -121,3 +125,24 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
         partial=head.partial,
         started_ns=head.begin_ms * 10**6,
     )
+
+
+def _frame(row: _Frame) -> Frame:
+    """memray's API tells no library of C and C++, only the source file of what has debug information."""
+    known = row.function not in (None, "", "<unknown>")
+    file = row.file if row.file != "<unknown>" else None
+    python = file is not None and file.endswith((".py", ">"))
+    module = row.module if row.module != "<unknown>" else None
+    name = row.function if known and row.function else UNKNOWN
+    return Frame(name, file or None, row.line or None, module or (None if python else NO_MODULE), None, "site" if known else "unknown")
+
+
+def program(command: str) -> str:
+    """The command of the program that was recorded: without memray's own in front of it."""
+    words = command.split()
+    if words[1:2] != ["run"] or not _MEMRAY.fullmatch(words[0]):
+        return command
+    at = 2
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-c", "-m"):
+        at += 2 if _WITH_VALUE.fullmatch(words[at]) else 1
+    return " ".join(["python", *words[at:]]) if at < len(words) else command

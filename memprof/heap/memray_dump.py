@@ -1,9 +1,10 @@
-"""Writes what a memray capture holds as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST`.
+"""Writes what a memray capture holds as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST PHASES`.
 
     {"command", "allocator", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module"}      numbered from 0 in the order they come
     {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
 
+PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: of each the largest snapshot has its stacks.
 Stacks are sites first; of one that holds less than 1/SMALLEST of its snapshot only a line of Python is given, with -1 for all else. Snapshots are
 in the order of time.
 """
@@ -12,14 +13,14 @@ from __future__ import annotations
 
 import json
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 _TREES = 16
 _SNAPSHOTS = 200
 
 
-def main(path: str, smallest: int) -> int:
+def main(path: str, smallest: int, phases: Any) -> int:
     """Dump the capture; the exit code is 0 where that went well."""
     try:
         import memray
@@ -28,14 +29,14 @@ def main(path: str, smallest: int) -> int:
         return 1
     try:
         with memray.FileReader(path) as reader:
-            dump(reader, smallest, sys.stdout)
+            dump(reader, smallest, phases, sys.stdout)
     except (OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
         return 1
     return 0
 
 
-def dump(reader: Any, smallest: int, out: Any) -> None:
+def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
     """Write the lines."""
     metadata = reader.metadata
     snapshots = list(reader.get_memory_snapshots())
@@ -53,19 +54,20 @@ def dump(reader: Any, smallest: int, out: Any) -> None:
     count = len(snapshots)
     rows = []  # (time_ms, bytes, as, stacks)
     trees: dict[int, list[Any]] = {}
+    in_phases = [largest_of(snapshots, begin, end) for begin, end in phases] if count else []
     if not aggregated and count:
         every = max(1, count // _TREES)
-        wanted = sorted(set(range(0, count, every)) | {count - 1})
+        wanted = sorted(set(range(0, count, every)) | {count - 1} | {index for index, _ in in_phases})
         trees = at_moments(reader, writer, wanted, [snapshots[index].heap / smallest for index in wanted])
     step = max(1, -(-count // _SNAPSHOTS))
     kept = set(trees)
     for start in range(0, count, step):
         kept.add(max(range(start, min(start + step, count)), key=lambda index: snapshots[index].heap))
-    for index in sorted(kept):
+    for index, time_ms in sorted({(index, snapshots[index].time) for index in kept} | set(in_phases)):
         stacks = trees.get(index)
         # What was in memory when the snapshot was taken, and what its tree sums up to, are of slightly different moments.
         size = sum(each[1] for each in stacks) if stacks is not None else snapshots[index].heap
-        rows.append((max(0, snapshots[index].time - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
+        rows.append((max(0, time_ms - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
     records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     least = sum(record.size for record in records) / smallest
     peak = merged((writer.stack(record, record.size >= least), record.size, record.n_allocations) for record in records)
@@ -76,6 +78,16 @@ def dump(reader: Any, smallest: int, out: Any) -> None:
         rows.append((time_ms, size, "peak", peak))
     for time_ms, size, word, stacks in sorted(rows, key=lambda row: row[0]):
         write(out, {"kind": "snapshot", "time_ms": time_ms, "bytes": size, "as": word, "stacks": stacks})
+
+
+def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:
+    """The index of a phase's largest snapshot, and its time; of a phase too short for one, that before it, which is what the phase begins with."""
+    times = [each.time for each in snapshots]
+    inside = range(bisect_left(times, begin), len(times) if end is None else bisect_right(times, end))
+    if not inside:
+        return max(inside.start - 1, 0), (begin + (begin + 1 if end is None else end)) / 2
+    index = max(inside, key=lambda index: snapshots[index].heap)
+    return index, times[index]
 
 
 def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float]) -> dict[int, list[Any]]:
@@ -128,7 +140,7 @@ class Stacks:
             number = self._numbers[frame] = len(self._numbers)
             function, file, line = frame
             module = None
-            if file and not file.endswith(".py") and (".so" in file or not line):
+            if file and ".so" in file:  # not of memray 1.20, which names source files alone
                 module, file = file, None
             write(self._out, {"kind": "frame", "function": function, "file": file, "line": line, "module": module})
         return number
@@ -140,4 +152,4 @@ def write(out: Any, row: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])))

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import replace
 from functools import lru_cache
 
-from .profile import UNKNOWN, By, Frame, HeapProfile
+from .profile import NO_MODULE, UNKNOWN, By, Frame, HeapProfile
 
 # Functions that only hand out memory: who calls them is who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
 _ALLOCATORS = re.compile(
@@ -24,10 +24,24 @@ _ALLOCATORS = re.compile(
     | (?:je|mi|tc|rp|sn)_\w*(?:alloc|memalign|new)\w* | MallocExtension\w*
     | operator\s+new(?:\[\])?(?:\(.*\))?
     | (?:std|__gnu_cxx)::(?:__\w+::)?(?:__)?(?:new_)?allocator(?:_traits)?<.*>::_?\w*allocate\w*(?:\(.*\))?(?:\s\[.*\])?
-    | (?:std|__gnu_cxx)::(?:__\w+::)?_\w+(?:<.*>)?::_M_(?:allocate\w*|get_node|create_storage|create_node)(?:\(.*\))?
     | std::__allocate_guarded<.* | std::allocate_shared\w*<.*
     """,
     re.VERBOSE | re.DOTALL,
+)
+# The same of libstdc++'s containers, told by the shortened name where a tool gives it whole (`std::_Vector_base<…>::_M_allocate`), by name and file
+# where it gives `_M_allocate` alone, as inlined functions are named.
+_PARTS = (
+    r"_[MS]_(?:allocate\w*|get_node|create(?:_nodes?|_storage)?|initialize_map)"
+    r"|_(?:Vector|Bvector|Deque|List|Fwd_list)_(?:base|impl)|_(?:Scoped|Auto)_node"
+)
+_WHOLE = re.compile(rf"(?:std|__gnu_cxx)::(?:\S+::)?(?:{_PARTS})(?:<…>)?")
+_BARE = re.compile(rf"(?:{_PARTS}|allocate(?:_at_least)?|__allocate_guarded\w*)(?:<…>)?")
+_STL_FILES = frozenset(
+    {
+        *("new_allocator.h", "alloc_traits.h", "allocator.h", "allocated_ptr.h", "malloc_allocator.h", "pool_allocator.h"),
+        *("stl_vector.h", "vector.tcc", "stl_bvector.h", "stl_deque.h", "deque.tcc", "stl_list.h", "list.tcc", "forward_list.h"),
+        *("forward_list.tcc", "stl_tree.h", "hashtable.h", "hashtable_policy.h", "basic_string.h", "basic_string.tcc", "cow_string.h"),
+    }
 )
 _MANGLED = re.compile(r"_{1,2}Z[\w.$]{1,4000}$|_R[A-Z][\w.$]{1,4000}$", re.ASCII)
 _FILTER_S = 20
@@ -38,7 +52,12 @@ _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl
 @lru_cache(maxsize=1 << 16)
 def is_allocator(frame: Frame) -> bool:
     """Whether the frame only hands out memory (malloc, operator new, std::allocator, CPython's allocators, mmap)."""
-    return frame.kind == "site" and _ALLOCATORS.fullmatch(frame.function) is not None
+    name = frame.function
+    if frame.kind != "site":
+        return False
+    if frame.file is not None and os.path.basename(frame.file) in _STL_FILES and _BARE.fullmatch(short(name)):
+        return True
+    return _ALLOCATORS.fullmatch(name) is not None or ("::_" in name and _WHOLE.fullmatch(short(name)) is not None)
 
 
 def group_name(frame: Frame, by: By) -> str:
@@ -49,11 +68,16 @@ def group_name(frame: Frame, by: By) -> str:
         return module_name(frame)
     if by == "line" and frame.file is not None:
         return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line or '?'})"
-    if frame.function == UNKNOWN and frame.module is not None:
-        return f"{UNKNOWN} ({module_name(frame)})"
+    if frame.function == UNKNOWN:
+        return nameless(frame)
     if frame.file is not None and frame.file.endswith((".py", ">")):  # Python: every file has its `<module>`, every class its `__init__`
         return f"{frame.function} ({_python_file(frame.file)})"
     return frame.function
+
+
+def nameless(frame: Frame) -> str:
+    """What a frame without a name is called: by its module, where that is known."""
+    return UNKNOWN if frame.module in (None, NO_MODULE) else f"{UNKNOWN} ({module_name(frame)})"
 
 
 def _python_file(path: str) -> str:
@@ -66,7 +90,7 @@ def module_name(frame: Frame) -> str:
     if frame.module is not None:
         return short_module(frame.module)
     if frame.file is not None:
-        return "python" if frame.file.endswith(".py") else os.path.basename(frame.file)
+        return "python" if frame.file.endswith((".py", ">")) else os.path.basename(frame.file)
     return "(unknown)"
 
 

@@ -19,11 +19,12 @@ import msgspec
 
 from ..errors import InputError
 from ..records import Run
-from .profile import HeapProfile, PhaseSpan, Snapshot
+from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
 
 NAME = "phases.json"
 # How much later than its process's start a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
 _ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
+_SCALES: dict[TimeUnit, float] = {"ms": 1e6, "s": 1e9}  # nanoseconds in a profile's unit of time
 
 
 class _Phase(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,37 +68,58 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
 
     Raises InputError where phases.json is not what `memprof heap record` writes.
     """
+    record = _beside(path)
+    if record is None:
+        return profile
+    first = path.name == record.files[0]  # the others are of its forked children, which end as they please
+    partial = profile.partial or (record.partial if first else None)
+    found = _spans(record, profile.time_unit, profile.started_ns)
+    if not found:
+        return replace(profile, partial=partial)
+    return replace(
+        profile,
+        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, found)) for snapshot in profile.snapshots),
+        phases=found,
+        phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / _SCALES[profile.time_unit]),
+        partial=partial,
+    )
+
+
+def spans(path: Path, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan, ...]:
+    """The phases that lie beside a profile's file, on its snapshots' clock: for a reader that chooses its snapshots by them.
+
+    started_ns: see HeapProfile. Raises InputError as with_phases does.
+    """
+    record = _beside(path)
+    return () if record is None else _spans(record, unit, started_ns)
+
+
+def _beside(path: Path) -> _Record | None:
     beside = path.parent / NAME
     try:
         data = beside.read_bytes()
     except OSError:
-        return profile
+        return None
     try:
         record = msgspec.json.decode(data, type=_Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{beside} is not what `memprof heap record` writes: {error}") from None
-    if path.name not in record.files:
-        return profile
-    first = path.name == record.files[0]  # the others are of its forked children, which end as they please
-    partial = profile.partial or (record.partial if first else None)
-    if profile.time_unit not in ("ms", "s") or not record.phases:
-        return replace(profile, partial=partial)
-    scale = 1e6 if profile.time_unit == "ms" else 1e9
-    zero_ns = record.begin_ns if profile.started_ns is None else profile.started_ns - record.wall_offset_ns
-    spans = tuple(
+        reason = " ".join(str(error).split())[:200]  # a field's name may hold anything
+        raise InputError(f"{beside} is not what `memprof heap record` writes: {reason}") from None
+    return record if path.name in record.files else None
+
+
+def _spans(record: _Record, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan, ...]:
+    scale = _SCALES.get(unit)
+    if scale is None:
+        return ()
+    zero_ns = record.begin_ns if started_ns is None else started_ns - record.wall_offset_ns
+    return tuple(
         PhaseSpan(
             phase.name,
             max(0.0, (phase.begin_ns - zero_ns) / scale),
             None if phase.end_ns is None else (phase.end_ns - zero_ns) / scale,
         )
         for phase in record.phases
-    )
-    return replace(
-        profile,
-        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, spans)) for snapshot in profile.snapshots),
-        phases=spans,
-        phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / scale),
-        partial=partial,
     )
 
 

@@ -28,7 +28,7 @@ class Frame:
     """A place in the program.
 
     function: its name, demangled, in full (memprof.heap.names shortens it for display); UNKNOWN where the tool had none. module: the path of
-    the file of code as the tool wrote it. address: None where the tool gives none.
+    the file of code as the tool wrote it, NO_MODULE where it never does. address: None where the tool gives none.
     kind: "root" the whole, "below" several places left out as too small, `places` of them where the tool counted, "unknown" no name at all.
     """
 
@@ -42,6 +42,7 @@ class Frame:
 
 
 BELOW = Frame("below the threshold", kind="below")
+NO_MODULE = "(unknown module)"  # of code that the tool does not put down to a file
 
 
 class Tree:
@@ -176,8 +177,9 @@ class Tree:
 class Snapshot:
     """The heap at one moment.
 
-    index: the tool's number. time: in HeapProfile.time_unit. heap_bytes: what the program asked for and holds; extra_bytes: what the allocator
-    adds to it; stacks_bytes: 0 unless the tool looked. phase: in which it was taken, where that is known.
+    index: the tool's number. time: in HeapProfile.time_unit; until: where the tool knows only between which two times the moment lies, the later.
+    heap_bytes: what the program asked for and holds; extra_bytes: what the allocator adds to it; stacks_bytes: 0 unless the tool looked.
+    phase: in which it was taken, where that is known.
     """
 
     index: int
@@ -188,6 +190,7 @@ class Snapshot:
     tree: Tree | None = None
     kind: Kind = "empty"
     phase: str | None = None
+    until: float | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -229,8 +232,8 @@ class HeapProfile:
 
     @property
     def peak(self) -> Snapshot:
-        """The snapshot with the largest total, the first of them: the true maximum of what was recorded."""
-        return max(self.snapshots, key=lambda snapshot: (snapshot.total_bytes, -snapshot.index))
+        """The snapshot with the largest total, the true maximum of what was recorded; of several the first with a tree."""
+        return max(self.snapshots, key=lambda snapshot: (snapshot.total_bytes, snapshot.tree is not None, -snapshot.index))
 
     @property
     def peak_tree(self) -> tuple[Snapshot, bool] | None:

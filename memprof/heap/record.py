@@ -141,9 +141,9 @@ def record(request: Request, progress: campaign.Progress) -> Recorded:
         wrap = _wrap(tool, request, scratch, python)
         if order is not None:
             order = _under(order, tool, request, wrap, progress.say)
-            run = next(campaign.measure([order], progress, lambda line: None))
+            run = next(campaign.measure([order], campaign.Quiet(progress), lambda line: None))
         else:
-            run = _program(request, tool, wrap, python, progress)
+            run = _program(request, tool, wrap, python, campaign.Quiet(progress))
         found = _kept(tool, Path(scratch), request.folder)
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
     if not found:
@@ -261,8 +261,7 @@ def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | 
     progress.started(job, 1, 1)
     run = campaign.measure_program(job, start, progress)
     if run.outcome.status == "lost" and run.outcome.exit_code == 0:
-        run = replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well; it has no phases to say so
-    progress.finished(run)
+        return replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well; it has no phases to say so
     return run
 
 

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 
 from ..errors import InputError, UsageError, near
 from ..units import format_bytes
-from .profile import HeapProfile, Snapshot, TimeUnit
+from .profile import NO_MODULE, HeapProfile, Snapshot, TimeUnit
 
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
+# What a total is from one snapshot to the next, where every view draws it on.
+_BETWEEN = {
+    "massif": "massif sees the heap at its snapshots only: the total is drawn on from one to the next, and what came and went between is not known.",
+    "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn on from one snapshot to the next.",
+    "memray": "memray sees the heap every 10 ms, besides the exact peak: the total is drawn on from one snapshot to the next.",
+}
 
 
 def format_time(time: float, unit: TimeUnit) -> str:
@@ -42,7 +48,8 @@ def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None 
         raise InputError(f"{profile.path} has no snapshot in {name}")
     found = profile.largest_tree(name)
     if found is None:
-        raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)})")
+        more = "; recorded with --detailed-freq 1 every snapshot has one" if profile.tool == "massif" else ""
+        raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)}){more}")
     return found[0]
 
 
@@ -82,13 +89,30 @@ def _has_trees(profile: HeapProfile, beside: int | None = None) -> str:
 def moment(profile: HeapProfile, snapshot: Snapshot) -> str:
     """Which snapshot, when and in which phase: `snapshot 57, at 1.2 G instructions, in PREPARE`."""
     where = f", in {snapshot.phase}" if snapshot.phase else ""
-    return f"snapshot {snapshot.index}, at {format_time(snapshot.time, profile.time_unit)}{where}"
+    return f"snapshot {snapshot.index}, {_when(snapshot, profile.time_unit)}{where}"
+
+
+def _when(snapshot: Snapshot, unit: TimeUnit) -> str:
+    begin = format_time(snapshot.time, unit)
+    end = begin if snapshot.until is None else format_time(snapshot.until, unit)
+    return f"at {begin}" if begin == end else f"between {begin} and {end}"
+
+
+def share(part: float, whole: float, digits: int = 1) -> str:
+    """A part as a percentage: `100%` is said of the whole only, and `0%` of nothing only."""
+    text = f"{100 * part / whole if whole else 0:.{digits}f}%"
+    if 0 < part < whole and text == f"{0:.{digits}f}%":
+        return f"<{10**-digits:.{digits}f}%"
+    if 0 < part < whole and text == f"{100:.{digits}f}%":
+        return f">{100 - 10**-digits:.{digits}f}%"
+    return text
 
 
 def program(profile: HeapProfile) -> str:
     """What the profile is of, for a title: the command without folders, or the file where the command says nothing (memprof's own runner)."""
-    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in profile.command.split()]
-    if not words or words[1:2] == ["runners"]:
+    given = profile.command.split()
+    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in given]
+    if not words or "runners" in "".join(given[1:2]).split("/"):
         return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool
     return " ".join(words)
 
@@ -104,10 +128,28 @@ def headline(profile: HeapProfile) -> str:
     return f"Peak {format_bytes(peak.total_bytes)}{held}: {moment(profile, peak)}."
 
 
+def between(profile: HeapProfile) -> str:
+    """What is drawn from one snapshot to the next, as a sentence."""
+    return _BETWEEN.get(profile.tool, "")
+
+
+def modules(profile: HeapProfile) -> str:
+    """Why its modules are not those of another tool, in a sentence; empty where they are libraries and programs."""
+    if any(frame.module == NO_MODULE for frame in profile.frames):
+        return f"{profile.tool} does not say which library a function of C or C++ is in: they are all put down to {NO_MODULE}."
+    if any(frame.module is None and frame.file is not None and not frame.file.endswith((".py", ">")) for frame in profile.frames):
+        return "where there is debug information it names source files instead of libraries, and so those stand among its modules."
+    return ""
+
+
+def _counts(profile: HeapProfile) -> str:
+    text = profile.counts.strip().rstrip(".")
+    return text if text.startswith(profile.tool) else f"{profile.tool} counts {text}"
+
+
 def counting(profile: HeapProfile) -> str:
     """What the tool counts, and how exact its phases are, as sentences."""
-    text = profile.counts.strip().rstrip(".")
-    said = f"{text if text.startswith(profile.tool) else f'{profile.tool} counts {text}'}."
+    said = f"{_counts(profile)}."
     if profile.phases and profile.phase_error:
         said += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
     return said
@@ -135,13 +177,14 @@ def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:
     return (
         f"The tree is not that of the peak: the peak is {format_bytes(peak.total_bytes)} in snapshot {peak.index}, which has no tree; the largest "
         f"tree is that of snapshot {tree.index}, {format_bytes(tree.total_bytes)}, {format_bytes(short)} "
-        f"({100 * short / peak.total_bytes:.1f}%) less. Who holds the difference is not known."
+        f"({share(short, peak.total_bytes)}) less. Who holds the difference is not known."
     )
 
 
 def gathered(profile: HeapProfile) -> bool:
     """Whether the tool itself left out places as too small."""
-    return any(frame.kind == "below" for frame in profile.frames)
+    below = {number for number, frame in enumerate(profile.frames) if frame.kind == "below"}
+    return any(not below.isdisjoint(one.tree.frame) for one in profile.snapshots if one.tree is not None)
 
 
 def comparable(profiles: Sequence[HeapProfile]) -> list[str]:
@@ -149,4 +192,4 @@ def comparable(profiles: Sequence[HeapProfile]) -> list[str]:
     counts = {(one.tool, one.counts) for one in profiles}
     if len(counts) == 1:
         return []
-    return ["These profiles do not count the same: " + "; ".join(counting(one).rstrip(".") for one in profiles) + "."]
+    return ["These profiles do not count the same: " + "; ".join(dict.fromkeys(map(_counts, profiles))) + "."]

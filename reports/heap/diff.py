@@ -14,7 +14,6 @@ from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
 from memprof.units import format_bytes
 
-from ..grid import percent
 from . import labels, terminal
 
 _TOP = 15
@@ -86,9 +85,17 @@ def headline(found: Diff) -> str:
     before, after = found.before.peak_bytes, found.after.peak_bytes
     if not found.growth_bytes:
         return f"The peak is the same: {format_bytes(after)}."
-    share = f" ({percent(after / before)})" if before else ""
+    share = f" ({_share(found.growth_bytes, before)})" if before else ""
     verb = "grew" if found.growth_bytes > 0 else "shrank"
     return f"The peak {verb} by {format_bytes(abs(found.growth_bytes))}{share}: {format_bytes(before)} -> {format_bytes(after)}."
+
+
+def _share(growth: int, before: int) -> str:
+    """A growth as a share, `+12.0%`; what is no tenth of a percent has words, for a sign would stand before a zero."""
+    text = said.share(abs(growth), before)
+    if text[0] in "<>":
+        return f"{'less' if text[0] == '<' else 'more'} than {text[1:]}"
+    return f"{'+' if growth > 0 else '-'}{text}"
 
 
 class _Page:

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from memprof.heap.names import module_name, short
-from memprof.heap.profile import By, Frame, HeapProfile
+from memprof.heap.profile import NO_MODULE, By, Frame, HeapProfile
 from memprof.heap.shape import BELOW, ROOT, Shape
 
 WHOLE = "all of the heap"
@@ -39,7 +39,7 @@ def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> La
     if by == "module":
         return Label(clean, clean)
     text = clean if full_names else plain(short(name))
-    module = plain(module_name(frame))
+    module = "" if frame.module == NO_MODULE else plain(module_name(frame))
     return Label(text, clean, "" if f"({module})" in text else module, source(frame))
 
 

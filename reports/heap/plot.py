@@ -1,14 +1,16 @@
 """Who held the heap over time: stacked areas of the largest sites, the total as a line, the peak and the phases marked.
 
-Areas are known only where a snapshot has a tree; ticks along the axis say where. What lies between is estimated from the totals, which every
-snapshot has, and drawn paler. Names stand beside the chart in the order of the areas, so that nothing is written over anything; colours
+A heap changes by steps: what a snapshot says is drawn on to the next one. Areas are known only where a snapshot has a tree; ticks along the axis
+say where. What lies between is estimated from the totals, which every snapshot has, and drawn paler.
+
+Names stand beside the chart in the order of the areas, so that nothing is written over anything; colours
 differ in lightness and hatch too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -30,6 +32,9 @@ from .series import Ints, Series, filled, rows, series, thinned
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
+_MOST_DOTS = 30  # of snapshots: where there are more, the steps alone say where they are
+_LAST = 1 / 60  # how wide the last snapshot is drawn, which no other ends, as a share of the time
+_SLIVER = 1 / 40  # of the time: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1
 _NAMES = 0.22
 _TIME_AXIS = 0.42
@@ -92,21 +97,31 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
     found = series(profile, by, _MOST_SITES, fold, snapshots)
     areas = _areas(found)
+    time, caption = _time(profile)
+    last = max(one.time for one in profile.snapshots) / time.size
+    first = min(profile.snapshots[0].time / time.size, last)
+    right = last + (last - first) * _LAST if last > first else first + 1
+    edges = numpy.array([*(one.time / time.size for one in snapshots), right], "f8")
+    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
+    all_of = filled(found, columns, snapshots)
+    paler = _estimated(all_of.known.tolist(), edges, (right - first) * _SLIVER) if len(found.snapshots) > 1 else []
+    phases = _phases(profile, first, right, time)
     sheet = Sheet(
         f"Who held the heap: {said.program(profile)}",
         f"{profile.tool} · {said.headline(profile)}",
         _NAMES + _HIGH + _TIME_AXIS,
-        legend=_legend(areas),
-        remarks=_remarks(profile, areas),
+        legend=_legend(snapshots, areas),
+        remarks=_remarks(profile, phases, bool(paler)),
     )
     axes = sheet.axes(_LEFT, _NAMES, _CHART, _HIGH)
-    time, caption = _time(profile)
-    last = max(one.time for one in profile.snapshots) / time.size
-    first = min(profile.snapshots[0].time / time.size, last)
-    axes.set_xlim(first, last if last > first else first + 1)
+    axes.set_xlim(first, right)
     axes.set_ylim(0, profile.peak.total_bytes / unit.size * 1.1)
-    _draw(axes, snapshots, found, areas, time, unit)
-    _mark_phases(sheet, axes, profile, time)
+    _draw(axes, snapshots, edges, areas, all_of.values / unit.size, unit)
+    totals = numpy.array([one.total_bytes / unit.size for one in snapshots])
+    for begin, end in paler:
+        levels = numpy.append(totals[begin:end], totals[end - 1])
+        axes.fill_between(edges[begin : end + 1], 0, levels, step="post", facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
+    _mark_phases(sheet, axes, phases)
     _mark_peak(axes, profile, time, unit)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.set_ylabel(unit.caption("heap"))
@@ -126,18 +141,21 @@ def _areas(found: Series) -> list[Area]:
     ]
 
 
-def _legend(areas: Sequence[Area]) -> list[Entry]:
-    total = Entry("total of every snapshot", line={"linewidth": 1.2})
+def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]:
+    dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
+    total = Entry("total of every snapshot, drawn on to the next", line={"linewidth": 1.2, **dots})
     if not areas:
         return [total]
     return [total, Entry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]
 
 
-def _remarks(profile: HeapProfile, areas: Sequence[Area]) -> list[str]:
-    estimated = any(one.tree is None for one in profile.snapshots)
-    words = "Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it."
-    joined = [words] if areas and estimated else []
-    return [*said.remarks(profile), said.counting(profile), *joined]
+def _remarks(profile: HeapProfile, phases: Sequence[Phase], paler: bool) -> list[str]:
+    found = [*said.remarks(profile), said.counting(profile), said.between(profile)]
+    if paler:
+        found.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
+    if numbered := [f"{phase.label} {phase.name}" for phase in phases if phase.label != phase.name]:
+        found.append(f"Phases: {', '.join(numbered)}.")
+    return [remark for remark in found if remark]
 
 
 def _time(profile: HeapProfile) -> tuple[Unit, str]:
@@ -156,68 +174,89 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
     return unit, unit.caption("time since the program's begin")
 
 
-def _draw(axes: Axes, snapshots: Sequence[Snapshot], found: Series, areas: Sequence[Area], time: Unit, unit: Unit) -> None:
-    times = numpy.array([one.time for one in snapshots], "f8") / time.size
-    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
-    all_of = filled(found, columns, snapshots)
-    if len(found.snapshots) == 1:
-        _single(axes, areas, found.snapshots[0].time / time.size, unit)
-    elif areas:
-        ground = numpy.zeros(len(times))
-        for area, values in zip(areas, all_of.values / unit.size, strict=True):
-            axes.fill_between(times, ground, ground + values, **{**area.fill.words(), "linewidth": 0.3})
-            ground = ground + values
-        for begin, end in _estimated(all_of.known.tolist()):
-            axes.axvspan(times[begin], times[end], facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
-    axes.plot(times, [one.total_bytes / unit.size for one in snapshots], color=style.INK, linewidth=1.2, zorder=4)
-    trees = times[all_of.known]
-    axes.plot(trees, [0] * len(trees), linestyle="none", marker="|", markersize=5, color=style.INK, clip_on=False, zorder=5)
+def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
+    """Totals and areas as steps. edges: where each snapshot begins, and where the last ends; values: a row an area, a column a snapshot."""
+    trees = [place for place, one in enumerate(snapshots) if one.tree is not None]
+    if len(trees) == 1:
+        _single(axes, areas, edges[trees[0]], edges[trees[0] + 1], unit)
+    elif areas and trees:
+        ground = numpy.zeros(len(edges))
+        for area, row in zip(areas, values, strict=True):
+            top = ground + numpy.append(row, row[-1])
+            axes.fill_between(edges, ground, top, step="post", **{**area.fill.words(), "linewidth": 0.3})
+            ground = top
+    totals = [one.total_bytes / unit.size for one in snapshots]
+    axes.plot(edges, [*totals, totals[-1]], drawstyle="steps-post", color=style.INK, linewidth=1.2, zorder=4)
+    if len(snapshots) <= _MOST_DOTS:
+        axes.plot(edges[:-1], totals, linestyle="none", marker="o", markersize=3.5, color=style.INK, clip_on=False, zorder=4)
+    axes.plot(edges[trees], [0] * len(trees), linestyle="none", marker="|", markersize=5, color=style.INK, clip_on=False, zorder=5)
 
 
-def _estimated(known: Sequence[bool]) -> list[tuple[int, int]]:
-    """The stretches of snapshots without a tree, each from its neighbour before to its neighbour after."""
-    found, place = [], 0
-    while place < len(known):
-        end = place
-        while end < len(known) and not known[end]:
-            end += 1
-        if end > place:
-            found.append((max(place - 1, 0), min(end, len(known) - 1)))
-        place = end + 1
+def _estimated(known: Sequence[bool], edges: Ints, least: float) -> list[tuple[int, int]]:
+    """The stretches of snapshots without a tree, as the first and behind the last; what lies between two of them and is narrower than `least` is
+    lost in them."""
+    found: list[tuple[int, int]] = []
+    for place, is_known in enumerate(known):
+        if is_known or edges[place + 1] <= edges[place]:
+            continue
+        near = found and edges[place] - edges[found[-1][1]] < least
+        found.append((found.pop()[0] if near else place, place + 1))
     return found
 
 
-def _single(axes: Axes, areas: Sequence[Area], at: float, unit: Unit) -> None:
-    """One tree is no area: a bar where it was taken."""
+def _single(axes: Axes, areas: Sequence[Area], begin: float, end: float, unit: Unit) -> None:
+    """Of one tree a bar, from its snapshot to the next, wide enough to be seen."""
     left, right = axes.get_xlim()
-    wide, ground = (right - left) / 60, 0.0
+    wide, ground = max(end - begin, (right - left) * _LAST), 0.0
     for area in areas:
         high = float(area.values[0]) / unit.size
-        axes.bar([min(max(at, left + wide / 2), right - wide / 2)], [high], wide, ground, **area.fill.words())
+        axes.bar([min(begin, right - wide)], [high], wide, ground, align="edge", **area.fill.words())
         ground += high
 
 
-def _mark_phases(sheet: Sheet, axes: Axes, profile: HeapProfile, time: Unit) -> None:
-    """A line where each phase begins, and names above the chart, the longest phases' first where there is not room for all."""
-    left, right = axes.get_xlim()
-    spans = []
-    for index, span in enumerate(profile.phases):
+@dataclass(frozen=True)
+class Phase:
+    """A phase on the axis of time. label: what is written above it: its name, or a number that a remark explains."""
+
+    begin: float
+    end: float
+    name: str
+    label: str
+
+
+def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list[Phase]:
+    """The phases that the axis shows, named where there is room for the names of all, else numbered."""
+    found = []
+    for span in profile.phases:
         begin = max(span.begin / time.size, left)
         end = min(right if span.end is None else span.end / time.size, right)
-        if end <= begin:
-            continue
+        if end > begin:
+            name = style.shortened(style.readable(span.name), 1.6, 7.0)
+            found.append(Phase(begin, end, name, name))
+    if _wide(found) > _CHART:
+        found = [replace(phase, label=str(number)) for number, phase in enumerate(found, 1)]
+    return found
+
+
+def _wide(phases: Sequence[Phase]) -> float:
+    return sum(style.width(phase.label, 7.0) + 0.1 for phase in phases)
+
+
+def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[Phase]) -> None:
+    """A line where each phase begins, and above the chart what it is called, the longest phases first where there is not room for all."""
+    left, right = axes.get_xlim()
+    for index, phase in enumerate(phases):
         if index % 2:
-            axes.axvspan(begin, end, facecolor=style.BAND, edgecolor="none", zorder=0)
-        axes.axvline(begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
-        spans.append((begin, end, style.shortened(style.readable(span.name), 1.6, 7.0)))
-    named = sorted(range(len(spans)), key=lambda place: spans[place][0] - spans[place][1])
-    while named and sum(style.width(spans[place][2], 7.0) + 0.1 for place in named) > _CHART:
+            axes.axvspan(phase.begin, phase.end, facecolor=style.BAND, edgecolor="none", zorder=0)
+        axes.axvline(phase.begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
+    named = sorted(phases, key=lambda phase: phase.begin - phase.end)
+    while _wide(named) > _CHART:
         named.pop()
-    named.sort()
-    wanted = [_LEFT + _CHART * ((spans[place][0] + spans[place][1]) / 2 - left) / (right - left) for place in named]
-    places = style.apart(wanted, [style.width(spans[place][2], 7.0) + 0.1 for place in named], _LEFT, _LEFT + _CHART)
-    for place, x, at in zip(named, wanted, places, strict=True):
-        sheet.text(at, 0.03, style.escaped(spans[place][2]), ha="center", size=7.0, color=style.GREY)
+    named.sort(key=lambda phase: phase.begin)
+    wanted = [_LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left) for phase in named]
+    places = style.apart(wanted, [style.width(phase.label, 7.0) + 0.1 for phase in named], _LEFT, _LEFT + _CHART)
+    for phase, x, at in zip(named, wanted, places, strict=True):
+        sheet.text(at, 0.03, style.escaped(phase.label), ha="center", size=7.0, color=style.GREY)
         sheet.path([(at, 0.145), (x, _NAMES)], color=style.GREY, linewidth=0.5)
 
 
@@ -253,7 +292,7 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Ser
         sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, area.fill)
         sheet.text(left + 0.36, top, style.escaped(text), size=style.SMALL)
         size = int(area.values[best])
-        share = f"{format_bytes(size)}, {100 * size / shown.total_bytes:.1f}%" if shown.total_bytes else format_bytes(size)
+        share = f"{format_bytes(size)}, {said.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
         too_small = not size and said.gathered(profile)
         words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
         beside = style.shortened(style.readable(words), room - 0.36, style.SMALL)

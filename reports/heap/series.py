@@ -106,7 +106,8 @@ def rows(found: Series) -> list[Row]:
 
 @dataclass(frozen=True)
 class Filled:
-    """A Series at every snapshot: a row an area, a column a snapshot; and which columns are a tree's own figures rather than estimates."""
+    """A Series at every snapshot: a row an area, a column a snapshot; and which columns are a tree's own figures (or nothing at all) rather than
+    estimates."""
 
     snapshots: tuple[Snapshot, ...]
     values: NDArray[numpy.float64]
@@ -120,9 +121,10 @@ def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
     neighbours is shared out as in the nearer of them. What is drawn there is an estimate and must be said to be.
     """
     place = {one.index: column for column, one in enumerate(found.snapshots)}
-    known = numpy.array([one.index in place for one in snapshots], bool)
+    has_tree = numpy.array([one.index in place for one in snapshots], bool)
+    known = has_tree | numpy.array([one.total_bytes == 0 for one in snapshots], bool)
     values = numpy.zeros((len(areas), len(snapshots)))
-    trees = numpy.flatnonzero(known)
+    trees = numpy.flatnonzero(has_tree)
     if not len(trees):
         return Filled(tuple(snapshots), values, known)
     columns = numpy.array([place[snapshots[at].index] for at in trees])
@@ -130,7 +132,7 @@ def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
     exact = areas[:, columns].astype("f8")
     for at in range(len(snapshots)):
         after = int(numpy.searchsorted(trees, at))
-        if known[at]:
+        if has_tree[at]:
             values[:, at] = exact[:, after]
             continue
         left, right = max(after - 1, 0), min(after, len(trees) - 1)

@@ -6,10 +6,12 @@ a tree of any depth stays on the screen; what is cut short says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -23,6 +25,7 @@ from . import labels, terminal
 
 _TOP = 12
 _CHART_ROWS = 8
+_TICKS = 4  # columns a snapshot at least, for each to have a tick of its own
 _MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
@@ -87,6 +90,7 @@ def _snapshot_facts(one: Snapshot) -> dict[str, Any]:
     return {
         "index": one.index,
         "time": one.time,
+        "until": one.until,
         "heap_bytes": one.heap_bytes,
         "extra_bytes": one.extra_bytes,
         "stacks_bytes": one.stacks_bytes,
@@ -191,8 +195,12 @@ class _Page:
         self._axis(left, wide, first, last, peak, shown)
 
     def _axis(self, left: int, wide: int, first: float, last: float, peak: int, shown: int | None) -> None:
-        flat = "─" if self.unicode else "-"
+        flat, tick = ("─", "┴") if self.unicode else ("-", "+")
         ruler = [flat] * wide
+        places = {_column(one.time, first, last, wide) for one in self.profile.snapshots}
+        ticked = len(places) <= wide // _TICKS
+        for place in places if ticked else ():
+            ruler[place] = tick
         if shown is not None and shown != peak:
             ruler[shown] = "^"
         ruler[peak] = "▲" if self.unicode else "^"
@@ -205,8 +213,8 @@ class _Page:
         if first == 0:
             begin = "0"
         self._line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
-        if self.profile.phases:
-            self._line(Text(" " * left + self._phases(wide, first, last), "magenta"))
+        for words in self._phases(wide, first, last):
+            self._line(Text(" " * left + words, "magenta"))
         legend = Text(" " * left)
         legend.append("▲" if self.unicode else "^", "red")
         legend.append(" the peak", "dim")
@@ -214,22 +222,39 @@ class _Page:
             legend.append("   ")
             legend.append("^", "cyan")
             legend.append(" the snapshot of the tree", "dim")
+        if ticked:
+            legend.append(f"   {tick} a snapshot, drawn on to the next", "dim")
         self._line(legend)
 
-    def _phases(self, wide: int, first: float, last: float) -> str:
-        """A strip with each phase's name where it is, as much of it as there is room for."""
+    def _phases(self, wide: int, first: float, last: float) -> list[str]:
+        """A strip with each phase's name where it is, or a number where one of them has no room, and then lines that say what and when each is."""
+        spans, unit = self.profile.phases, self.profile.time_unit
+        if not spans:
+            return []
+        names = [labels.plain(span.name) for span in spans]
+        begins = [_column(span.begin, first, last, wide) for span in spans]
+        ends = [wide if span.end is None else _column(span.end, first, last, wide) for span in spans]
+        numbered = any(cell_len(name) >= end - begin for name, begin, end in zip(names, begins, ends, strict=True))
         strip = [" "] * wide
-        bar = "│" if self.unicode else "|"
-        for span in self.profile.phases:
-            begin = _column(span.begin, first, last, wide)
-            end = wide if span.end is None else _column(span.end, first, last, wide)
-            room = end - begin
-            if room < 1 or begin >= wide:
-                continue
-            name = labels.plain(span.name)
-            text = bar + (name if len(name) < room else name[: room - 2] + "." if room > 3 else "")
-            strip[begin:end] = list(text.ljust(room))
-        return "".join(strip[:wide]).rstrip()
+        free = 0
+        for number, (name, begin) in enumerate(zip(names, begins, strict=True), 1):
+            text = ("│" if self.unicode else "|") + (str(number) if numbered else name)
+            cells = cell_len(text)
+            at = max(min(begin, wide - cells), free)  # without room where it belongs, beside the one before
+            if at + cells <= wide:
+                strip[at : at + cells] = [text, *[""] * (cells - 1)]
+                free = at + cells
+        lines = ["".join(strip).rstrip()]
+        if numbered:
+            dash = "–" if self.unicode else "-"
+            for number, (name, span) in enumerate(zip(names, spans, strict=True), 1):
+                end = "the end" if span.end is None else said.format_time(span.end, unit)
+                text = f"{number} {labels.shortened(name, 30)} {said.format_time(span.begin, unit)}{dash}{end}"
+                if len(lines) > 1 and cell_len(lines[-1]) + 3 + cell_len(text) <= wide:
+                    lines[-1] += f"   {text}"
+                else:
+                    lines.append(self._ascii(labels.shortened(text, wide)))
+        return lines
 
     # -- the tree
 
@@ -248,7 +273,9 @@ class _Page:
             else:
                 self._node(made, node, whole, guide)
         if made.own()[0] > whole * look.least:
-            self._line(Text(f"{format_bytes(made.own()[0]):>10} {100 * made.own()[0] / whole:5.1f}%  (in no place the tool names)", "dim"))
+            self._line(
+                Text(f"{format_bytes(made.own()[0]):>10} {said.share(made.own()[0], whole):>6}  (in no place the tool names)", "dim")
+            )
         notes = [f"nodes below {100 * look.least:g}% are gathered (--min)"] if look.least else []
         if said.gathered(self.profile):
             notes.append("the tool had left out the smallest places before")
@@ -259,9 +286,9 @@ class _Page:
 
     def _node(self, made: Shape, node: int, whole: int, guide: str) -> None:
         size, above = made.bytes[node], made.parent[node]
-        share = 100 * size / whole if whole else 0.0
+        part = size / whole if whole else 0.0
         text = Text(f"{format_bytes(size):>10} ")
-        text.append(f"{share:5.1f}% ", "bold red" if share >= 25 else "yellow" if share >= 5 else "dim")
+        text.append(f"{said.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
         if above > 0 and made.bytes[above] == size:
             text = Text(" " * 18)  # as much as the line above: all of it came this way
         text.append(guide, "dim")
@@ -297,8 +324,8 @@ class _Page:
         whole = self.shown.tree.bytes[0]
         self._line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
         for row in rows:
-            text = Text(f"{format_bytes(row.own_bytes):>10} {100 * row.own_bytes / whole:5.1f}%")
-            text.append(f" {format_bytes(row.total_bytes):>12} {100 * row.total_bytes / whole:5.1f}%", "dim")
+            text = Text(f"{format_bytes(row.own_bytes):>10} {said.share(row.own_bytes, whole):>6}")
+            text.append(f" {format_bytes(row.total_bytes):>12} {said.share(row.total_bytes, whole):>6}", "dim")
             text.append("  ")
             self._named(text, row.label, "")
             self._line(text)
@@ -314,28 +341,24 @@ def _span(profile: HeapProfile) -> tuple[float, float]:
 
 
 def _column(time: float, first: float, last: float, wide: int) -> int:
-    return 0 if last <= first else max(0, min(wide - 1, int((time - first) / (last - first) * wide)))
+    return int(_place(time, first, last, wide))
+
+
+def _place(time: float, first: float, last: float, wide: int) -> float:
+    """Where a moment lies among the columns, of which the last is the end."""
+    return 0.0 if last <= first else max(0.0, min(wide - 1.0, (time - first) / (last - first) * (wide - 1)))
 
 
 def columns(snapshots: Sequence[Snapshot], wide: int, first: float, last: float) -> list[float]:
-    """The total in each of `wide` equal parts of the time: the largest of the snapshots inside, else on the line between its neighbours."""
+    """The most that was held in each of `wide` equal parts of the time, the last of which is the end: a total holds until the next snapshot."""
     if not wide:
         raise UsageError("there is no room for a chart")
-    largest: list[float | None] = [None] * wide
-    for one in snapshots:
-        place = _column(one.time, first, last, wide)
-        largest[place] = max(largest[place] or 0, one.total_bytes)
-    known = [place for place, value in enumerate(largest) if value is not None]
-    found = []
-    after = 0
-    for place, value in enumerate(largest):
-        if value is not None:
-            found.append(value)
-            continue
-        while known[after] < place and after < len(known) - 1:
-            after += 1
-        right = known[after]
-        left = known[after - 1] if after and right > place else known[-1]
-        low, high = largest[left] or 0.0, largest[right] or 0.0
-        found.append(low + (high - low) * (place - left) / (right - left) if right > left else low)
-    return found
+    found = [0.0] * wide
+    held, since = float(snapshots[0].total_bytes), 0
+    for one in sorted(snapshots, key=lambda one: one.time):
+        place = _place(one.time, first, last, wide)
+        for column in range(since, math.ceil(place)):
+            found[column] = max(found[column], held)
+        held, since = float(one.total_bytes), int(place)
+        found[since] = max(found[since], held)
+    return [*found[:since], *(max(level, held) for level in found[since:])]

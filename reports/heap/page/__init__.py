@@ -47,6 +47,7 @@ def render(profiles: Sequence[HeapProfile]) -> str:
         sources=[labels.plain(one.path) for one in profiles if one.path],
         notices=_notices(profiles, names),
         files=[_words(profile, name, len(profiles) > 1) for profile, name in zip(profiles, names, strict=True)],
+        estimated=drawn.estimated(data),
         gathering=drawn.gathering(data, profiles),
     )
 
@@ -94,7 +95,7 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
         sentences += _largest(profile)
     conditions = [f"Command: {labels.plain(profile.command)}"] if profile.command else []
     conditions.append(labels.plain(said.counting(profile)))
-    conditions += [labels.plain(remark) for remark in said.remarks(profile)]
+    conditions += [labels.plain(remark) for remark in (said.between(profile), *said.remarks(profile)) if remark]
     return {"name": name, "finding": sentences, "tables": tables, "conditions": conditions}
 
 
@@ -110,7 +111,7 @@ def _largest(profile: HeapProfile) -> list[str]:
     where = "of it" if best[1] else f"of the largest tree, that of snapshot {best[0].index},"
     module = modules[0]
     return [
-        f"{100 * first.own_bytes / whole:.0f}% {where} was allocated by {labels.shortened(first.label.text, 120)}"
+        f"{said.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
         f"{f' ({first.label.module})' if first.label.module else ''}; "
-        f"{labels.shortened(module.label.text, 60)} allocated {100 * module.own_bytes / whole:.0f}%."
+        f"{labels.shortened(module.label.text, 60)} allocated {said.share(module.own_bytes, whole, 0)}."
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -55,13 +55,15 @@ class Stack:
 
 @dataclass(frozen=True)
 class File:
-    """One profile. A point is a snapshot that is drawn; known: whether its areas are a tree's own; tree: its place in trees, or -1."""
+    """One profile. A point is a snapshot that is drawn; until: see Snapshot; known: whether its areas are a tree's own, or nothing; tree: its
+    place in trees, or -1."""
 
     name: str
     tool: str
     unit: str
     index: list[int]
     time: list[float]
+    until: list[float | None]
     total: list[int]
     phase: list[str]
     known: list[bool]
@@ -141,7 +143,7 @@ def _points(profile: HeapProfile) -> list[Snapshot]:
 
 
 def _without_tree(one: Snapshot) -> Snapshot:
-    return Snapshot(one.index, one.time, one.heap_bytes, one.extra_bytes, one.stacks_bytes, None, "empty", one.phase)
+    return replace(one, tree=None, kind="empty")
 
 
 def _share(trees: Sequence[Tree]) -> float:
@@ -161,7 +163,7 @@ def _file(
     used = numpy.unique(numpy.concatenate([columns[0] for columns in thin])) if thin else numpy.zeros(0, "i8")
     numbers = frames.numbers(profile, used[used >= 0])
     number = {one.index: place for place, one in enumerate(with_trees)}
-    peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, -place)) if points else -1
+    peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, points[place].tree is not None, -place)) if points else -1
     shown = max(
         (place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak
     )
@@ -171,9 +173,10 @@ def _file(
         unit=profile.time_unit,
         index=[one.index for one in points],
         time=[one.time for one in points],
+        until=[one.until for one in points],
         total=[one.total_bytes for one in points],
         phase=[labels.plain(one.phase or "") for one in points],
-        known=[one.index in number for one in points],
+        known=[one.index in number or one.total_bytes == 0 for one in points],
         tree=[number.get(one.index, -1) for one in points],
         peak=peak,
         shown=shown,
@@ -242,6 +245,11 @@ def _node(columns: _Columns, numbers: NDArray[Any], tree: Tree | None) -> Node:
 
 def _packed(values: NDArray[Any], kind: str) -> str:
     return base64.b64encode(values.astype(kind).tobytes()).decode()
+
+
+def estimated(pages: Page) -> bool:
+    """Whether any chart has areas that are not a tree's own."""
+    return any(file.trees and not all(file.known) for file in pages.files)
 
 
 def gathering(pages: Page, profiles: Sequence[HeapProfile]) -> list[str]:

@@ -55,7 +55,13 @@
     return `${sign}${size.toFixed(2)} GiB`;
   }
 
-  const percent = (part, whole) => `${whole ? ((100 * part) / whole).toFixed(1) : "0.0"}%`;
+  // 100% is said of the whole only, and 0% of nothing only.
+  function percent(part, whole) {
+    const text = whole ? ((100 * part) / whole).toFixed(1) : "0.0";
+    if (part > 0 && part < whole && text === "0.0") return "<0.1%";
+    if (part > 0 && part < whole && text === "100.0") return ">99.9%";
+    return `${text}%`;
+  }
 
   function moment(time, unit) {
     if (unit === "B") return `${bytes(time)} allocated`;
@@ -70,6 +76,13 @@
     ])
       if (time >= size) return `${Number((time / size).toPrecision(3))} ${name} instructions`;
     return `${time} instructions`;
+  }
+
+  // When a snapshot was taken: where the tool knows it between two times only, both.
+  function when(file, point) {
+    const begin = moment(file.time[point], file.unit);
+    const end = file.until[point] === null ? begin : moment(file.until[point], file.unit);
+    return begin === end ? begin : `${begin} to ${end}`;
   }
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -298,15 +311,22 @@
 
   // -- the chart
 
+  // The look of an area, by its full name: the same in every file. Modules have the colours that they have in the trees.
+  const rankOf = (() => {
+    const found = { function: new Map(), module: new Map(modules.map((module, place) => [data.modules[module], place])) };
+    for (const [by, ranks] of Object.entries(found))
+      for (const file of data.files)
+        (file.stacks[by]?.full || []).forEach((name, place) => {
+          if (file.stacks[by].kinds[place] === "site" && !ranks.has(name)) ranks.set(name, ranks.size);
+        });
+    return found;
+  })();
+
   function areaTone(stack, place) {
     const kind = stack.kinds[place];
     if (kind !== "site") return { hex: colour(kind === "others" ? "--muted" : "--line"), hatch: kind === "others" ? 2 : kind === "unlisted" ? 3 : 0 };
-    if (state.areas === "module") {
-      const module = data.modules.indexOf(stack.names[place]);
-      const rank = toneOf.get(module);
-      if (rank !== undefined && rank < TONES) return { hex: colour(`--v${rank}`), hatch: 0 };
-    }
-    return { hex: mixed(colour(`--v${place % TONES}`), colour("--page"), place < TONES ? 1 : 0.6), hatch: place < TONES ? 0 : 1 };
+    const rank = rankOf[state.areas].get(stack.full[place]);
+    return { hex: mixed(colour(`--v${rank % TONES}`), colour("--page"), rank < TONES ? 1 : 0.6), hatch: [0, 1, 4, 5][Math.floor(rank / TONES) % 4] };
   }
 
   function painted(pen, { hex, hatch }) {
@@ -314,12 +334,14 @@
     const tile = document.createElement("canvas");
     tile.width = tile.height = 8;
     const small = tile.getContext("2d");
-    small.fillStyle = hatch === 1 ? hex : colour("--page");
+    const filled = hatch !== 2 && hatch !== 3;
+    small.fillStyle = filled ? hex : colour("--page");
     small.fillRect(0, 0, 8, 8);
-    small.strokeStyle = small.fillStyle = hatch === 1 ? colour("--page") : hex;
+    small.strokeStyle = small.fillStyle = filled ? colour("--page") : hex;
     small.lineWidth = 1.2;
     small.beginPath();
-    if (hatch === 3) small.fillRect(2, 2, 1.6, 1.6);
+    if (hatch === 3 || hatch === 4) small.fillRect(2, 2, hatch === 3 ? 1.6 : 3, hatch === 3 ? 1.6 : 3);
+    else if (hatch === 5) small.fillRect(0, 3, 8, 1.4);
     else
       for (const from of [-8, 0, 8]) {
         small.moveTo(from, 8);
@@ -329,6 +351,19 @@
     return pen.createPattern(tile, "repeat");
   }
 
+  // The same as painted, for the list.
+  function swatched(hex, hatch) {
+    const page = colour("--page");
+    if (!hatch) return hex;
+    if (hatch === 4) return `radial-gradient(circle, ${page} 1.5px, ${hex} 1.8px) 0 0 / 6px 6px`;
+    if (hatch === 5) return `repeating-linear-gradient(0deg, ${hex} 0 4px, ${page} 4px 5.5px)`;
+    const wide = hatch === 1 ? 5 : 1;
+    return `repeating-linear-gradient(135deg, ${hex} 0 ${wide}px, ${page} ${wide}px 6px)`;
+  }
+
+  const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
+  const SLIVER = 1 / 40; // of the width: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
+  const NEAR = 4; // pixels
   const MARGIN = { left: 66, right: 12, top: 30, bottom: 42 };
 
   function chartFrame(place, canvas) {
@@ -339,16 +374,18 @@
     const last = Math.max(...file.time);
     const most = Math.max(1, state.scaled ? Math.max(...data.files.map((one) => (one.peak < 0 ? 0 : one.total[one.peak]))) : file.total[file.peak]) * 1.08;
     const across = Math.max(wide - MARGIN.left - MARGIN.right, 10);
+    const tail = across / 60; // of the last snapshot, which no other ends
     const up = high - MARGIN.top - MARGIN.bottom;
+    const x = (time) => MARGIN.left + (last > first ? (time - first) / (last - first) : 0.5) * (across - tail);
     return {
       wide,
       high,
       first,
       last,
       most,
-      x: (time) => MARGIN.left + (last > first ? (time - first) / (last - first) : 0.5) * across,
+      x,
       y: (size) => high - MARGIN.bottom - (size / most) * up,
-      across,
+      edges: [...file.time.map(x), x(file.time[file.time.length - 1]) + tail], // where each snapshot begins: it is drawn on to the next
     };
   }
 
@@ -376,16 +413,23 @@
     const muted = colour("--muted");
     const ground = frame.y(0);
     pen.font = font(11);
-    phases(pen, file, frame, ground);
+    const numbered = phases(pen, file, frame, ground);
+    $(`phases-${place}`).textContent = numbered ? phaseList(file) : "";
     grid(pen, frame, ink, muted, file, ground);
     const stack = file.stacks[state.areas];
     areas(pen, file, frame, stack);
     estimates(pen, file, frame);
-    pen.strokeStyle = ink;
+    pen.strokeStyle = pen.fillStyle = ink;
     pen.lineWidth = 1.5;
     pen.beginPath();
-    file.time.forEach((time, point) => pen[point ? "lineTo" : "moveTo"](frame.x(time), frame.y(file.total[point])));
+    stepped(pen, frame, file.total);
     pen.stroke();
+    if (file.total.length <= MOST_DOTS)
+      file.total.forEach((size, point) => {
+        pen.beginPath();
+        pen.arc(frame.edges[point], frame.y(size), 2.5, 0, 7);
+        pen.fill();
+      });
     pen.lineWidth = 1;
     for (let point = 0; point < file.time.length; point++)
       if (file.tree[point] >= 0) {
@@ -398,20 +442,39 @@
     chosenMark(pen, place, frame, ground);
   }
 
-  function phases(pen, file, frame, ground) {
-    file.phases.forEach(([name, begin, end], place) => {
-      const left = Math.max(frame.x(begin), MARGIN.left);
-      const right = Math.min(end === null ? frame.wide - MARGIN.right : frame.x(end), frame.wide - MARGIN.right);
-      if (right <= left) return;
-      if (place % 2 === 0) {
-        pen.fillStyle = colour("--band");
-        pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
-      }
-      pen.fillStyle = colour("--muted");
-      pen.textAlign = "left";
-      const text = fitted(pen, name, right - left - 6);
-      if (text.length > 3) pen.fillText(text, left + 3, MARGIN.top - 3);
+  // A path along the steps of a total: up or down where a snapshot begins.
+  function stepped(pen, frame, sizes) {
+    sizes.forEach((size, point) => {
+      pen.lineTo(frame.edges[point], frame.y(size));
+      pen.lineTo(frame.edges[point + 1], frame.y(size));
     });
+  }
+
+  // Phases have their names above the chart; where one has no room, numbers that a line below the chart explains.
+  function phases(pen, file, frame, ground) {
+    const edge = frame.wide - MARGIN.right;
+    const shown = file.phases
+      .map(([name, begin, end], place) => ({ name, place, left: Math.max(frame.x(begin), MARGIN.left), right: Math.min(end === null ? edge : frame.x(end), edge) }))
+      .filter(({ left, right }) => right > left);
+    const numbered = shown.some(({ name, left, right }) => pen.measureText(name).width > right - left - 6);
+    pen.fillStyle = colour("--band");
+    for (const { place, left, right } of shown) if (place % 2 === 0) pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
+    pen.fillStyle = colour("--muted");
+    pen.textAlign = "left";
+    let free = 0;
+    shown.forEach(({ name, place, left }) => {
+      const text = numbered ? `${place + 1}` : name;
+      const at = Math.max(left + 3, free);
+      if (at + pen.measureText(text).width > edge + 6) return;
+      pen.fillText(text, at, MARGIN.top - 3);
+      free = at + pen.measureText(text).width + 4;
+    });
+    return numbered;
+  }
+
+  function phaseList(file) {
+    const one = ([name, begin, end], place) => `${place + 1} ${name} ${moment(begin, file.unit)} to ${end === null ? "the end" : moment(end, file.unit)}`;
+    return `Phases: ${file.phases.map(one).join(" · ")}`;
   }
 
   function grid(pen, frame, ink, muted, file, ground) {
@@ -435,14 +498,17 @@
 
   function areas(pen, file, frame, stack) {
     const count = file.time.length;
-    if (!file.trees.length || count < 2) return;
+    if (!file.trees.length) return;
     let low = new Float64Array(count);
     stack.values.forEach((values, place) => {
       const high = low.map((value, point) => value + values[point]);
       pen.fillStyle = painted(pen, areaTone(stack, place));
       pen.beginPath();
-      for (let point = 0; point < count; point++) pen.lineTo(frame.x(file.time[point]), frame.y(high[point]));
-      for (let point = count - 1; point >= 0; point--) pen.lineTo(frame.x(file.time[point]), frame.y(low[point]));
+      stepped(pen, frame, high);
+      for (let point = count - 1; point >= 0; point--) {
+        pen.lineTo(frame.edges[point + 1], frame.y(low[point]));
+        pen.lineTo(frame.edges[point], frame.y(low[point]));
+      }
       pen.closePath();
       pen.fill();
       low = high;
@@ -451,18 +517,26 @@
 
   function estimates(pen, file, frame) {
     if (!file.trees.length) return;
+    const stretches = [];
+    file.known.forEach((known, point) => {
+      const [left, right] = [frame.edges[point], frame.edges[point + 1]];
+      const before = stretches[stretches.length - 1];
+      if (known || right <= left) return;
+      if (before && left - before[1] < SLIVER * frame.wide) before[1] = right;
+      else stretches.push([left, right]);
+    });
+    pen.save();
+    pen.beginPath();
+    for (const [left, right] of stretches) pen.rect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
+    pen.clip();
     pen.fillStyle = colour("--page");
     pen.globalAlpha = 0.3;
-    for (let point = 0; point < file.known.length; point++) {
-      if (file.known[point]) continue;
-      let end = point;
-      while (end < file.known.length && !file.known[end]) end++;
-      const left = frame.x(file.time[Math.max(point - 1, 0)]);
-      const right = frame.x(file.time[Math.min(end, file.known.length - 1)]);
-      pen.fillRect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
-      point = end;
-    }
-    pen.globalAlpha = 1;
+    pen.beginPath();
+    stepped(pen, frame, file.total);
+    pen.lineTo(frame.edges[file.total.length], frame.y(0));
+    pen.lineTo(frame.edges[0], frame.y(0));
+    pen.fill();
+    pen.restore();
   }
 
   function peakMark(pen, file, frame, ink) {
@@ -511,13 +585,14 @@
     pen.fillText(text, Math.min(Math.max(x, MARGIN.left + half), frame.wide - MARGIN.right - half), ground + 35);
   }
 
-  // The snapshot nearest in time to a place on the chart.
+  // The snapshot that is drawn at a place on the chart, or one that begins so near that it can be meant.
   function pointAt(place, canvas, x) {
     const file = data.files[place];
-    const frame = chartFrame(place, canvas);
+    const { edges } = chartFrame(place, canvas);
+    const away = (point) => (Math.abs(edges[point] - x) <= NEAR ? Math.abs(edges[point] - x) : edges[point] <= x ? NEAR + x - edges[point] : Infinity);
     let best = 0;
-    file.time.forEach((time, point) => {
-      const [one, other] = [Math.abs(frame.x(time) - x), Math.abs(frame.x(file.time[best]) - x)];
+    file.time.forEach((_, point) => {
+      const [one, other] = [away(point), away(best)];
       if (one < other - 1e-6 || (Math.abs(one - other) <= 1e-6 && (file.tree[point] >= 0) > (file.tree[best] >= 0))) best = point;
     });
     return best;
@@ -554,7 +629,7 @@
     const file = data.files[place];
     const point = state.files[place].point;
     if (point < 0) return "no snapshot with a tree";
-    return `snapshot ${file.index[point]}, ${moment(file.time[point], file.unit)}${file.phase[point] ? `, in ${file.phase[point]}` : ""}`;
+    return `snapshot ${file.index[point]}, ${when(file, point)}${file.phase[point] ? `, in ${file.phase[point]}` : ""}`;
   }
 
   function drawList(place) {
@@ -566,9 +641,7 @@
       const { hex, hatch } = areaTone(stack, row);
       const size = stack.values[row][point];
       const beside = stack.modules[row] && stack.modules[row] !== name ? `  ${stack.modules[row]}` : "";
-      const swatch = hatch
-        ? `repeating-linear-gradient(135deg, ${hex} 0 ${hatch === 1 ? 5 : 1}px, ${colour("--page")} ${hatch === 1 ? 5 : 1}px 6px)`
-        : hex;
+      const swatch = swatched(hex, hatch);
       return element(
         "li",
         { title: stack.full[row] },
@@ -821,7 +894,7 @@
     tip(
       event,
       element("b", {}, `${bytes(file.total[point])}`),
-      ` snapshot ${file.index[point]}, ${moment(file.time[point], file.unit)}${file.phase[point] ? `, ${file.phase[point]}` : ""}${known}`,
+      ` snapshot ${file.index[point]}, ${when(file, point)}${file.phase[point] ? `, ${file.phase[point]}` : ""}${known}`,
       element("table", {}, element("tbody", {}, ...rows)),
     );
   }
@@ -990,6 +1063,7 @@
           {},
           several ? element("figcaption", {}, element("span", { class: "name" }, file.name)) : null,
           file.index.length ? chart : element("p", { class: "muted" }, "No snapshot was recorded."),
+          element("p", { class: "muted phases", id: `phases-${place}` }),
           element("ul", { class: "list", id: `list-${place}` }),
         ),
       );
