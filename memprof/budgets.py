@@ -152,8 +152,10 @@ def _meant_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
 
 def _judged(row: Row, budget: Budget) -> Judged:
     over = row.max > budget.limit
-    most = amount(row.metric, row.max)
+    most = amount(row.metric, row.max) + (f", the worst of {len(row.values)}," if len(row.values) > 1 else "")
     limit = amount(row.metric, budget.limit)
-    reason = f"{most} is above the budget of {limit}" if over else f"{most} of the budget's {limit}"
+    # What lies just above it may be rounded to the same figure.
+    excess = amount(row.metric, row.max - budget.limit)
+    reason = f"{most} is above the budget of {limit} by {excess}" if over else f"{most} is within the budget of {limit}"
     key = Key(row.key.model, row.key.variant, row.key.threads, row.key.machine)
     return Judged(key, row.phase, row.metric, "over" if over else "ok", reason, head=row, budget=budget.limit)

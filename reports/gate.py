@@ -98,10 +98,11 @@ def _line(row: Judged) -> str:
 
 
 def _figure(row: Judged, side: str) -> str:
+    """What a side comes to: the median of its repeats, or the largest of them where a budget limits each."""
     found = getattr(row, side)
     if found is None:
         return "-"
-    return ("" if found.exact else "~") + amount(row.metric, found.median)
+    return ("" if found.exact else "~") + amount(row.metric, found.median if row.budget is None else found.max)
 
 
 def _folded(rows: Sequence[Judged]) -> str:
@@ -115,6 +116,7 @@ def _folded(rows: Sequence[Judged]) -> str:
 
 def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
     counts = "/".join(str(len(side.values)) for side in (row.base, row.head) if side)
+    counts = f"worst of {counts}" if row.budget is not None else counts
     return (
         row.key.model,
         row.key.variant,

@@ -282,8 +282,19 @@ def test_a_budget_limits_every_repeat(tmp_path):
     found = budgets.judge(limits(tmp_path, 'peak = "270.3 MiB"'), entries())
 
     assert [(one.phase, one.metric, one.verdict) for one in found] == [(PEAK, "rss_peak_bytes", "over")] * 2
-    assert found[0].reason == "270.4 MiB is above the budget of 270.3 MiB"
+    assert found[0].reason == "270.4 MiB, the worst of 5, is above the budget of 270.3 MiB by 102.4 KiB"
     assert found[0].budget == int(270.3 * MIB)
+
+
+def test_a_row_over_its_budget_shows_the_repeat_that_is_over_and_by_how_much(memprof, files):
+    (files / "budgets.toml").write_text('peak = "270.38 MiB"\n')
+
+    done = memprof("gate", "base.jsonl", "--budgets", "budgets.toml")
+
+    assert done.returncode == 1, done.stderr
+    assert "RSS peak (budget); 270.4 MiB, the worst of 5, is above the budget of 270.4 MiB by 20.5 KiB" in done.stdout
+    table = next(line for line in done.stdout.splitlines() if line.startswith("| net.onnx"))
+    assert [cell.strip() for cell in table.split("|")[5:11]] == ["≤ 270.4 MiB", "270.4 MiB", "-", "-", "worst of 5", "✗ over budget"]
 
 
 def test_a_budget_needs_one_repeat_and_no_baseline(memprof, tmp_path):
@@ -293,7 +304,7 @@ def test_a_budget_needs_one_repeat_and_no_baseline(memprof, tmp_path):
     done = memprof("gate", "one.jsonl", "--budgets", "budgets.toml")
 
     assert done.returncode == 1, done.stderr
-    assert "**✗ over budget** net.onnx, a, PEAK, RSS peak (budget); 270.0 MiB is above the budget of 260.0 MiB" in done.stdout
+    assert "**✗ over budget** net.onnx, a, PEAK, RSS peak (budget); 270.0 MiB is above the budget of 260.0 MiB by 10.0 MiB" in done.stdout
     assert done.stdout.count("✓ ok") == 1
 
 
