@@ -199,6 +199,7 @@ def test_install_makes_an_environment_with_memprof(tmp_path):
 
     assert (done.returncode, done.stdout) == (0, "memprof 9.9\n"), done.stderr
     assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/bin"
+    assert (tmp_path / ".memprof-venv/.gitignore").read_text() == "*\n"
 
 
 def git(folder, *words):
@@ -231,11 +232,13 @@ def test_a_shallow_clone_fetches_the_base_it_needs(folder, repository):
     subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
     base = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
 
-    done = script("gate/recipe", folder, MEMPROF_SUITE="clone/bench/suite.toml", MEMPROF_BASE_REF=base, MEMPROF_OUT="out")
+    done = script("gate/recipe", folder, MEMPROF_SUITE="clone/bench/suite.toml", MEMPROF_BASE_REF=base, MEMPROF_OUT="clone/out")
 
     assert done.returncode == 1, done.stderr
+    status = subprocess.run(["git", "-C", str(clone), "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    assert status == ""  # what the recipe makes in the checkout is no new file of it
     assert "+6.0 MiB" in done.stdout
-    assert {path.name for path in (folder / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
+    assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
 
 
 def test_the_example_of_the_shell_recipe_is_complete(repository, tmp_path):

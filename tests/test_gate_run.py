@@ -328,6 +328,23 @@ def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, mon
     assert not (checkout.folder / "made.txt").exists()
 
 
+def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout.commit(bench__suite_dot_toml=quick(checkout), kept_dot_jsonl=store.encode(run_of(None)).decode())
+    for folder in ("env/lib", "nested", "work/env"):
+        (checkout.folder / folder).mkdir(parents=True)
+    runs = store.encode(run_of(None)).decode()
+    checkout.write(env__pyvenv_dot_cfg="home = /usr", env__lib__a_dot_py="1", work__env__pyvenv_dot_cfg="", work__b_dot_py="1")
+    checkout.write(kept_dot_jsonl=runs * 2, out_dot_jsonl=runs, work__lines_dot_jsonl="{}", nested__c_dot_py="1")
+    subprocess.run(["git", "init", "-q", str(checkout.folder / "nested")], check=True)
+    build = sides.Build("true", str(checkout.folder / "quick-python"))
+
+    with sides.trees(sides.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
+        found = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
+        assert found == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
+        assert (head.folder / "kept.jsonl").read_text() == runs * 2  # git tracks it: it is the checkout's
+
+
 @pytest.mark.parametrize(
     ("ref", "command", "code", "says"),
     [
