@@ -182,6 +182,20 @@ def test_the_formats_are_written_side_by_side(memprof, files):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "xml=a.xml").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--also", "junit=nowhere/gate.xml"], "nowhere/gate.xml cannot be written: there is no folder nowhere"),
+        (["--also", "json=."], ". cannot be written: it is a folder"),
+        (["--prove", "-o", "nowhere/new.jsonl"], "nowhere/new.checks.jsonl cannot be written: there is no folder nowhere"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_judged(memprof, files, words, says):
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", *words)
+
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", f"memprof: {says}\n")
+
+
 def test_too_few_repeats_never_decide(memprof, files):
     write(files / "few.jsonl", runs(extra_mib=(99, 99, 99, 99)))
 
@@ -370,7 +384,25 @@ def test_a_budget_that_matches_nothing_guards_nothing(memprof, files):
     done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--budgets", "budgets.toml")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the budget rss_peak_bytes = '1 GiB' (model other*, phase PEAK) matches nothing that was measured" in done.stderr
+    assert done.stderr == (
+        "memprof: budgets budgets.toml: rss_peak_bytes = '1 GiB' (model other*, phase PEAK) guards nothing: "
+        "no model that is measured matches other*; there is net.onnx\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[[budget]]\nmodel = "net.onx"\npeak = "1 GiB"', "no model that is measured matches net.onx; did you mean net.onnx?"),
+        ('[[budget]]\nvariant = "tflite"\npeak = "1 GiB"', "no variant that is measured matches tflite; there are onert, onert-mapped"),
+        ('[[budget]]\nphase = "PREPAER"\ntime_ns = "1 s"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
+        ('[[budget]]\nphase = "PEAK"\ntime_ns = "1 s"', "no metric that is measured matches time_ns; there is rss_peak_bytes"),
+    ],
+)
+def test_a_budget_that_guards_nothing_is_told_what_there_is(tmp_path, text, says):
+    with pytest.raises(UsageError) as error:
+        budgets.judge(limits(tmp_path, text), entries())
+    assert str(error.value).startswith(f"budgets {tmp_path / 'budgets.toml'}: ") and str(error.value).endswith(says)
 
 
 def test_a_budget_of_a_variant_that_crashed_is_no_second_error(memprof, tmp_path):

@@ -62,6 +62,22 @@ def test_a_suite_is_measured_and_judged_by_a_baseline(memprof, suite, tmp_path):
     assert (over.returncode, len(store.load([tmp_path / "one.jsonl"]).runs)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        ('variant = "plan"', "no variant that is measured matches plan; did you mean plain?"),
+        ('phase = "PREPAER"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
+    ],
+)
+def test_a_budget_on_what_the_suite_lacks_is_said_before_it_is_measured(memprof, suite, tmp_path, budget, says):
+    (tmp_path / "budgets.toml").write_text(f'[[budget]]\n{budget}\npeak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl")
+
+    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True), done.stderr
+    assert not (tmp_path / "new.jsonl").exists()
+
+
 def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite, tmp_path):
     memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
     runs = store.load([tmp_path / "base.jsonl"]).runs

@@ -73,6 +73,8 @@ def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> 
     from .progress import chosen
 
     targets = [_target(text) for text in others]
+    for _, path in targets:
+        trial.check_target(Path(path))
     wish = _wish(**words)
     progress = chosen()
     try:
