@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -31,6 +32,8 @@ _MARKS = {
 }
 # A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; what is folded gives way first.
 _MOST_ROWS = 300
+# What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
+_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
 
@@ -227,20 +230,21 @@ def _without_phase(row: Judged) -> Judged:
 
 
 def _suite(name: str, rows: Sequence[Judged]) -> str:
-    failures = sum(row.verdict in ("failed", "regressed", "over") for row in rows)
-    errors = sum(row.verdict in ("failing", "undecided") for row in rows)
-    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" failures="{failures}" errors="{errors}">']
+    counts = Counter(_KINDS.get(row.verdict) for row in rows)
+    said = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
+    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {said}>']
     lines += [_case(name, row) for row in rows]
     return "\n".join([*lines, "</testsuite>"])
 
 
 def _case(name: str, row: Judged) -> str:
     head = f"<testcase classname={_attribute(name)} name={_attribute(f'{row.phase} {title(row)}'.strip())}>"
-    kind = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "error"}.get(row.verdict)
+    kind = _KINDS.get(row.verdict)
     if kind is None:
         return f"{head}<system-out>{escape(_legal(row.reason))}</system-out></testcase>"
     figures = f"{_figure(row, 'base')} -> {_figure(row, 'head')}; " if row.base and row.head else ""
-    return f"{head}<{kind} type={_attribute(row.verdict)} message={_attribute(figures + row.reason)}/></testcase>"
+    type = "" if kind == "skipped" else f" type={_attribute(row.verdict)}"
+    return f"{head}<{kind}{type} message={_attribute(figures + row.reason)}/></testcase>"
 
 
 def _attribute(text: str) -> str:

@@ -280,6 +280,17 @@ def test_junit_counts_what_failed_and_holds_any_name():
     assert "+10.0 MiB" in suite.find("testcase/failure").get("message")
 
 
+def test_junit_skips_what_could_not_be_decided():
+    found = report_of(runs(), runs(extra_mib=(0, 0, 0)))
+
+    suites = ElementTree.fromstring(report.render(found, "junit")).findall("testsuite")
+
+    assert {(suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) for suite in suites} == {
+        ("11", "0", "0", "11")
+    }
+    assert "3 repeats can never decide" in suites[0].find("testcase/skipped").get("message")
+
+
 def test_annotations_are_escaped_and_no_more_than_github_shows():
     lines = shown("github", "a\n::warning::b").splitlines()
 

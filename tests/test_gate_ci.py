@@ -100,8 +100,19 @@ def test_the_workflow_that_may_write_takes_nothing_from_the_pull_request_but_a_t
     assert workflow["permissions"] == {"actions": "read", "pull-requests": "write"}
     assert [step.get("uses", "").split("@")[0] for step in steps(path)] == ["OWNER/memprof/ci/comment"]
     assert not any("checkout" in step.get("uses", "") for step in steps(ACTIONS["comment"]))
+    # A run that was cancelled has no report, and GitHub calls one that nothing started "skipped".
+    assert """contains(fromJSON('["success", "failure"]'), github.event.workflow_run.conclusion)""" in workflow["jobs"]["comment"]["if"]
     scripts = [step["run"] for step in steps(ACTIONS["comment"]) if "run" in step]
     assert scripts == ['"$GITHUB_ACTION_PATH/../gate/comment"']
+
+
+def test_every_service_confirms_and_proves_unless_told_otherwise():
+    words = {
+        content(ACTIONS["action"])["inputs"]["args"]["default"],
+        content(CI / "gitlab/memprof-gate.yml")[".memprof-gate"]["variables"]["MEMPROF_ARGS"],
+        *re.findall(r'MEMPROF_ARGS="(.*?)"', (CI / "examples/shell/gate.sh").read_text()),
+    }
+    assert words == {"--confirm --prove"}
 
 
 def test_the_environment_of_the_scripts_is_the_one_they_document():
