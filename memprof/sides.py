@@ -83,7 +83,9 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
     work = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         found = []
-        for name, at, label in (("base", commit, f"base ({ref}, {commit[:9]})"), ("head", "HEAD", "head (this checkout)")):
+        # CI services name base by its commit: once is enough.
+        short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
+        for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
             folder = work / name
             _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":

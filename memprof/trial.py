@@ -50,6 +50,8 @@ class Wish:
             raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
         if self.base_ref is not None and (self.suite is None or self.base is not None):
             raise UsageError("--base-ref goes with --run, and takes the place of --baseline")
+        if self.base_ref is not None and not self.base_ref.strip():
+            raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
         if self.base is None and self.base_ref is None and self.budgets is None:
             raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
         if self.repeats is not None and self.suite is None:

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from memprof import metrics
 from memprof.baseline import Updated
-from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, amount, worst_first
+from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, Verdict, amount, worst_first
 from memprof.summary import Key
 
 from . import grid
@@ -32,6 +32,8 @@ _MARKS = {
 }
 # A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; what is folded gives way first.
 _MOST_ROWS = 300
+# Of one verdict; more of them say nothing that the first do not.
+_MOST_LINES = 20
 # What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
 _KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
@@ -86,13 +88,19 @@ def _markdown(report: Report) -> str:
     word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
     parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
     rows = worst_first(report.rows)
-    said = [row for row in rows if row.verdict not in ("ok", "new")]
-    parts += ["\n".join(_line(row) for row in said)] if said else []
+    said = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
+    parts += ["\n".join(said)] if said else []
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
     parts.append(_folded(rows))
     return "\n\n".join(parts)
+
+
+def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
+    own = [row for row in rows if row.verdict == verdict]
+    more = [f"- and {len(own) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(own) > _MOST_LINES else []
+    return [_line(row) for row in own[:_MOST_LINES]] + more
 
 
 def _line(row: Judged) -> str:

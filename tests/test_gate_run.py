@@ -344,6 +344,18 @@ def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, mon
     assert not (checkout.folder / "made.txt").exists()
 
 
+def test_a_base_that_is_named_by_its_commit_is_named_once(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+    commit = checkout.git("rev-parse", "HEAD").strip()
+    build = sides.Build("true", str(checkout.folder / "quick-python"))
+    repository = sides.Repository.of(checkout.folder / "bench/suite.toml")
+
+    for ref, label in ((commit, f"base ({commit[:9]})"), ("main", f"base (main, {commit[:9]})")):
+        with sides.trees(repository, ref, build, lambda sentence: None) as (base, _):
+            assert base.label == label
+
+
 def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     checkout.commit(bench__suite_dot_toml=quick(checkout), kept_dot_jsonl=store.encode(run_of(None)).decode())
@@ -365,6 +377,7 @@ def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(ch
     ("ref", "command", "code", "says"),
     [
         ("no-such-branch", "true", 2, "--base-ref no-such-branch: git knows no such commit"),
+        ("", "true", 2, "--base-ref is empty: name a branch, a tag or a commit"),
         ("--upload-pack=x", "true", 2, "git knows no such commit"),
         (
             "HEAD",
