@@ -84,13 +84,13 @@ def _is_glob(text: str) -> bool:
 
 
 def read(path: Path) -> tuple[Budget, ...]:
-    """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no budget can say."""
+    """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no TOML or no budget can say."""
     try:
         found: Any = msgspec.toml.decode(path.read_bytes())
     except OSError as error:
         raise InputError(f"budgets {path}: {os_reason(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"budgets {path}: {error}") from None
+        raise UsageError(f"budgets {path}: {error}") from None
     tables = found.pop("budget", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(f"budgets {path}: write [[budget]] above each group of limits")

@@ -19,6 +19,10 @@ from .grid import Table
 
 FORMATS = ("markdown", "json", "junit", "github")
 
+# The version of the JSON, its first field.
+#   1   2026-11   the first
+SCHEMA = 1
+
 _LABELS = ("model", "variant", "phase", "metric")
 _MARKS = {
     "failed": "✗ failed",
@@ -174,6 +178,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
 
 def _json(report: Report) -> str:
     content = {
+        "memprof_gate": SCHEMA,
         "title": report.title,
         "exit_code": report.exit_code,
         "counts": {verdict: report.count(verdict) for verdict in WORST_FIRST},

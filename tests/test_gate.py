@@ -298,6 +298,7 @@ def test_of_very_many_rows_the_list_has_the_first():
 def test_json_holds_every_row_with_its_samples():
     content = json.loads(shown("json"))
 
+    assert (next(iter(content)), content["memprof_gate"]) == ("memprof_gate", 1)
     assert (content["exit_code"], content["counts"]["regressed"], len(content["rows"])) == (1, 9, 11)
     peak = next(one for one in content["rows"] if one["phase"] == PEAK)
     assert len(peak["base"]) == len(peak["head"]) == 5

@@ -96,6 +96,8 @@ def test_update_says_what_changed_and_leaves_other_files_alone(memprof, files):
     assert json.loads(memprof("baseline", "update", "head.jsonl", "-o", "base.json", "--json").stdout) == {"changed": []}
 
     (files / "notes.json").write_text("{}")
+    (files / "empty.json").write_text("")
+    assert memprof("baseline", "update", "head.jsonl", "-o", "empty.json").stderr == "memprof: empty.json is empty\n"
     for target, code in (("notes.json", 5), ("head.jsonl", 5), ("nowhere/base.json", 5)):
         refused = memprof("baseline", "update", "base.jsonl", "-o", target)
         assert (refused.returncode, refused.stdout) == (code, "")
@@ -250,6 +252,7 @@ def test_files_without_a_common_row_are_an_error(memprof, files):
         ["head.jsonl", "--run", "suite.toml", "--baseline", "base.json"],
         ["--run", "suite.toml", "--base-ref", "main", "--baseline", "base.json"],
         ["head.jsonl", "--baseline", "base.json", "--repeats", "9"],
+        ["head.jsonl", "--baseline", "base.json", "--json", "--format", "junit"],
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(memprof, files, words):
@@ -420,7 +423,7 @@ def test_a_budgets_file_that_is_missing_or_torn_is_one_sentence(memprof, files):
     torn = memprof("gate", "head.jsonl", "--budgets", "torn.toml")
 
     assert (missing.returncode, missing.stderr) == (5, "memprof: budgets none.toml: No such file or directory\n")
-    assert (torn.returncode, torn.stderr.count("\n")) == (5, 1)
+    assert (torn.returncode, torn.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
