@@ -20,6 +20,7 @@ Values are in the metric's unit (bytes, ns or a count), in the order of the repe
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -176,10 +177,12 @@ def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) ->
 
 def _holds_runs(path: Path) -> bool:
     try:
-        empty = path.stat().st_size == 0
+        status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
-    if empty:
+    if stat.S_ISFIFO(status.st_mode):
+        raise InputError(f"{path} is a pipe: it is read more than once, so it must be a file")
+    if status.st_size == 0:
         raise InputError(f"{path} is empty")
     return store.is_runs_file(path)
 

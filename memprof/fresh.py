@@ -87,7 +87,14 @@ def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, dict[str,
         suites = {name: _repeated(sides.suite_in(repository, tree, head), wish) for name, tree in ((BASE, base), (HEAD, head))}
         plan = suite.plan(suites[HEAD])
         _say(plan.remarks, progress)
-        orders, remarks = _base_orders(suites[BASE], plan.orders)
+        try:
+            orders, remarks = _base_orders(suites[BASE], plan.orders) if base.new is None else ([], [base.new])
+        except InputError as error:
+            if (base.folder / repository.suite).exists():
+                raise
+            orders, remarks = [], [str(error)]
+        if not orders:
+            remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *remarks]
         try:
             yield f"{head.label} against {base.label}", {BASE: _alone(orders), HEAD: _alone(plan.orders)}, remarks
         finally:
@@ -240,13 +247,13 @@ class _Sided:
 
 @dataclass
 class Checks:
-    """Fresh measurements, each of one place, kept in one runs file."""
+    """Fresh measurements, each of one place, kept in one runs file. fresh: base's and head's, or why there is none."""
 
     wish: Wish
     known: Known
     progress: Progress
     keep: Callable[[bytes], None]
-    fresh: dict[Place, tuple[Entry | None, Entry]] = field(default_factory=dict)
+    fresh: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -269,7 +276,10 @@ class Checks:
         if place not in self.fresh:
             self.progress.say(f"{', '.join(map(str, filter(None, place)))}: measured again to confirm a regression")
             self.fresh[place] = self._again(place)
-        base, head = self.fresh[place]
+        found = self.fresh[place]
+        if isinstance(found, str):
+            return replace(row, reason=f"{row.reason}; {found}")
+        base, head = found
         if head.failed or (base and base.failed):
             return replace(row, reason=f"{row.reason}; a fresh measurement failed")
         before = _row(base, row) if base else row.base
@@ -277,18 +287,25 @@ class Checks:
         if before is None or after is None:
             return replace(row, reason=f"{row.reason}; a fresh measurement has no such row")
         bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
-        found = gate.judge_row(before, after, bound, self.wish.limits)
-        if found.verdict == "regressed":
+        judged = gate.judge_row(before, after, bound, self.wish.limits)
+        if judged.verdict == "regressed":
             again = gate.signed(row.metric, after.median - before.median, before.median)
             return replace(row, reason=f"{row.reason}; confirmed: {again}")
-        verdict: gate.Verdict = "undecided" if found.verdict == "undecided" else "ok"
-        return replace(row, verdict=verdict, reason=f"{row.reason}, but not confirmed: {found.reason}")
+        verdict: gate.Verdict = "undecided" if judged.verdict == "undecided" else "ok"
+        return replace(row, verdict=verdict, reason=f"{row.reason}, but not confirmed: {judged.reason}")
 
-    def _again(self, place: Place) -> tuple[Entry | None, Entry]:
-        orders = {side: found for side in (BASE, HEAD) if (found := self.known.again(side, place))}
+    def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
+        try:
+            orders = {side: found for side in (BASE, HEAD) if (found := self.known.again(side, place))}
+        except MemprofError as error:  # what was found stands: it must not be lost
+            return f"it cannot be measured again: {error}"
         named = {side: [_called(order, f"{side}, {_AGAIN}") for order in own] for side, own in orders.items()}
         runs = self._measure(named)
         entries = {side: self._entry(found) for side, found in runs.items()}
+        if BASE not in entries:
+            judged = [entry for entry in self.known.head.entries if entry.place == place]
+            if foreign := baseline.differing(judged, [_as(entries[HEAD], judged[0])])[0]:
+                return f"a fresh measurement is of something else ({'; '.join(foreign)})"
         return entries.get(BASE), entries[HEAD]
 
     def proof(self) -> Proof | None:
@@ -297,7 +314,11 @@ class Checks:
         if entry is None:
             return None
         more = int(PROVEN_SHARE * _peak(entry))
-        orders = self.known.again(HEAD, entry.place)
+        try:
+            orders = self.known.again(HEAD, entry.place)
+        except MemprofError as error:
+            self.progress.say(f"no positive control: {error}")
+            return None
         self.progress.say(f"{entry.model}, {entry.variant}: measured with {more >> 10} KiB more, to prove that it would be seen")
         sides = {
             "first": [_called(order, "as it is") for order in orders],

@@ -190,14 +190,15 @@ def parse_limits(words: Sequence[str]) -> Limits:
 
 
 def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits()) -> list[Judged]:
-    """A verdict for each row of either side, and for each variant of head with a failed run. Raises InputError without a common row."""
+    """A verdict for each row of either side, and for each variant of head with a failed run. Raises InputError where both have rows and none in
+    common."""
     before, after = ({entry.place: entry for entry in side} for side in (base, head))
     found: list[Judged] = []
     for place, entry in after.items():
         found += _judge_entry(before.get(place), entry, limits)
     found += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
     excused = any(row.metric == OUTCOME for row in found) or any(entry.failed for entry in base)
-    if not excused and not any(row.base and row.head for row in found):
+    if base and not excused and not any(row.base and row.head for row in found):
         raise InputError("the baseline and what is judged have no row in common")
     return found
 

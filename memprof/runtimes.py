@@ -6,6 +6,7 @@ Asked of the interpreter itself in a short process (`runners describe`), because
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -192,7 +193,10 @@ def find(name: str, python: str) -> Runtime:
         own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
         raise UsageError(f"there is no runtime {name!r}{own or near(name, names) or '; there are ' + ', '.join(names)}")
     if not runtime.installed:
-        raise InputError(f"{name} is not installed for {python}: {runtime.how_to_install}")
+        how = runtime.how_to_install
+        if python != sys.executable and how.startswith("pip "):  # that environment need not have memprof, whose extra it would be
+            how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
+        raise InputError(f"{name} is not installed for {python}: {how}")
     return runtime
 
 

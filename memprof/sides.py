@@ -35,11 +35,13 @@ _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "G
 
 @dataclass(frozen=True)
 class Tree:
-    """One side: its folder, the interpreter of its environment, and what it is called."""
+    """One side: its folder, the interpreter of its environment, and what it is called. new: why nothing of it can be measured, where it has no
+    suite yet."""
 
     folder: Path
     python: str
     label: str
+    new: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ class Repository:
 
 @contextmanager
 def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Tree, Tree]]:
-    """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind."""
+    """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
+
+    Base may be from before the suite: that it cannot be built by head's build command is then no error.
+    """
     commit = repository.commit(ref)
     _remove_leftovers(repository)
     work = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -91,7 +96,12 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             if name == "head":
                 _lay_over(repository, folder)
             say(f"{label}: {build.command}")
-            found.append(Tree(folder, _built(folder, work / f"{name}-env", build, label), label))
+            try:
+                found.append(Tree(folder, _built(folder, work / f"{name}-env", build, label), label))
+            except InputError as error:
+                if name == "head" or (folder / repository.suite).exists():
+                    raise
+                found.append(Tree(folder, "", label, new=str(error)))
         yield found[0], found[1]
     finally:
         for folder in (work / "base", work / "head"):

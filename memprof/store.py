@@ -177,8 +177,10 @@ def _looks_like_a_run(line: bytes) -> bool:
 
 
 def is_runs_file(path: Path) -> bool:
-    """Whether a file that exists begins as a runs file does."""
+    """Whether a file that exists begins as a runs file does. A pipe is none: reading it would take from it, or wait for ever."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             head = file.read(32)
             return bool(head) and _looks_like_a_run(head)

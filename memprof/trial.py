@@ -129,10 +129,25 @@ def judge(wish: Wish, progress: Progress) -> Report:
             from .fresh import Checks
 
             checks = stack.enter_context(Checks.begun(wish, known, progress))
-            rows = [checks.confirmed(row) for row in rows] if wish.confirm else rows
+            if wish.heads:
+                remarks.append(
+                    "what was measured again is what is here now: of code that has changed since these runs were made it says nothing"
+                )
+            if wish.confirm:
+                found, rows = rows, [checks.confirmed(row) for row in rows]
+                remarks += _unconfirmed(found, rows)
             proof = checks.proof() if wish.prove else None
             rows += [_no_proof(known.head.entries)] if wish.prove and proof is None else []
     return Report(known.title, gate.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(wish, rows))
+
+
+def _unconfirmed(found: Sequence[Judged], rows: Sequence[Judged]) -> list[str]:
+    """The rows that a fresh measurement has acquitted, by place: they are beyond the threshold, and a reader would wonder."""
+    places: dict[str, list[str]] = {}
+    for before, after in zip(found, rows, strict=True):
+        if before.verdict == "regressed" != after.verdict:
+            places.setdefault(f"{after.key.model}, {after.key.variant}", []).append(f"{after.phase} {after.metric}")
+    return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
 def _no_proof(head: Sequence[Entry]) -> Judged:
@@ -160,7 +175,7 @@ def _judged_metrics(wish: Wish, known: Known) -> tuple[tuple[Entry, ...], tuple[
     for name in wish.metrics:
         if not any(row.metric == name for entry in head for row in entry.rows):
             raise UsageError(f"--metric {name}: nothing that was measured has it")
-        if not any(row.metric == name for entry in base for row in entry.rows):
+        if base and not any(row.metric == name for entry in base for row in entry.rows):
             raise InputError(f"the baseline has no {name}: memprof baseline update RUNS.jsonl -o BASELINE.json --metric {name} adds it")
     return base, head
 

@@ -127,7 +127,7 @@ def test_a_runtime_that_is_not_installed_is_said_with_how_to_install_it(called, 
 
     done = called("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
 
-    assert f"onnxruntime is not installed for {bare}: pip install 'memprof[onnxruntime]'" in sentence(done)
+    assert f"onnxruntime is not installed for {bare}: {bare} -m pip install onnxruntime" in sentence(done)
     assert done.returncode == INPUT
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from made import MIB, machine, run, runs
@@ -261,12 +262,32 @@ def test_what_cannot_be_meant_is_a_usage_error(memprof, files, words):
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-def test_runs_whose_model_is_gone_cannot_be_confirmed(memprof, files):
-    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "-o", "new.jsonl")
+def test_what_cannot_be_measured_again_stays_what_it_was(memprof, files):
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "--prove", "-o", "new.jsonl", "--json")
 
-    assert (done.returncode, "no such file" in done.stderr) == (5, True)
+    content = json.loads(done.stdout)
+    worse = [one["reason"] for one in content["rows"] if one["verdict"] == "regressed"]
+    assert done.returncode == 1 and worse
+    assert all("; it cannot be measured again: " in reason and "no such file" in reason for reason in worse)
+    assert any("what was measured again is what is here now" in remark for remark in content["remarks"])
+    assert "no positive control: " in done.stderr
     assert memprof("gate", "base.json", "--baseline", "base.json", "--prove").returncode == 2
     assert not (files / "new.checks.jsonl").exists()
+
+
+def test_a_pipe_is_no_file_to_read_twice_and_none_to_read_before_it_is_written(memprof, files):
+    os.mkfifo(files / "pipe")
+    done = memprof("gate", "head.jsonl", "--baseline", "pipe")
+    assert (done.returncode, "pipe is a pipe" in done.stderr) == (5, True)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((files / "pipe").read_text()))
+    reader.start()
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "json=pipe")
+    reader.join(10)
+    assert done.returncode == 1
+    assert json.loads(read[0])["rows"]
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "json=-")
+    assert (done.returncode, (files / "-").exists()) == (2, False)
 
 
 def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(files):

@@ -89,7 +89,9 @@ def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite,
     done = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--confirm", "-o", "new.jsonl", "--json")
 
     assert done.returncode == 0, done.stderr
-    assert any("but not confirmed" in one["reason"] for one in json.loads(done.stdout)["rows"])
+    content = json.loads(done.stdout)
+    assert any("but not confirmed" in one["reason"] for one in content["rows"])
+    assert any("not confirmed by a fresh measurement: " in remark and "PEAK rss_peak_bytes" in remark for remark in content["remarks"])
     assert len(store.load([tmp_path / "new.checks.jsonl"]).runs) == 5  # once for all rows of the variant
 
 
@@ -309,6 +311,22 @@ def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
         ("new.bin", "other"): {"new"},
     }
     assert sum("base cannot measure" in remark for remark in content["remarks"]) == 3
+
+
+@pytest.mark.parametrize("command", ["true", "sh tools/build.sh"])
+def test_the_change_that_brings_the_suite_is_new_as_a_whole(memprof, checkout, command):
+    checkout.commit(engine_dot_py=ENGINE.format(20))
+    (checkout.folder / "tools").mkdir()
+    files = {"bench__suite_dot_toml": quick(checkout, command), "bench__net_dot_bin": "1", "tools__build_dot_sh": "true\n"}
+    checkout.commit(runtime_dot_py=RUNTIME, **files)
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", cwd=checkout.folder)
+
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert {row["verdict"] for row in content["rows"]} == {"new"}
+    assert any("has no bench/suite.toml yet, so all rows are new" in remark for remark in content["remarks"])
+    assert not (checkout.folder / "o.base.jsonl").exists() and checkout.is_clean()
 
 
 def test_a_model_that_git_does_not_keep_is_taken_from_the_checkout(memprof, checkout):

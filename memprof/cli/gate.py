@@ -52,7 +52,11 @@ _FORMATS = ("markdown", "json", "junit", "github")
     "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
 )
 @click.option("--strict", is_flag=True, help="Refuse a baseline from another machine, kernel, C library, Python or runtime version.")
-@click.option("--confirm", is_flag=True, help="Call a regression only where a fresh measurement of that row agrees.")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Call a regression only where a fresh measurement of that row agrees; of runs from a file, a measurement of what is here now.",
+)
 @click.option(
     "--prove",
     is_flag=True,
@@ -112,7 +116,7 @@ def _target(text: str) -> tuple[str, str]:
     from ..errors import UsageError
 
     name, equals, path = text.partition("=")
-    if name not in _FORMATS or not equals or not path:
+    if name not in _FORMATS or not equals or path in ("", "-"):
         raise UsageError(f"--also {text!r}: write FORMAT=FILE, the format one of {', '.join(_FORMATS)}")
     return name, path
 
