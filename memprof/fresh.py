@@ -56,7 +56,7 @@ def measured(wish: Wish, base: Side, names: Sequence[str], limits: Sequence[Budg
 
 def _spots(orders: Sequence[Order]) -> list[Spot]:
     """Where a budget may hold: a program, and a runtime in a file of its own, may have phases that nobody knows before."""
-    found = []
+    found: list[Spot] = []
     for job in (order.job for order in orders):
         own = job.runtime == COMMAND or job.runtime.endswith(".py")
         phases = [phase for phase in PHASES if job.warmup or phase != WARMUP]
