@@ -197,6 +197,8 @@ def read(path: Path) -> tuple[Entry, ...]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
+    if not data:
+        raise InputError(f"{path} is empty")
     file = _decoded(data, path)
     if not any(entry.rows or entry.failed for entry in file.entries):
         raise InputError(f"{path} is a baseline without a row")

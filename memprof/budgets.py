@@ -35,11 +35,15 @@ from .summary import Key, Row
 from .units import parse_bytes, parse_duration_ns
 
 _WHERE = ("model", "variant", "phase")
+_FIELDS = (*_WHERE, "metric")
+
+# Where a limit may hold: model, variant, phase and metric, or as many of these, from the first on, as are known.
+Spot = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """One limit, in the unit of its metrics, on all rows that its globs match. text: how it was written; number: its place in the file, from 1."""
+    """One limit, in the unit of its metrics, on all rows that its globs match. text: how it was written; file, number: where, from 1."""
 
     model: str
     variant: str
@@ -47,7 +51,8 @@ class Budget:
     metric: str
     limit: float
     text: str
-    number: int
+    file: Path = Path()
+    number: int = 0
 
     @property
     def words(self) -> str:
@@ -67,8 +72,11 @@ class Budget:
 
     def matches(self, row: Row) -> bool:
         """Whether it limits this row."""
-        names = (row.key.model, row.key.variant, row.phase, row.metric)
-        return all(fnmatchcase(name, glob) for name, glob in zip(names, self.globs, strict=True))
+        return all(fnmatchcase(name, glob) for name, glob in zip(_spot(row), self.globs, strict=True))
+
+
+def _spot(row: Row) -> Spot:
+    return row.key.model, row.key.variant, row.phase, row.metric
 
 
 def _is_glob(text: str) -> bool:
@@ -76,20 +84,20 @@ def _is_glob(text: str) -> bool:
 
 
 def read(path: Path) -> tuple[Budget, ...]:
-    """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no budget can say."""
+    """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no TOML or no budget can say."""
     try:
         found: Any = msgspec.toml.decode(path.read_bytes())
     except OSError as error:
         raise InputError(f"budgets {path}: {os_reason(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"budgets {path}: {error}") from None
+        raise UsageError(f"budgets {path}: {error}") from None
     tables = found.pop("budget", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(f"budgets {path}: write [[budget]] above each group of limits")
     limits = [budget for table in [found, *tables] for budget in _budgets(table, path)]
     if not limits:
         raise UsageError(f"budgets {path}: there is no limit in it")
-    return tuple(Budget(*facts, number=number) for number, facts in enumerate(limits, 1))
+    return tuple(Budget(*facts, path, number) for number, facts in enumerate(limits, 1))
 
 
 def _budgets(table: Mapping[str, Any], path: Path) -> Iterable[tuple[str, str, str, str, float, str]]:
@@ -131,12 +139,22 @@ def metric_names(budgets: Iterable[Budget]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for budget in budgets for name in METRICS if fnmatchcase(name, budget.metric)))
 
 
+def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
+    """Raises UsageError for a budget that guards nothing: it matches none of these, as far as they are known."""
+    for budget in budgets:
+        left = spots
+        for place, (name, glob) in enumerate(zip(_FIELDS, budget.globs, strict=True)):
+            known = dict.fromkeys(spot[place] for spot in left if len(spot) > place)
+            left = [spot for spot in left if len(spot) <= place or fnmatchcase(spot[place], glob)]
+            if not left:
+                there = near(glob, known) or f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known) or 'none'}"
+                raise UsageError(f"budgets {budget.file}: {budget.words} guards nothing: no {name} that is measured matches {glob}{there}")
+
+
 def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:
     """A verdict for each row that has a budget: over where any of its repeats is above it. Raises UsageError for a budget that matches none."""
     rows = [row for entry in head for row in entry.rows]
-    for budget in budgets:
-        if not any(budget.matches(row) for row in rows) and not _meant_a_failed(budget, head):
-            raise UsageError(f"the budget {budget.words} matches nothing that was measured: it guards nothing")
+    check([budget for budget in budgets if not _meant_a_failed(budget, head)], [_spot(row) for row in rows])
     found = []
     for row in rows:
         matching = [budget for budget in budgets if budget.matches(row)]
@@ -152,8 +170,10 @@ def _meant_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
 
 def _judged(row: Row, budget: Budget) -> Judged:
     over = row.max > budget.limit
-    most = amount(row.metric, row.max)
+    most = amount(row.metric, row.max) + (f", the worst of {len(row.values)}," if len(row.values) > 1 else "")
     limit = amount(row.metric, budget.limit)
-    reason = f"{most} is above the budget of {limit}" if over else f"{most} of the budget's {limit}"
+    # What lies just above it may be rounded to the same figure.
+    excess = amount(row.metric, row.max - budget.limit)
+    reason = f"{most} is above the budget of {limit} by {excess}" if over else f"{most} is within the budget of {limit}"
     key = Key(row.key.model, row.key.variant, row.key.threads, row.key.machine)
     return Judged(key, row.phase, row.metric, "over" if over else "ok", reason, head=row, budget=budget.limit)

@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import baseline, campaign, gate, sides, store, suite
+from . import baseline, budgets, campaign, gate, sides, store, suite
 from .baseline import DEFAULT_METRICS, Entry, Place, Side
+from .budgets import Budget, Spot
 from .bundle import cache_folder
 from .campaign import Progress
 from .compare import LEAST_REPEATS
 from .errors import InputError, MemprofError, UsageError
 from .gate import Judged, Proof
-from .records import PEAK, Job, Run
+from .records import COMMAND, PEAK, PHASES, WARMUP, Job, Run
 from .suite import Build, Order, Suite, Variant
 from .summary import Row
 from .trial import BASE, HEAD, Known, Wish
@@ -31,21 +32,36 @@ _AGAIN, _MORE = "measured again", "5% more"
 
 
 @contextmanager
-def measured(wish: Wish, base: Side, names: Sequence[str], progress: Progress) -> Iterator[Known]:
-    """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block."""
+def measured(wish: Wish, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+    """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
+
+    Raises UsageError, before anything is measured, for a limit on what the suite does not have.
+    """
     assert wish.suite is not None
     if wish.base_ref is None:
         plan = suite.plan(_repeated(suite.read(wish.suite), wish))
         _say(plan.remarks, progress)
+        budgets.check(limits, _spots(plan.orders))
         runs = _campaign({HEAD: plan.orders}, {HEAD: wish.output}, progress)[HEAD]
         title = f"{wish.suite}, measured now, against {wish.base or wish.budgets}"
         yield Known(title, base, _side(runs, names), lambda side, place: _at(plan.orders, place) if side == HEAD else ())
         return
     with _both_sides(wish, progress) as (title, orders, remarks):
+        budgets.check(limits, _spots(orders[HEAD]))
         found = _campaign(orders, {BASE: wish.base_output, HEAD: wish.output}, progress)
         yield Known(
             title, _side(found[BASE], names), _side(found[HEAD], names), lambda side, place: _at(orders[side], place), tuple(remarks)
         )
+
+
+def _spots(orders: Sequence[Order]) -> list[Spot]:
+    """Where a budget may hold: a program, and a runtime in a file of its own, may have phases that nobody knows before."""
+    found: list[Spot] = []
+    for job in (order.job for order in orders):
+        own = job.runtime == COMMAND or job.runtime.endswith(".py")
+        phases = [phase for phase in PHASES if job.warmup or phase != WARMUP]
+        found += [(job.model.name, job.variant)] if own else [(job.model.name, job.variant, phase) for phase in (*phases, PEAK)]
+    return list(dict.fromkeys(found))
 
 
 def _say(remarks: Sequence[str], progress: Progress) -> None:

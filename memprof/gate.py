@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -25,6 +25,7 @@ from .baseline import Entry
 from .compare import ALPHA, LEAST_REPEATS
 from .errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
 from .metrics import BYTES
+from .records import PEAK
 from .summary import Key, Row
 from .units import format_bytes, format_duration, parse_bytes
 
@@ -32,6 +33,8 @@ _STDEVS = 3
 # Samples are two groups when the gap between them is this many times what either spreads.
 _GAP = 3
 _MOST_MODES = 3
+# Changes that differ by less than this share of base are shown as one.
+_ALIKE = 0.001
 # The metrics that are read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
 _PEAKS = ("rss_peak_bytes", "hwm_bytes")
 _ADVICE = "--deterministic or more repeats help"
@@ -128,8 +131,42 @@ class Report:
 
 
 def worst_first(rows: Iterable[Judged]) -> tuple[Judged, ...]:
-    """Rows by verdict, then by how much they changed in proportion."""
-    return tuple(sorted(rows, key=lambda row: (WORST_FIRST.index(row.verdict), -abs(row.change or 0.0))))
+    """Rows by verdict, then variant by variant, the one that moved most first; in a variant the worst row first.
+
+    Rows that moved alike stand as they ran, PEAK first; so do those that are fine, variants too.
+    """
+    verdicts: dict[Verdict, dict[Key, list[Judged]]] = {verdict: {} for verdict in WORST_FIRST}
+    for row in rows:
+        verdicts[row.verdict].setdefault(row.key, []).append(row)
+    found: list[Judged] = []
+    for verdict, variants in verdicts.items():
+        size = _size if verdict not in ("ok", "new") else _none
+        for own in sorted(variants.values(), key=lambda own: -max(map(size, own))):
+            found += _by_size(own, size)
+    return tuple(found)
+
+
+def _size(row: Judged) -> float:
+    """By how much a row changed, or is above its budget, in proportion."""
+    if row.budget is not None and row.head is not None:
+        return (row.head.max - row.budget) / row.budget if row.budget else math.inf
+    return abs(row.change or 0.0)
+
+
+def _none(row: Judged) -> float:
+    return 0.0
+
+
+def _by_size(rows: Sequence[Judged], size: Callable[[Judged], float]) -> Iterator[Judged]:
+    alike: list[list[Judged]] = []
+    for row in sorted(rows, key=size, reverse=True):
+        if alike and size(row) >= size(alike[-1][0]) - _ALIKE:
+            alike[-1].append(row)
+        else:
+            alike.append([row])
+    places = {id(row): place for place, row in enumerate(rows)}
+    for group in alike:
+        yield from sorted(group, key=lambda row: (row.phase != PEAK, places[id(row)]))
 
 
 def parse_limits(words: Sequence[str]) -> Limits:

@@ -4,7 +4,7 @@
     def test_loading(): ...                    # the test runs in a process of its own, whose peak while it runs must not exceed the limit
 
     @pytest.mark.peak_rss("120 MiB")
-    def test_model(memprof):                   # with the fixture, the limit is on what the fixture measures
+    def test_model(memprof):                   # with the fixture, the limit is on what the fixture measures, which must be something
         memprof.model("net.onnx", "onnxruntime")
 
     def test_function(memprof):
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Around a marked test in its own process: forget the peak there was, and look at the new one."""
+    """Around a test with the fixture: keep the largest peak that it measured. Around a marked test in its own process: the test's own."""
+    fixture = getattr(item, "funcargs", {}).get("memprof")
+    if isinstance(fixture, Memprof):
+        return (yield from fixture.around(item))
     limit = Limit.of(item) if os.environ.get(_REPORTS) else None
     if limit is None:
         return (yield)
@@ -207,7 +210,7 @@ class Measured:
     of a model (its runtime imported) and, for a function, the moment before the call; the largest of all repeats.
     """
 
-    runs: Runs
+    runs: Runs = field(repr=False)  # pytest shows what a failed assert was about
     peak_bytes: int
     grown_bytes: int
 
@@ -225,6 +228,17 @@ class Memprof:
     def __init__(self, folder: Path, limit: Limit | None) -> None:
         self._folder = folder
         self._limit = limit
+        self._peaks_bytes: list[int] = []
+
+    def around(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Around the test's call: its property in JUnit XML, and a failure where it has a limit and measures nothing."""
+        try:
+            result = yield
+        finally:
+            item.user_properties += [("peak_rss_bytes", max(self._peaks_bytes))] if self._peaks_bytes else []
+        if self._limit is not None and not self._peaks_bytes:
+            pytest.fail(f"@pytest.mark.{_MARK} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
+        return result
 
     @staticmethod
     def size(text: str) -> int:
@@ -276,6 +290,7 @@ class Memprof:
         if failed is not None:
             pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
         found = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
+        self._peaks_bytes.append(found.peak_bytes)
         if self._limit is not None:
             worst = max(runs, key=_peak)
             self._limit.check(_peak(worst), _end(worst, before), what)

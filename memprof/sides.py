@@ -1,7 +1,8 @@
 """Two sides of one repository, each in a tree and an environment of its own: what `gate --base-ref` measures.
 
 Both are git worktrees in a temporary folder, so that neither's build writes into the checkout: base at the commit that the ref names, head at
-HEAD with the checkout's uncommitted changes and new files laid over it (ignored files are not). The suite's build command makes each side.
+HEAD with the checkout's uncommitted changes and new files laid over it. Not laid over are what git ignores, repositories inside this one,
+virtual environments, and runs files: none of them is what a change changes, and they are large. The suite's build command makes each side.
 All of it is removed at the end; what a memprof left that was killed is removed by the next one.
 """
 
@@ -14,15 +15,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import psutil
 
 from .bundle import cache_folder
 from .errors import InputError, UsageError, os_reason
+from .store import is_runs_file
 from .suite import Build, Suite, read
 
 _PREFIX = "memprof-gate-"
@@ -86,7 +88,9 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
     work = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         found = []
-        for name, at, label in (("base", commit, f"base ({ref}, {commit[:9]})"), ("head", "HEAD", "head (this checkout)")):
+        # CI services name base by its commit: once is enough.
+        short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
+        for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
             folder = work / name
             _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
@@ -143,7 +147,7 @@ def _lay_over(repository: Repository, folder: Path) -> None:
     """Bring the checkout's uncommitted changes and new files into head's tree."""
     changed = _git(repository.root, "diff", "--name-only", "--no-renames", "-z", "HEAD", what="the checkout's changes cannot be listed")
     new = _git(repository.root, "ls-files", "--others", "--exclude-standard", "-z", what="the checkout's new files cannot be listed")
-    for name in filter(None, (changed + "\0" + new).split("\0")):
+    for name in filter(None, [*changed.split("\0"), *_sources(repository, new.split("\0"))]):
         source, target = repository.root / name, folder / name
         try:
             if source.is_dir() and not source.is_symlink():
@@ -154,6 +158,15 @@ def _lay_over(repository: Repository, folder: Path) -> None:
                 shutil.copy2(source, target, follow_symlinks=False)
         except OSError as error:
             raise InputError(f"{source} cannot be brought into head's tree: {os_reason(error)}") from None
+
+
+def _sources(repository: Repository, names: Sequence[str]) -> Iterator[str]:
+    """Those of the checkout's new files that are somebody's work: not an environment's, and not the runs of an earlier gate."""
+    found = [PurePath(name) for name in names if name]
+    environments = {path.parent for path in found if path.name == "pyvenv.cfg"} - {PurePath()}
+    for path in found:
+        if environments.isdisjoint(path.parents) and not (path.suffix == ".jsonl" and is_runs_file(repository.root / path)):
+            yield str(path)
 
 
 def _remove(repository: Repository, folder: Path) -> None:

@@ -5,6 +5,8 @@ Files are judged on any system; what measures is in memprof.fresh, and imported 
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import baseline, budgets, gate, metrics, store
 from .baseline import DEFAULT_METRICS, Entry, Place, Side
+from .budgets import Budget
 from .errors import InputError, UsageError
 from .gate import Judged, Limits, Report
 
@@ -47,6 +50,8 @@ class Wish:
             raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
         if self.base_ref is not None and (self.suite is None or self.base is not None):
             raise UsageError("--base-ref goes with --run, and takes the place of --baseline")
+        if self.base_ref is not None and not self.base_ref.strip():
+            raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
         if self.base is None and self.base_ref is None and self.budgets is None:
             raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
         if self.repeats is not None and self.suite is None:
@@ -56,6 +61,7 @@ class Wish:
         for path in self._outputs():  # now, and not when two builds have been made
             if path.exists():
                 raise InputError(f"{path} exists; -o names another")
+            check_target(path)
 
     def _outputs(self) -> Iterator[Path]:
         if self.suite is not None:
@@ -76,6 +82,16 @@ class Wish:
         return self.output.with_name(f"{self.output.stem}.checks.jsonl")
 
 
+def check_target(path: Path) -> None:
+    """Raises InputError where it is known before anything is measured that no file can be written at this path."""
+    if path.is_dir():
+        raise InputError(f"{path} cannot be written: it is a folder")
+    if not path.exists() and not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
+
+
 @dataclass(frozen=True)
 class Known:
     """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file)."""
@@ -93,7 +109,7 @@ def judge(wish: Wish, progress: Progress) -> Report:
     limits = budgets.read(wish.budgets) if wish.budgets else ()
     names = tuple(dict.fromkeys((*(wish.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
-        known = stack.enter_context(_known(wish, names, progress))
+        known = stack.enter_context(_known(wish, names, limits, progress))
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
         if wish.base is not None or wish.base_ref is not None:
@@ -187,14 +203,14 @@ def _commands(wish: Wish, rows: Sequence[Judged]) -> dict[str, str]:
 
 
 @contextmanager
-def _known(wish: Wish, names: Sequence[str], progress: Progress) -> Iterator[Known]:
+def _known(wish: Wish, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
     if wish.base and not wish.base.exists():
         raise InputError(f"{wish.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {wish.base} makes one")
     base = baseline.load([wish.base], names) if wish.base else Side(())  # before anything is measured
     if wish.suite is not None:
         from . import fresh
 
-        with fresh.measured(wish, base, names, progress) as known:
+        with fresh.measured(wish, base, names, limits, progress) as known:
             yield known
         return
 

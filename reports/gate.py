@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,13 +11,17 @@ from xml.sax.saxutils import escape, quoteattr
 
 from memprof import metrics
 from memprof.baseline import Updated
-from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, amount, worst_first
+from memprof.gate import OUTCOME, WORST_FIRST, Judged, Report, Verdict, amount, worst_first
 from memprof.summary import Key
 
 from . import grid
 from .grid import Table
 
 FORMATS = ("markdown", "json", "junit", "github")
+
+# The version of the JSON, its first field.
+#   1   2026-11   the first
+SCHEMA = 1
 
 _LABELS = ("model", "variant", "phase", "metric")
 _MARKS = {
@@ -31,6 +36,10 @@ _MARKS = {
 }
 # A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; what is folded gives way first.
 _MOST_ROWS = 300
+# Of one verdict; more of them say nothing that the first do not.
+_MOST_LINES = 20
+# What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
+_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
 
@@ -83,13 +92,19 @@ def _markdown(report: Report) -> str:
     word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
     parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
     rows = worst_first(report.rows)
-    said = [row for row in rows if row.verdict not in ("ok", "new")]
-    parts += ["\n".join(_line(row) for row in said)] if said else []
+    said = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
+    parts += ["\n".join(said)] if said else []
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
     parts.append(_folded(rows))
     return "\n\n".join(parts)
+
+
+def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
+    own = [row for row in rows if row.verdict == verdict]
+    more = [f"- and {len(own) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(own) > _MOST_LINES else []
+    return [_line(row) for row in own[:_MOST_LINES]] + more
 
 
 def _line(row: Judged) -> str:
@@ -98,10 +113,11 @@ def _line(row: Judged) -> str:
 
 
 def _figure(row: Judged, side: str) -> str:
+    """What a side comes to: the median of its repeats, or the largest of them where a budget limits each."""
     found = getattr(row, side)
     if found is None:
         return "-"
-    return ("" if found.exact else "~") + amount(row.metric, found.median)
+    return ("" if found.exact else "~") + amount(row.metric, found.median if row.budget is None else found.max)
 
 
 def _folded(rows: Sequence[Judged]) -> str:
@@ -115,6 +131,7 @@ def _folded(rows: Sequence[Judged]) -> str:
 
 def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
     counts = "/".join(str(len(side.values)) for side in (row.base, row.head) if side)
+    counts = f"worst of {counts}" if row.budget is not None else counts
     return (
         row.key.model,
         row.key.variant,
@@ -161,6 +178,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
 
 def _json(report: Report) -> str:
     content = {
+        "memprof_gate": SCHEMA,
         "title": report.title,
         "exit_code": report.exit_code,
         "counts": {verdict: report.count(verdict) for verdict in WORST_FIRST},
@@ -225,20 +243,21 @@ def _without_phase(row: Judged) -> Judged:
 
 
 def _suite(name: str, rows: Sequence[Judged]) -> str:
-    failures = sum(row.verdict in ("failed", "regressed", "over") for row in rows)
-    errors = sum(row.verdict in ("failing", "undecided") for row in rows)
-    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" failures="{failures}" errors="{errors}">']
+    counts = Counter(_KINDS.get(row.verdict) for row in rows)
+    said = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
+    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {said}>']
     lines += [_case(name, row) for row in rows]
     return "\n".join([*lines, "</testsuite>"])
 
 
 def _case(name: str, row: Judged) -> str:
     head = f"<testcase classname={_attribute(name)} name={_attribute(f'{row.phase} {title(row)}'.strip())}>"
-    kind = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "error"}.get(row.verdict)
+    kind = _KINDS.get(row.verdict)
     if kind is None:
         return f"{head}<system-out>{escape(_legal(row.reason))}</system-out></testcase>"
     figures = f"{_figure(row, 'base')} -> {_figure(row, 'head')}; " if row.base and row.head else ""
-    return f"{head}<{kind} type={_attribute(row.verdict)} message={_attribute(figures + row.reason)}/></testcase>"
+    type = "" if kind == "skipped" else f" type={_attribute(row.verdict)}"
+    return f"{head}<{kind}{type} message={_attribute(figures + row.reason)}/></testcase>"
 
 
 def _attribute(text: str) -> str:

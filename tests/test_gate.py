@@ -260,9 +260,45 @@ def test_markdown_has_the_worst_first_and_folds_the_rest():
     assert text.index("<details><summary>All 11 rows</summary>") < text.index("| model ")
 
 
+def test_rows_stand_variant_by_variant_and_as_they_ran_where_they_moved_alike():
+    base = [*runs("fine"), *runs("little"), *runs("much")]
+    head = [*runs("fine"), *runs("little", [10 + one for one in STEADY]), *runs("much", [40 + one for one in STEADY])]
+
+    found = report_of(base, head).rows
+
+    worse = [(one.key.variant, one.phase, one.metric[:4]) for one in found if one.verdict == "regressed"]
+    assert [variant for variant, _, _ in worse] == ["much"] * 9 + ["little"] * 9
+    # +40 MiB of 130.2, of 150.2; of 250.2 (twice, 255.2 MiB at the end of WARMUP and EXECUTE); of PEAK's 270.2 and those about as high
+    assert worse[:2] == [("much", "MODEL_LOAD", "anon"), ("much", "MODEL_LOAD", "rss_")]
+    assert [phase for _, phase, _ in worse[2:9]] == ["PREPARE", "WARMUP", "EXECUTE", "WARMUP", "EXECUTE", "PEAK", "PREPARE"]
+    assert [one.phase for one in worse_of(found, "little")][2:] == ["PREPARE", "WARMUP", "EXECUTE", "PEAK", "PREPARE", "WARMUP", "EXECUTE"]
+    fine = [(one.key.variant, one.phase) for one in found if one.verdict == "ok"]
+    phases = ["PEAK", *(phase for phase in ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE") for _ in baseline.DEFAULT_METRICS)]
+    assert fine == [*(("fine", phase) for phase in phases), *(("little", "STARTUP"),) * 2, *(("much", "STARTUP"),) * 2]
+    assert gate.worst_first(found) == found
+
+
+def worse_of(rows, variant):
+    return [one for one in rows if (one.verdict, one.key.variant) == ("regressed", variant)]
+
+
+def test_of_very_many_rows_the_list_has_the_first():
+    names = [f"v{number}" for number in range(4)]
+    head = [one for name in names for one in runs(name, [10 + extra for extra in STEADY])]
+
+    text = report.render(report_of([one for name in names for one in runs(name)], head))
+
+    lines = text.splitlines()
+    assert lines[2] == "head against base: 36 regressions, 8 fine."
+    assert sum(line.startswith("- **✗ regressed** ") for line in lines) == 20
+    assert lines[24] == "- and 16 more **✗ regressed**: all rows are below"
+    assert sum(line.startswith("| net.onnx") for line in lines) == 44
+
+
 def test_json_holds_every_row_with_its_samples():
     content = json.loads(shown("json"))
 
+    assert (next(iter(content)), content["memprof_gate"]) == ("memprof_gate", 1)
     assert (content["exit_code"], content["counts"]["regressed"], len(content["rows"])) == (1, 9, 11)
     peak = next(one for one in content["rows"] if one["phase"] == PEAK)
     assert len(peak["base"]) == len(peak["head"]) == 5
@@ -278,6 +314,17 @@ def test_junit_counts_what_failed_and_holds_any_name():
     assert suite.get("name") == 'net.onnx, a <b> & "c" \ufffd\ufffd'
     assert len(suite.findall("testcase/failure")) == 9
     assert "+10.0 MiB" in suite.find("testcase/failure").get("message")
+
+
+def test_junit_skips_what_could_not_be_decided():
+    found = report_of(runs(), runs(extra_mib=(0, 0, 0)))
+
+    suites = ElementTree.fromstring(report.render(found, "junit")).findall("testsuite")
+
+    assert {(suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) for suite in suites} == {
+        ("11", "0", "0", "11")
+    }
+    assert "3 repeats can never decide" in suites[0].find("testcase/skipped").get("message")
 
 
 def test_annotations_are_escaped_and_no_more_than_github_shows():

@@ -88,6 +88,14 @@ def test_the_examples_use_inputs_that_the_actions_have():
                 assert {name for name, one in known.items() if one.get("required")} <= set(given)
 
 
+def test_the_readme_has_the_examples_whole_and_every_input():
+    readme = (CI.parent / "README.md").read_text()
+
+    for path in (path for path in (CI / "examples").rglob("*") if path.is_file()):
+        assert f"\n{path.read_text()}```" in readme, path
+    assert all(f"`{name}`" in readme for name in content(ACTIONS["action"])["inputs"])
+
+
 def test_the_actions_use_only_inputs_that_they_have():
     for path in ACTIONS.values():
         assert set(re.findall(r"inputs\.([\w-]+)", path.read_text())) <= set(content(path)["inputs"])
@@ -100,8 +108,19 @@ def test_the_workflow_that_may_write_takes_nothing_from_the_pull_request_but_a_t
     assert workflow["permissions"] == {"actions": "read", "pull-requests": "write"}
     assert [step.get("uses", "").split("@")[0] for step in steps(path)] == ["OWNER/memprof/ci/comment"]
     assert not any("checkout" in step.get("uses", "") for step in steps(ACTIONS["comment"]))
+    # A run that was cancelled has no report, and GitHub calls one that nothing started "skipped".
+    assert """contains(fromJSON('["success", "failure"]'), github.event.workflow_run.conclusion)""" in workflow["jobs"]["comment"]["if"]
     scripts = [step["run"] for step in steps(ACTIONS["comment"]) if "run" in step]
     assert scripts == ['"$GITHUB_ACTION_PATH/../gate/comment"']
+
+
+def test_every_service_confirms_and_proves_unless_told_otherwise():
+    words = {
+        content(ACTIONS["action"])["inputs"]["args"]["default"],
+        content(CI / "gitlab/memprof-gate.yml")[".memprof-gate"]["variables"]["MEMPROF_ARGS"],
+        *re.findall(r'MEMPROF_ARGS="(.*?)"', (CI / "examples/shell/gate.sh").read_text()),
+    }
+    assert words == {"--confirm --prove"}
 
 
 def test_the_environment_of_the_scripts_is_the_one_they_document():
@@ -199,6 +218,7 @@ def test_install_makes_an_environment_with_memprof(tmp_path):
 
     assert (done.returncode, done.stdout) == (0, "memprof 9.9\n"), done.stderr
     assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/bin"
+    assert (tmp_path / ".memprof-venv/.gitignore").read_text() == "*\n"
 
 
 def git(folder, *words):
@@ -231,11 +251,13 @@ def test_a_shallow_clone_fetches_the_base_it_needs(folder, repository):
     subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
     base = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
 
-    done = script("gate/recipe", folder, MEMPROF_SUITE="clone/bench/suite.toml", MEMPROF_BASE_REF=base, MEMPROF_OUT="out")
+    done = script("gate/recipe", folder, MEMPROF_SUITE="clone/bench/suite.toml", MEMPROF_BASE_REF=base, MEMPROF_OUT="clone/out")
 
     assert done.returncode == 1, done.stderr
+    status = subprocess.run(["git", "-C", str(clone), "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    assert status == ""  # what the recipe makes in the checkout is no new file of it
     assert "+6.0 MiB" in done.stdout
-    assert {path.name for path in (folder / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
+    assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
 
 
 def test_the_example_of_the_shell_recipe_is_complete(repository, tmp_path):

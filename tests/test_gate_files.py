@@ -97,6 +97,8 @@ def test_update_says_what_changed_and_leaves_other_files_alone(memprof, files):
     assert json.loads(memprof("baseline", "update", "head.jsonl", "-o", "base.json", "--json").stdout) == {"changed": []}
 
     (files / "notes.json").write_text("{}")
+    (files / "empty.json").write_text("")
+    assert memprof("baseline", "update", "head.jsonl", "-o", "empty.json").stderr == "memprof: empty.json is empty\n"
     for target, code in (("notes.json", 5), ("head.jsonl", 5), ("nowhere/base.json", 5)):
         refused = memprof("baseline", "update", "base.jsonl", "-o", target)
         assert (refused.returncode, refused.stdout) == (code, "")
@@ -183,6 +185,20 @@ def test_the_formats_are_written_side_by_side(memprof, files):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "xml=a.xml").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--also", "junit=nowhere/gate.xml"], "nowhere/gate.xml cannot be written: there is no folder nowhere"),
+        (["--also", "json=."], ". cannot be written: it is a folder"),
+        (["--prove", "-o", "nowhere/new.jsonl"], "nowhere/new.checks.jsonl cannot be written: there is no folder nowhere"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_judged(memprof, files, words, says):
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", *words)
+
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", f"memprof: {says}\n")
+
+
 def test_too_few_repeats_never_decide(memprof, files):
     write(files / "few.jsonl", runs(extra_mib=(99, 99, 99, 99)))
 
@@ -237,6 +253,7 @@ def test_files_without_a_common_row_are_an_error(memprof, files):
         ["head.jsonl", "--run", "suite.toml", "--baseline", "base.json"],
         ["--run", "suite.toml", "--base-ref", "main", "--baseline", "base.json"],
         ["head.jsonl", "--baseline", "base.json", "--repeats", "9"],
+        ["head.jsonl", "--baseline", "base.json", "--json", "--format", "junit"],
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(memprof, files, words):
@@ -303,8 +320,19 @@ def test_a_budget_limits_every_repeat(tmp_path):
     found = budgets.judge(limits(tmp_path, 'peak = "270.3 MiB"'), entries())
 
     assert [(one.phase, one.metric, one.verdict) for one in found] == [(PEAK, "rss_peak_bytes", "over")] * 2
-    assert found[0].reason == "270.4 MiB is above the budget of 270.3 MiB"
+    assert found[0].reason == "270.4 MiB, the worst of 5, is above the budget of 270.3 MiB by 102.4 KiB"
     assert found[0].budget == int(270.3 * MIB)
+
+
+def test_a_row_over_its_budget_shows_the_repeat_that_is_over_and_by_how_much(memprof, files):
+    (files / "budgets.toml").write_text('peak = "270.38 MiB"\n')
+
+    done = memprof("gate", "base.jsonl", "--budgets", "budgets.toml")
+
+    assert done.returncode == 1, done.stderr
+    assert "RSS peak (budget); 270.4 MiB, the worst of 5, is above the budget of 270.4 MiB by 20.5 KiB" in done.stdout
+    table = next(line for line in done.stdout.splitlines() if line.startswith("| net.onnx"))
+    assert [cell.strip() for cell in table.split("|")[5:11]] == ["≤ 270.4 MiB", "270.4 MiB", "-", "-", "worst of 5", "✗ over budget"]
 
 
 def test_a_budget_needs_one_repeat_and_no_baseline(memprof, tmp_path):
@@ -314,7 +342,7 @@ def test_a_budget_needs_one_repeat_and_no_baseline(memprof, tmp_path):
     done = memprof("gate", "one.jsonl", "--budgets", "budgets.toml")
 
     assert done.returncode == 1, done.stderr
-    assert "**✗ over budget** net.onnx, a, PEAK, RSS peak (budget); 270.0 MiB is above the budget of 260.0 MiB" in done.stdout
+    assert "**✗ over budget** net.onnx, a, PEAK, RSS peak (budget); 270.0 MiB is above the budget of 260.0 MiB by 10.0 MiB" in done.stdout
     assert done.stdout.count("✓ ok") == 1
 
 
@@ -380,7 +408,25 @@ def test_a_budget_that_matches_nothing_guards_nothing(memprof, files):
     done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--budgets", "budgets.toml")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the budget rss_peak_bytes = '1 GiB' (model other*, phase PEAK) matches nothing that was measured" in done.stderr
+    assert done.stderr == (
+        "memprof: budgets budgets.toml: rss_peak_bytes = '1 GiB' (model other*, phase PEAK) guards nothing: "
+        "no model that is measured matches other*; there is net.onnx\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[[budget]]\nmodel = "net.onx"\npeak = "1 GiB"', "no model that is measured matches net.onx; did you mean net.onnx?"),
+        ('[[budget]]\nvariant = "tflite"\npeak = "1 GiB"', "no variant that is measured matches tflite; there are onert, onert-mapped"),
+        ('[[budget]]\nphase = "PREPAER"\ntime_ns = "1 s"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
+        ('[[budget]]\nphase = "PEAK"\ntime_ns = "1 s"', "no metric that is measured matches time_ns; there is rss_peak_bytes"),
+    ],
+)
+def test_a_budget_that_guards_nothing_is_told_what_there_is(tmp_path, text, says):
+    with pytest.raises(UsageError) as error:
+        budgets.judge(limits(tmp_path, text), entries())
+    assert str(error.value).startswith(f"budgets {tmp_path / 'budgets.toml'}: ") and str(error.value).endswith(says)
 
 
 def test_a_budget_of_a_variant_that_crashed_is_no_second_error(memprof, tmp_path):
@@ -398,7 +444,7 @@ def test_a_budgets_file_that_is_missing_or_torn_is_one_sentence(memprof, files):
     torn = memprof("gate", "head.jsonl", "--budgets", "torn.toml")
 
     assert (missing.returncode, missing.stderr) == (5, "memprof: budgets none.toml: No such file or directory\n")
-    assert (torn.returncode, torn.stderr.count("\n")) == (5, 1)
+    assert (torn.returncode, torn.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

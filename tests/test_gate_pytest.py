@@ -125,6 +125,17 @@ def test_function_over(memprof):
     memprof.function(hold, 10)
     memprof.function(hold, 40)
 
+@pytest.mark.peak_rss("1 GiB")
+def test_limit_without_a_measurement(memprof):
+    pass
+
+@pytest.mark.peak_rss("1 GiB")
+def test_skipped_before_it_measures(memprof):
+    pytest.skip("not today")
+
+def test_function_that_grew(memprof):
+    assert memprof.function(hold, 7).grown_bytes < memprof.size("1 MiB")
+
 def test_function_fails(memprof):
     memprof.function(fail)
 
@@ -141,14 +152,20 @@ def test_the_fixture_measures_models_and_functions(pytester, mode):
     pytester.makepyfile(FIXTURE)
 
     words = ["-k", "test_function"] if mode == "importlib" else []
-    done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", *words)
+    done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", "--junitxml=out.xml", *words)
 
-    done.assert_outcomes(**({"passed": 1, "failed": 2} if words else {"passed": 2, "failed": 5}))
+    done.assert_outcomes(**({"passed": 1, "failed": 3} if words else {"passed": 2, "failed": 7, "skipped": 1}))
     done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
     done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
+    done.stdout.re_match_lines_random([r"E .*where \d+ = Measured\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes"])
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    peaks = {name: [int(one.get("value")) for one in case.iter("property")] for name, case in cases.items()}
+    assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
+    assert peaks["test_function_over"][0] - peaks["test_function"][0] == pytest.approx(19 << 20, abs=1 << 20)  # the larger of two
     if not words:
         done.stdout.re_match_lines_random([r"net\.json's peak RSS is 6\d\.\d MiB; the limit is 30\.0 MiB"])
         done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
+        done.stdout.fnmatch_lines_random(["*peak_rss guards nothing: the test measures nothing with its memprof fixture"])
 
 
 def test_the_plugin_costs_nothing_where_it_is_not_used(pytester):

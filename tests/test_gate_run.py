@@ -62,6 +62,22 @@ def test_a_suite_is_measured_and_judged_by_a_baseline(memprof, suite, tmp_path):
     assert (over.returncode, len(store.load([tmp_path / "one.jsonl"]).runs)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        ('variant = "plan"', "no variant that is measured matches plan; did you mean plain?"),
+        ('phase = "PREPAER"', "no phase that is measured matches PREPAER; did you mean PREPARE?"),
+    ],
+)
+def test_a_budget_on_what_the_suite_lacks_is_said_before_it_is_measured(memprof, suite, tmp_path, budget, says):
+    (tmp_path / "budgets.toml").write_text(f'[[budget]]\n{budget}\npeak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl")
+
+    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True), done.stderr
+    assert not (tmp_path / "new.jsonl").exists()
+
+
 def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite, tmp_path):
     memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
     runs = store.load([tmp_path / "base.jsonl"]).runs
@@ -346,10 +362,40 @@ def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, mon
     assert not (checkout.folder / "made.txt").exists()
 
 
+def test_a_base_that_is_named_by_its_commit_is_named_once(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+    commit = checkout.git("rev-parse", "HEAD").strip()
+    build = sides.Build("true", str(checkout.folder / "quick-python"))
+    repository = sides.Repository.of(checkout.folder / "bench/suite.toml")
+
+    for ref, label in ((commit, f"base ({commit[:9]})"), ("main", f"base (main, {commit[:9]})")):
+        with sides.trees(repository, ref, build, lambda sentence: None) as (base, _):
+            assert base.label == label
+
+
+def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout.commit(bench__suite_dot_toml=quick(checkout), kept_dot_jsonl=store.encode(run_of(None)).decode())
+    for folder in ("env/lib", "nested", "work/env"):
+        (checkout.folder / folder).mkdir(parents=True)
+    runs = store.encode(run_of(None)).decode()
+    checkout.write(env__pyvenv_dot_cfg="home = /usr", env__lib__a_dot_py="1", work__env__pyvenv_dot_cfg="", work__b_dot_py="1")
+    checkout.write(kept_dot_jsonl=runs * 2, out_dot_jsonl=runs, work__lines_dot_jsonl="{}", nested__c_dot_py="1")
+    subprocess.run(["git", "init", "-q", str(checkout.folder / "nested")], check=True)
+    build = sides.Build("true", str(checkout.folder / "quick-python"))
+
+    with sides.trees(sides.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
+        found = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
+        assert found == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
+        assert (head.folder / "kept.jsonl").read_text() == runs * 2  # git tracks it: it is the checkout's
+
+
 @pytest.mark.parametrize(
     ("ref", "command", "code", "says"),
     [
         ("no-such-branch", "true", 2, "--base-ref no-such-branch: git knows no such commit"),
+        ("", "true", 2, "--base-ref is empty: name a branch, a tag or a commit"),
         ("--upload-pack=x", "true", 2, "git knows no such commit"),
         (
             "HEAD",

@@ -63,20 +63,25 @@ _FORMATS = ("markdown", "json", "junit", "github")
     help="Measure a build with a known 5% more and one with nothing changed: the first must be seen, the second not.",
 )
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where runs go that are measured now.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--format", "form", type=click.Choice(_FORMATS), default="markdown", show_default=True, help="What is printed.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="What is printed.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
-def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> int:
+def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: Any) -> int:
     """Decide for every model, variant, phase and metric whether it got worse, and say so with the exit code.
 
     A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
     """
     heed_sigterm()
     from .. import trial
+    from ..errors import UsageError
     from . import report
     from .progress import chosen
 
+    if as_json and form not in (None, "json"):
+        raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
     targets = [_target(text) for text in others]
+    for _, path in targets:
+        trial.check_target(Path(path))
     wish = _wish(**words)
     progress = chosen()
     try:
@@ -84,7 +89,7 @@ def command(form: str, as_json: bool, others: tuple[str, ...], **words: Any) -> 
     finally:
         progress.close()
     renderer = report("gate")
-    click.echo(renderer.render(found, "json" if as_json else form))
+    click.echo(renderer.render(found, "json" if as_json else form or "markdown"))
     for name, path in targets:
         _write(path, renderer.render(found, name))
     return found.exit_code
