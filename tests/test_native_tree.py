@@ -47,6 +47,23 @@ def test_pages_that_a_tree_shares_count_once():
     )
 
 
+def test_what_a_parent_grew_by_before_it_forked_is_not_its_childrens(monkeypatch):
+    # All of it between two polls, as where the poller is held up, and without PSS to say better.
+    monkeypatch.setattr("memprof.probe.tree._PSS_SHARE", 0)
+    monkeypatch.setattr("memprof.probe.tree._PSS_ALLOWANCE_NS", -1)
+    waits = "char go; if (read(0, &go, 1) != 1) _exit(1); hold(100 * MIB);"
+    with subprocess.Popen([forks(3, "sleep(60)", before=waits)], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        tree = Tree(process.pid, time.monotonic_ns())
+        assert tree.poll(time.monotonic_ns())[0] < 50 * MIB
+        process.stdin.write(b"1")
+        process.stdin.flush()
+        wait_for(lambda: len(psutil.Process(process.pid).children()) == 3, 10)
+        assert 100 * MIB <= tree.poll(time.monotonic_ns())[0] < 112 * MIB
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+
+
 def test_what_a_process_shared_stays_when_it_ends():
     # The parent's 100 MiB are half the child's by PSS, and all its own again at once when the child has gone.
     run = ran(forks(2, "usleep(i ? 600000 : 300000)", before="hold(100 * MIB);"))

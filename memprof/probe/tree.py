@@ -216,10 +216,12 @@ class Tree:
         if values is not None:
             node.rss, node.file, node.vms = values
         if parent is not None:
-            # Until PSS says better: all that its parent has too is its parent's, and of files what its parent has it may come to touch.
+            # Until PSS says better: all that its parent has too is its parent's, and of files what its parent has it may come to touch. What
+            # the parent has is read now: it may have grown since the last poll, and then forked.
+            rss, file, _ = parent.statm.read() or (parent.rss, parent.file, parent.vms)
             anon = max(0, node.rss - node.file)
-            node.base_anon, node.seen_anon = max(0, anon - max(0, parent.rss - parent.file)), anon
-            node.base_file, node.seen_file = max(0, node.file - parent.file), max(node.file, parent.file)
+            node.base_anon, node.seen_anon = max(0, anon - max(0, rss - file)), anon
+            node.base_file, node.seen_file = max(0, node.file - file), max(node.file, file)
         self._nodes[pid] = node
         self._changed, self._sum = True, None
 
