@@ -104,8 +104,9 @@ def test_many_processes_of_one_name_are_one_row():
 
 
 def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not():
+    # A child is known to have been there from the poll that found it on, so there is time for one between the phase before and the first child.
     body = """memprof_begin("ALONE"); drop(hold(48 * MIB), 48 * MIB); memprof_end();
-        memprof_begin("TOGETHER");
+        memprof_begin("TOGETHER"); usleep(20000);
         for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); usleep(400000); _exit(0); }
         while (wait(NULL) > 0); memprof_end();
         memprof_begin("AFTER"); memprof_end();"""
@@ -114,7 +115,7 @@ def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not():
     exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
     assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
     assert abs(peak_mib(run, "ALONE") - 48) <= 0.5
-    assert peak_mib(run, "TOGETHER") >= 63
+    assert peak_mib(run, "TOGETHER") >= 62  # 64, less what PSS leaves to other programs of libraries that all have mapped
     assert peak_mib(run, "AFTER") <= 1.5
 
 
