@@ -177,13 +177,11 @@ def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) ->
 
 def _holds_runs(path: Path) -> bool:
     try:
-        status = path.stat()
+        pipe = stat.S_ISFIFO(path.stat().st_mode)
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
-    if stat.S_ISFIFO(status.st_mode):
+    if pipe:
         raise InputError(f"{path} is a pipe: it is read more than once, so it must be a file")
-    if status.st_size == 0:
-        raise InputError(f"{path} is empty")
     return store.is_runs_file(path)
 
 

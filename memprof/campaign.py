@@ -29,7 +29,7 @@ from .bundle import cache_folder, probe_command
 from .errors import InputError, os_reason
 from .probe import procfs
 from .records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
-from .suite import Order, intervals
+from .suite import Order, intervals, offset
 
 _TOKEN = "MEMPROF_TOKEN"
 _BUILT = "built.json"
@@ -92,7 +92,7 @@ def measure(
     with _token() as token:
         ready = _converted(orders, token, progress)
         seen: set[str] = set()
-        at = _offset(0)
+        at = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with _input(order, at) as given:
@@ -178,14 +178,6 @@ def _without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, by
     machine = msgspec.convert(procfs.machine(), Machine)
     run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
     return run, store.encode(run)
-
-
-def _offset(descriptor: int) -> int | None:
-    """Where a file stands, None for what is no file."""
-    try:
-        return os.lseek(descriptor, 0, os.SEEK_CUR)
-    except OSError:
-        return None
 
 
 @contextmanager

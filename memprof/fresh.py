@@ -90,7 +90,7 @@ def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, dict[str,
         try:
             orders, remarks = _base_orders(suites[BASE], plan.orders) if base.new is None else ([], [base.new])
         except InputError as error:
-            if (base.folder / repository.suite).exists():
+            if repository.has_suite(base.folder):
                 raise
             orders, remarks = [], [str(error)]
         if not orders:

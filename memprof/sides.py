@@ -70,6 +70,10 @@ class Repository:
                 hint = "; this clone is shallow: fetch the ref first (git fetch --depth=1 origin REF)"
         raise UsageError(f"--base-ref {ref}: git knows no such commit{hint}")
 
+    def has_suite(self, tree: Path) -> bool:
+        """Whether a tree of it has the suite already: base may be from before it."""
+        return (tree / self.suite).exists()
+
     def tracks(self, path: Path) -> bool:
         """Whether a file of the checkout is under version control; a folder is where any file in it is."""
         with suppress(InputError):
@@ -99,7 +103,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             try:
                 found.append(Tree(folder, _built(folder, work / f"{name}-env", build, label), label))
             except InputError as error:
-                if name == "head" or (folder / repository.suite).exists():
+                if name == "head" or repository.has_suite(folder):
                     raise
                 found.append(Tree(folder, "", label, new=str(error)))
         yield found[0], found[1]

@@ -380,7 +380,7 @@ def plan(suite: Suite) -> Plan:
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
     each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
-    if suite.stdin and len(each) > 1 and not _rereadable(0):
+    if suite.stdin and len(each) > 1 and offset(0) is None:
         each = [replace(order, stdin=False) for order in each]
         if not os.isatty(0):
             remarks.append(f"standard input can be read only once, for it is no file: each of the {len(each)} runs has an empty one")
@@ -567,13 +567,12 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
     )
 
 
-def _rereadable(descriptor: int) -> bool:
-    """Whether what a descriptor leads to can be read more than once."""
+def offset(descriptor: int) -> int | None:
+    """Where a file stands, None for what is no file and so can be read only once."""
     try:
-        os.lseek(descriptor, 0, os.SEEK_CUR)
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
     except OSError:
-        return False
-    return True
+        return None
 
 
 @cache
