@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import Runs, load, measure
     from .errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
-    from .records import Job, Machine, Mark, Model, Outcome, Run, Timeline
-    from .suite import Suite, Variant
-    from .summary import Row, summarise
+    from .measuring.suite import Suite, Variant
+    from .runs.records import Job, Machine, Mark, Model, Outcome, Run, Timeline
+    from .runs.summary import Row, summarise
 
 _HOME = {
     **dict.fromkeys(("Runs", "load", "measure"), "api"),
     **dict.fromkeys(("InputError", "MeasurementError", "MemprofError", "UndecidedError", "UsageError"), "errors"),
-    **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "records"),
-    **dict.fromkeys(("Suite", "Variant"), "suite"),
-    **dict.fromkeys(("Row", "summarise"), "summary"),
+    **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "runs.records"),
+    **dict.fromkeys(("Suite", "Variant"), "measuring.suite"),
+    **dict.fromkeys(("Row", "summarise"), "runs.summary"),
 }
 
 __all__ = [

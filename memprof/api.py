@@ -10,9 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import campaign, store, suite, summary
-from .records import Job, Run
-from .suite import Suite, Variant
+from .measuring import campaign, suite
+from .measuring.suite import Suite, Variant
+from .runs import store, summary
+from .runs.records import Job, Run
 
 if TYPE_CHECKING:
     import pandas
@@ -34,7 +35,7 @@ class Runs(tuple[Run, ...]):
         return _report("frame").timeline_frame(self)  # type: ignore[no-any-return]
 
     def _repr_markdown_(self) -> str:
-        return str(_report("table").render(self))
+        return str(_report("tables.table").render(self))
 
 
 def _report(name: str) -> Any:

@@ -36,7 +36,7 @@ from .units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from .api import Runs
-    from .records import Run
+    from .runs.records import Run
 
 _REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
 _MARK = "peak_rss"
@@ -269,7 +269,7 @@ class Memprof:
         Raises UsageError for one that no other process can import (a lambda, a function inside a function) or whose arguments no pickle holds.
         """
         from . import api
-        from .runtimes import runners_path
+        from .programs.runtimes import runners_path
 
         name = getattr(function, "__qualname__", "<>")
         if "<" in name:

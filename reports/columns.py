@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof.errors import InputError
-from memprof.records import Mark, Run, Timeline
+from memprof.runs.records import Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
 

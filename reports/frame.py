@@ -10,10 +10,10 @@ import numpy
 import pandas
 from numpy.typing import NDArray
 
-from memprof import metrics, summary
 from memprof.errors import InputError
-from memprof.records import PEAK, Run
-from memprof.runtimes import written
+from memprof.programs.runtimes import written
+from memprof.runs import metrics, summary
+from memprof.runs.records import PEAK, Run
 
 from .columns import Array, Columns, columns
 

@@ -18,9 +18,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof import summary
 from memprof.errors import InputError
-from memprof.records import Mark, Run
+from memprof.runs import summary
+from memprof.runs.records import Mark, Run
 from memprof.units import format_bytes
 
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from memprof import campaign
-from memprof.records import Run
-from memprof.suite import Suite, plan
+from memprof.measuring import campaign
+from memprof.measuring.suite import Suite, plan
+from memprof.runs.records import Run
 
 MIB = 1 << 20
 PYTHON = shlex.quote(sys.executable)  # as a word of a shell script

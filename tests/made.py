@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 
-from memprof.records import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline
+from memprof.runs.records import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline
 
 MIB = 1 << 20
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")

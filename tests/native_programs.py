@@ -11,10 +11,11 @@ from pathlib import Path
 from conftest import need_tool
 from failing import Silent
 
-from memprof import campaign, commands
-from memprof.records import COMMAND, Run
-from memprof.runtimes import runners_path
-from memprof.suite import Order, Suite, Variant, plan
+from memprof.measuring import campaign
+from memprof.measuring.suite import Order, Suite, Variant, plan
+from memprof.programs import commands
+from memprof.programs.runtimes import runners_path
+from memprof.runs.records import COMMAND, Run
 
 MIB = 1 << 20
 HEADER = runners_path() / "native" / "memprof.h"

@@ -16,8 +16,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from memprof import campaign, store, suite
-from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Mark, Run
+from memprof.measuring import campaign, suite
+from memprof.runs import store
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Mark, Run
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
-from memprof import compare, store
 from memprof.errors import InputError, UsageError
-from memprof.records import PEAK, Outcome
-from memprof.reports import comparison
+from memprof.judge import compare
+from memprof.reports.tables import comparison
+from memprof.runs import store
+from memprof.runs.records import PEAK, Outcome
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import memprof
-from memprof import runtimes
 from memprof.errors import InputError
+from memprof.programs import runtimes
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite"})

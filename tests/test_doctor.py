@@ -17,12 +17,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof import doctor
 from memprof.cli.doctor import command
-from memprof.doctor import Report, Transient
+from memprof.doctor import report as doctor
+from memprof.doctor.report import Report, Transient
 from memprof.probe import procfs
-from memprof.records import Machine
-from memprof.store import Columns
+from memprof.runs.records import Machine
+from memprof.runs.store import Columns
 
 MIB = 1 << 20
 MS = 1_000_000

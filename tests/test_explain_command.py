@@ -15,7 +15,7 @@ import pytest
 from memprof.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
-from memprof.suite import Plan, Suite, Variant
+from memprof.measuring.suite import Plan, Suite, Variant
 
 MIB = 1 << 20
 
@@ -62,7 +62,7 @@ def explanation(**changes: object) -> Explanation:
 
 
 def report():
-    from memprof.reports import explain
+    from memprof.reports.tables import explain
 
     return explain
 
@@ -270,7 +270,7 @@ def test_a_proposal_that_failed_or_saved_nothing_says_so() -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
-    from memprof.reports import style
+    from memprof.reports.pictures import style
 
     style.save(report().draw(explanation()), tmp_path / f"why.{ending}")
     assert (tmp_path / f"why.{ending}").stat().st_size > 1000

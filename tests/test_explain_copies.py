@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memprof.explain import copies, waterfall
-from memprof.explain.weights import Tensor
+from memprof.models.tensors import Tensor
 
 BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
 RNG = np.random.default_rng(5)

@@ -10,8 +10,8 @@ from conftest import need_tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memprof import native
 from memprof.explain import filtering
+from memprof.programs import native
 
 MASKS = st.sampled_from([0xC3C3C3C3, 0x83838383, 0x81818181, 0xFFFFFFFF, 0])
 

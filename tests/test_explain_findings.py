@@ -10,7 +10,7 @@ import pytest
 from memprof.explain import activations, findings
 from memprof.explain.findings import Facts
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
-from memprof.runtimes import Knob, Runtime
+from memprof.programs.runtimes import Knob, Runtime
 
 MIB = 1 << 20
 ANON, FILE, LIBRARY = "private anonymous", "the model's file", "a mapped library"

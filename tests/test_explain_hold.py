@@ -13,8 +13,9 @@ import made
 import psutil
 import pytest
 
-from memprof import campaign, store
-from memprof.suite import Suite, plan
+from memprof.measuring import campaign
+from memprof.measuring.suite import Suite, plan
+from memprof.runs import store
 
 MIB = 1 << 20
 PHASES = ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.explain import copies, heap, look, waterfall
-from memprof.explain.heap import ranges
+from memprof.explain import copies, glibc, look, waterfall
+from memprof.explain.glibc import ranges
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -48,7 +48,7 @@ def test_a_process_that_is_gone_is_a_sentence() -> None:
             lambda: look.mappings(process.pid),
             lambda: look.present_pages(process.pid, found),
             lambda: list(look.Memory(process.pid).read(*pages.ranges())),
-            lambda: heap.walk(process.pid, found, pages),
+            lambda: glibc.walk(process.pid, found, pages),
             lambda: waterfall.take(process.pid, "x", None),
         ):
             with pytest.raises(look.Gone, match="ended while it was looked at"):
@@ -134,7 +134,7 @@ def test_pages_that_were_never_touched_are_not_brought_in() -> None:
         found = look.mappings(process.pid)
         pages = look.present_pages(process.pid, found)
         read = sum(len(piece.data) for piece in look.Memory(process.pid).read(*pages.ranges()))
-        heap.walk(process.pid, found, pages)
+        glibc.walk(process.pid, found, pages)
         assert abs(_rss(process.pid) - before) < MIB
         assert read < 64 * MIB
         assert abs(len(pages.address) * look.PAGE - sum(one.rss for one in found)) < MIB
@@ -211,7 +211,7 @@ def test_free_blocks_add_up_to_what_glibc_itself_says() -> None:
     with waiting(program) as process:
         used, free, mapped = (int(word) for word in process.line.split())
         found = look.mappings(process.pid)
-        walked = heap.walk(process.pid, found, look.present_pages(process.pid, found))
+        walked = glibc.walk(process.pid, found, look.present_pages(process.pid, found))
     assert walked.complete
     assert abs(walked.free.bytes - free) < 256 << 10
     assert abs(walked.used.bytes - used) < 256 << 10
@@ -228,6 +228,6 @@ def test_arenas_of_threads_are_counted() -> None:
     )
     with waiting(program) as process:
         found = look.mappings(process.pid)
-        walked = heap.walk(process.pid, found, look.present_pages(process.pid, found))
+        walked = glibc.walk(process.pid, found, look.present_pages(process.pid, found))
     assert walked.arenas == 3
     assert walked.arenas_free.bytes > 3 * 2 * MIB

@@ -9,8 +9,8 @@ import pytest
 
 from memprof import zoo
 from memprof.errors import InputError
-from memprof.explain import weights
-from memprof.explain.weights import Files, Unparsed
+from memprof.models import tensors
+from memprof.models.tensors import Files, Unparsed
 
 onnx = pytest.importorskip("onnx")
 RNG = np.random.default_rng(3)
@@ -28,7 +28,7 @@ def typed(name: str, array: np.ndarray, kind: int):
 def read(path: Path) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
     with Files() as files:
         found = {}
-        for tensor in weights.tensors(path):
+        for tensor in tensors.tensors(path):
             kind = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype
             found[tensor.name] = (tensor.shape, np.array(files.data(tensor)).view(kind).reshape(tensor.shape))
         return found
@@ -55,7 +55,7 @@ def test_external_data_subgraphs_and_constants_are_weights_too(tmp_path: Path) -
     path = tmp_path / "net.onnx"
     model = model_of(onnx.numpy_helper.from_array(outside, "outside"), nodes=nodes)
     onnx.save_model(model, path, save_as_external_data=True, location="net.data", size_threshold=100, convert_attribute=False)
-    found = weights.tensors(path)
+    found = tensors.tensors(path)
     assert sorted(tensor.name for tensor in found) == ["constant", "inner", "inner", "outside"]
     assert Path(next(tensor.path for tensor in found if tensor.name == "outside")).name == "net.data"
     values = read(path)
@@ -99,7 +99,7 @@ def test_openvino_s_constants_lie_in_the_file_beside(tmp_path: Path) -> None:
 def test_weights_that_cannot_be_parsed_are_a_sentence(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Unparsed, match=said):
-        weights.tensors(tmp_path / name)
+        tensors.tensors(tmp_path / name)
 
 
 def test_a_torn_model_is_a_sentence_wherever_it_ends(tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ def test_a_torn_model_is_a_sentence_wherever_it_ends(tmp_path: Path) -> None:
     for end in range(1, len(whole), 37):
         (tmp_path / "m.onnx").write_bytes(whole[:end])
         with pytest.raises(Unparsed):
-            weights.tensors(tmp_path / "m.onnx")
+            tensors.tensors(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize(("content", "offset"), [(b"x" * 100, 0), (b"", 0), (b"x" * 500, -4)])
 def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path, content: bytes, offset: int) -> None:
     (tmp_path / "w.bin").write_bytes(content)
     with Files() as files, pytest.raises(Unparsed, match="shorter"):
-        files.data(weights.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), offset))
+        files.data(tensors.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), offset))
 
 
 def test_external_data_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
     with Files() as files, pytest.raises(InputError, match="No such file"):
-        files.data(weights.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))
+        files.data(tensors.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from failing import HANG, PYTHON, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
 
-from memprof import store
+from memprof.runs import store
 
 INTERRUPTED = 130
 

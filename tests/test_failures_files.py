@@ -17,7 +17,7 @@ import pytest
 from failing import QUICK, runs_in, sentence, started
 from made import run
 
-from memprof import store
+from memprof.runs import store
 
 INPUT = 5
 ONCE = ["-r", "synthetic", "--repeats", "1"]

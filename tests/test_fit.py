@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from memprof import fit, limits, store
 from memprof.api import _Silent
 from memprof.cli import seeking
 from memprof.errors import InputError
-from memprof.fit import PARTS, At, Fitted, Part
-from memprof.records import MODEL_LOAD, PREPARE, Outcome
-from memprof.reports import fit as report
+from memprof.measuring import limits
+from memprof.reports.pictures import fit as report
+from memprof.runs import store
+from memprof.runs.records import MODEL_LOAD, PREPARE, Outcome
+from memprof.seek import fit
+from memprof.seek.fit import PARTS, At, Fitted, Part
 
 MIB = 1 << 20
 

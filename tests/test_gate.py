@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
-from memprof import baseline, gate
-from memprof.compare import p_value
 from memprof.errors import InputError, UsageError
-from memprof.gate import Limits, Report
-from memprof.records import PEAK, Outcome
-from memprof.reports import gate as report
-from memprof.summary import Key, row
+from memprof.judge import baseline, verdicts
+from memprof.judge.compare import p_value
+from memprof.judge.verdicts import Limits, Report
+from memprof.reports.tables import gate as report
+from memprof.runs.records import PEAK, Outcome
+from memprof.runs.summary import Key, row
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 KEY = Key("net.onnx", "a", None, "here")
@@ -29,11 +29,11 @@ def judged(base, head, metric="rss_peak_bytes", limits=Limits(), bound=0):  # no
     """The verdict on samples in MiB (or in the metric's unit)."""
     size = MIB if metric.endswith("bytes") else 1
     sides = [row(KEY, PEAK, metric, tuple(value * size for value in side), True) for side in (base, head)]
-    return gate.judge_row(*sides, bound, limits)
+    return verdicts.judge_row(*sides, bound, limits)
 
 
 def report_of(base, head, **rest):
-    return Report("head against base", gate.worst_first(gate.judge(baseline.entries(base), baseline.entries(head), **rest)))
+    return Report("head against base", verdicts.worst_first(verdicts.judge(baseline.entries(base), baseline.entries(head), **rest)))
 
 
 LOW, HIGH = 189.8, 194.4
@@ -97,8 +97,8 @@ def test_the_threshold_is_the_largest_of_its_parts():
     assert judged((10,) * 5, (10.4,) * 5, bound=4 * MIB).threshold == 4 * MIB
     assert judged((10,) * 5, (10.4,) * 5, metric="anon_end_bytes", bound=4 * MIB).threshold == 512 << 10  # no peak
     assert judged((100, 104, 96, 102, 98), (100,) * 5).threshold == pytest.approx(3 * 5**0.5 * MIB, rel=0.01)
-    assert judged((100,) * 5, (103,) * 5, limits=gate.parse_limits(["4%"])).verdict == "ok"
-    assert judged((100,) * 5, (103,) * 5, limits=gate.parse_limits(["1%", "4MiB"])).verdict == "ok"
+    assert judged((100,) * 5, (103,) * 5, limits=verdicts.parse_limits(["4%"])).verdict == "ok"
+    assert judged((100,) * 5, (103,) * 5, limits=verdicts.parse_limits(["1%", "4MiB"])).verdict == "ok"
 
 
 def test_latencies_have_no_floor_of_bytes():
@@ -110,7 +110,7 @@ def test_latencies_have_no_floor_of_bytes():
 @pytest.mark.parametrize("words", [["-1%"], ["two%"], ["1MB/s"], ["nan%"]])
 def test_a_threshold_in_other_words_is_refused(words):
     with pytest.raises(UsageError):
-        gate.parse_limits(words)
+        verdicts.parse_limits(words)
 
 
 @given(st.lists(st.integers(0, 400), min_size=10, max_size=10), st.integers(500, 4000))
@@ -150,15 +150,15 @@ def test_an_increase_of_two_percent_or_two_mib_is_seen(more):
 @settings(max_examples=25, deadline=None)
 def test_the_rank_test_is_that_of_scipy_where_scipy_is_exact(base, head):
     if len(set(base)) > 1 or len(set(head)) > 1:
-        assert gate.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
+        assert verdicts.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
 
 
 def test_the_stratified_test_is_the_exact_one():
-    assert gate.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
-    assert gate.stratified_p([((1, 1), (1, 1))]) == 1
-    assert gate.stratified_p([((2,), (1,))]) == 1
-    assert gate.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
-    assert gate.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
+    assert verdicts.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
+    assert verdicts.stratified_p([((1, 1), (1, 1))]) == 1
+    assert verdicts.stratified_p([((2,), (1,))]) == 1
+    assert verdicts.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
+    assert verdicts.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
 
 
 # -- rows and runs
@@ -172,7 +172,7 @@ def test_all_metrics_and_phases_are_judged():
     assert places == {(phase, metric) for phase in phases for metric in baseline.DEFAULT_METRICS} | {(PEAK, "rss_peak_bytes")}
     assert {one.phase for one in found.rows if one.verdict == "ok"} == {"STARTUP"}
     assert found.exit_code == 1
-    assert [one.verdict for one in found.rows] == sorted((one.verdict for one in found.rows), key=gate.WORST_FIRST.index)
+    assert [one.verdict for one in found.rows] == sorted((one.verdict for one in found.rows), key=verdicts.WORST_FIRST.index)
 
 
 def test_rows_of_one_side_alone():
@@ -275,7 +275,7 @@ def test_rows_stand_variant_by_variant_and_as_they_ran_where_they_moved_alike():
     fine = [(one.key.variant, one.phase) for one in found if one.verdict == "ok"]
     phases = ["PEAK", *(phase for phase in ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE") for _ in baseline.DEFAULT_METRICS)]
     assert fine == [*(("fine", phase) for phase in phases), *(("little", "STARTUP"),) * 2, *(("much", "STARTUP"),) * 2]
-    assert gate.worst_first(found) == found
+    assert verdicts.worst_first(found) == found
 
 
 def worse_of(rows, variant):
@@ -332,7 +332,7 @@ def test_annotations_are_escaped_and_no_more_than_github_shows():
 
     assert len(lines) == 9
     assert all(line.startswith("::error title=memprof%3A regressed::net.onnx, a%0A::warning::b, ") for line in lines)
-    many = Report("", tuple(gate.judge(baseline.entries(runs()), baseline.entries(runs(extra_mib=[10] * 5)))) * 2)
+    many = Report("", tuple(verdicts.judge(baseline.entries(runs()), baseline.entries(runs(extra_mib=[10] * 5)))) * 2)
     text = report.render(many, "github")
     assert text.count("::error ") == 10
     assert text.endswith("::9 more: see the job's summary")
@@ -347,7 +347,7 @@ def test_an_improvement_is_reported_and_is_fine():
 
 
 def test_a_failed_proof_cannot_be_missed():
-    proof = gate.Proof(KEY, 5 * MIB, seen=False, silent=True)
+    proof = verdicts.Proof(KEY, 5 * MIB, seen=False, silent=True)
     found = replace(report_of(runs(), runs()), proof=proof)
 
     assert found.exit_code == 3

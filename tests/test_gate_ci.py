@@ -19,7 +19,8 @@ import yaml
 from conftest import need_tool
 from made import runs
 
-from memprof import baseline, store
+from memprof.judge import baseline
+from memprof.runs import store
 
 CI = Path(__file__).parents[1] / "ci"
 YAML = sorted(path for path in CI.rglob("*") if path.suffix in (".yml", ".yaml"))
@@ -437,7 +438,7 @@ def test_a_deliberately_worse_build_of_memprof_fails_this_projects_own_gate(tmp_
 
 
 def test_this_projects_baseline_and_budgets_can_be_read():
-    from memprof import budgets
+    from memprof.judge import budgets
 
     assert {entry.model for entry in baseline.read(CI / "baseline.json")} == {"scenario.json", "mlp.onnx"}
     assert budgets.read(CI / "budgets.toml")

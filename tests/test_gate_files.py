@@ -12,10 +12,11 @@ import threading
 import pytest
 from made import MIB, machine, run, runs
 
-from memprof import baseline, budgets, store
 from memprof.cli import main
 from memprof.errors import InputError, UsageError
-from memprof.records import PEAK, Outcome
+from memprof.judge import baseline, budgets
+from memprof.runs import store
+from memprof.runs.records import PEAK, Outcome
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 
@@ -295,7 +296,8 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
         "import sys; absent = ('fcntl', 'resource', 'termios', 'pwd', 'grp', 'pty', 'numpy', 'pandas', 'scipy', 'matplotlib', 'psutil');"
         "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
         "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
-        "assert not {'memprof.campaign', 'memprof.suite', 'memprof.probe', 'memprof.sides'} & set(sys.modules); sys.exit(code)"
+        "assert not {'memprof.measuring.campaign', 'memprof.measuring.suite', 'memprof.probe', "
+        "'memprof.gate.worktrees'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
 

@@ -169,6 +169,8 @@ def test_the_fixture_measures_models_and_functions(pytester, mode):
 
 
 def test_the_plugin_costs_nothing_where_it_is_not_used(pytester):
-    pytester.makepyfile("import sys\ndef test(): assert not {'memprof.api', 'memprof.campaign', 'psutil', 'msgspec'} & set(sys.modules)")
+    pytester.makepyfile(
+        "import sys\ndef test(): assert not {'memprof.api', 'memprof.measuring.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
+    )
 
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)

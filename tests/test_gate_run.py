@@ -15,9 +15,10 @@ import pytest
 from conftest import need_tool
 from made import MIB, job
 
-from memprof import fresh, sides, store
-from memprof.suite import Order, Variant, plan
-from memprof.suite import Suite as Wanted
+from memprof.gate import both_sides, worktrees
+from memprof.measuring.suite import Order, Variant, plan
+from memprof.measuring.suite import Suite as Wanted
+from memprof.runs import store
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
 QUICK = "repeats = 5\nwarmup = 1\nruns = 1\n"
@@ -132,7 +133,9 @@ def test_sides_are_interleaved_and_take_turns():
     base = [order("base", "old", repeat) for repeat in (1, 2)]
     head = [order("head", variant, repeat) for repeat in (1, 2) for variant in ("old", "new")]
 
-    found = [(name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in fresh.interleaved({"base": base, "head": head})]
+    found = [
+        (name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in both_sides.interleaved({"base": base, "head": head})
+    ]
 
     assert found == [
         ("base", "base", "old", 1),
@@ -151,7 +154,7 @@ def test_runs_are_measured_again_as_they_were(tmp_path, scenario):
     orders = plan(wanted).orders
     runs = [replace(run_of(one), job=one.job) for one in orders]
 
-    again = fresh.orders_again(runs, ("net", "a", 2))
+    again = both_sides.orders_again(runs, ("net", "a", 2))
 
     assert again == orders
 
@@ -351,9 +354,12 @@ def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, mon
     checkout.write(changed_dot_txt="2", new_dot_txt="1", a_dot_log="1")
     (checkout.folder / "gone.txt").unlink()
     (checkout.folder / "link.txt").symlink_to("new.txt")
-    build = sides.Build("touch made.txt", str(checkout.folder / "quick-python"))
+    build = worktrees.Build("touch made.txt", str(checkout.folder / "quick-python"))
 
-    with sides.trees(sides.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (base, head):
+    with worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (
+        base,
+        head,
+    ):
         names = {path.name: path.read_text() for path in head.folder.glob("*.txt")}
         assert names == {"kept.txt": "1", "changed.txt": "2", "new.txt": "1", "link.txt": "1", "made.txt": ""}
         assert {path.name for path in base.folder.glob("*.txt")} == {"kept.txt", "gone.txt", "changed.txt", "made.txt"}
@@ -366,11 +372,11 @@ def test_a_base_that_is_named_by_its_commit_is_named_once(checkout, tmp_path, mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     checkout.commit(bench__suite_dot_toml=quick(checkout))
     commit = checkout.git("rev-parse", "HEAD").strip()
-    build = sides.Build("true", str(checkout.folder / "quick-python"))
-    repository = sides.Repository.of(checkout.folder / "bench/suite.toml")
+    build = worktrees.Build("true", str(checkout.folder / "quick-python"))
+    repository = worktrees.Repository.of(checkout.folder / "bench/suite.toml")
 
     for ref, label in ((commit, f"base ({commit[:9]})"), ("main", f"base (main, {commit[:9]})")):
-        with sides.trees(repository, ref, build, lambda sentence: None) as (base, _):
+        with worktrees.trees(repository, ref, build, lambda sentence: None) as (base, _):
             assert base.label == label
 
 
@@ -383,9 +389,9 @@ def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(ch
     checkout.write(env__pyvenv_dot_cfg="home = /usr", env__lib__a_dot_py="1", work__env__pyvenv_dot_cfg="", work__b_dot_py="1")
     checkout.write(kept_dot_jsonl=runs * 2, out_dot_jsonl=runs, work__lines_dot_jsonl="{}", nested__c_dot_py="1")
     subprocess.run(["git", "init", "-q", str(checkout.folder / "nested")], check=True)
-    build = sides.Build("true", str(checkout.folder / "quick-python"))
+    build = worktrees.Build("true", str(checkout.folder / "quick-python"))
 
-    with sides.trees(sides.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
+    with worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
         found = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
         assert found == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
         assert (head.folder / "kept.jsonl").read_text() == runs * 2  # git tracks it: it is the checkout's

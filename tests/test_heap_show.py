@@ -18,10 +18,10 @@ from memprof.errors import InputError
 from memprof.heap import diff as judging
 from memprof.heap.profile import PhaseSpan
 from memprof.heap.said import share
-from memprof.reports import style
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
+from memprof.reports.pictures import style
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memprof import importing, metrics, store, summary
+from memprof import importing
 from memprof.errors import InputError, MemprofError, UsageError
-from memprof.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
-from memprof.reports import peaks, timeline
+from memprof.reports.pictures import peaks, timeline
+from memprof.runs import metrics, store, summary
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
 
 DATA = Path(__file__).with_name("data")
 LOGS = {name: DATA / f"onert-{name}.log" for name in ("master", "option1", "option2")}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.errors import InputError
-from memprof.model import identify
+from memprof.models.identity import identify
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 

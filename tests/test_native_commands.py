@@ -14,9 +14,11 @@ from made import run as made_run
 from native_programs import HEAD, built, order, phases, program, ran
 
 import memprof as memprof_package
-from memprof import commands, store, suite
 from memprof.errors import InputError, UsageError
-from memprof.reports import table
+from memprof.measuring import suite
+from memprof.programs import commands
+from memprof.reports.tables import table
+from memprof.runs import store
 
 # -- words
 

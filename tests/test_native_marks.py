@@ -13,8 +13,8 @@ from failing import MIB
 from native_programs import HEADER, TRANSIENT, built, peak_mib, phases, program, ran
 from test_summary import cells
 
-from memprof.reports import table
-from memprof.runtimes import runners_path
+from memprof.programs.runtimes import runners_path
+from memprof.reports.tables import table
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from made import MIB, USUAL, runs
 
-from memprof.records import Run
-from memprof.reports import native, table
-from memprof.summary import groups
+from memprof.reports.tables import native, table
+from memprof.runs.records import Run
+from memprof.runs.summary import groups
 
 
 def pair(extra_mib: float = 0, heap_free_mib: float = 0, **words: object) -> list[Run]:

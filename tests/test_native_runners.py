@@ -13,10 +13,10 @@ from conftest import need_tool
 from failing import runs_in
 
 import memprof
-from memprof import native, runtimes
 from memprof.errors import InputError, MemprofError
-from memprof.records import Run
-from memprof.suite import Variant
+from memprof.measuring.suite import Variant
+from memprof.programs import native, runtimes
+from memprof.runs.records import Run
 
 MIB = 1 << 20
 PAIRS = {"onert": "tflite", "onnxruntime": "onnx"}
@@ -125,7 +125,7 @@ def test_inputs_and_shapes_by_name(nets: Path, tmp_path: Path, name: str) -> Non
 def _with(model: Path, variant: Variant, **words: object) -> list[Run]:
     from unittest.mock import Mock
 
-    from memprof import campaign, suite
+    from memprof.measuring import campaign, suite
 
     settings = {key: str(value) if key == "inputs" else value for key, value in words.items()}
     wanted = suite.Suite(models=(str(model),), variants=(variant,), repeats=1, warmup=0, runs=1, **settings)  # type: ignore[arg-type]

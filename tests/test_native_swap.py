@@ -11,10 +11,10 @@ from made import MIB, machine, mark, run, timeline
 from native_programs import EXAMPLES, built, ran
 from test_summary import cells
 
-from memprof import store
 from memprof.errors import UsageError
-from memprof.records import Outcome, Value
-from memprof.reports import swap, table
+from memprof.reports.tables import swap, table
+from memprof.runs import store
+from memprof.runs.records import Outcome, Value
 
 S = 10**9
 # RSS in MiB with 10 MiB of it file-backed, by second; phases of made.run begin at each whole second and last 0.4 s.

@@ -14,11 +14,13 @@ from compiled import compiled
 from conftest import need_tool
 from failing import Silent
 
-from memprof import campaign, elf, store, symbols
 from memprof.errors import InputError, UsageError
-from memprof.records import Job, Mark, Model, Run
-from memprof.runtimes import Runtime, runners_path
-from memprof.suite import Order
+from memprof.measuring import campaign
+from memprof.measuring.suite import Order
+from memprof.programs import elf, symbols
+from memprof.programs.runtimes import Runtime, runners_path
+from memprof.runs import store
+from memprof.runs.records import Job, Mark, Model, Run
 
 MIB = 1 << 20
 MS = 1_000_000

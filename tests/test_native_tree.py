@@ -18,10 +18,11 @@ import pytest
 from failing import MIB, sentence, wait_for
 from native_programs import peak_mib, phases, program, ran
 
-from memprof import bundle, store
+from memprof.measuring import bundle
 from memprof.probe import procfs
 from memprof.probe.tree import Tree
-from memprof.reports import table
+from memprof.reports.tables import table
+from memprof.runs import store
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

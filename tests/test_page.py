@@ -21,11 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import MIB, machine, mark, run, runs, timeline
 
-from memprof import store
 from memprof.errors import InputError
-from memprof.records import Outcome, Run
-from memprof.reports import page, table
+from memprof.reports import page
 from memprof.reports.page import drawn, words
+from memprof.reports.tables import table
+from memprof.runs import store
+from memprof.runs.records import Outcome, Run
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 HOSTILE = (

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from plan_brute import buffers, dense_buffers, smallest_arena
 
 from memprof.errors import InputError
-from memprof.plan import Buffer, greedy, load, minimalloc, overlapping, pack
-from memprof.plan.skyline import fit, sections
+from memprof.plan import Buffer, greedy, load, overlapping, pack
+from memprof.plan.arenas import minimalloc
+from memprof.plan.arenas.skyline import fit, sections
 
 # These do not fit into their load.
 TIGHT = [
@@ -129,7 +130,7 @@ def test_more_than_the_load_can_be_needed_and_is_proven():
 def test_exact_search_and_cp_sat_agree():
     if importlib.util.find_spec("ortools") is None:
         pytest.skip("ortools is not installed")
-    from memprof.plan import cpsat
+    from memprof.plan.arenas import cpsat
 
     kinds = set()
     for seed in range(120):

@@ -19,10 +19,11 @@ from plan_models import node, save, value, weight  # noqa: E402
 
 from memprof import zoo  # noqa: E402
 from memprof.errors import InputError, MeasurementError, UsageError  # noqa: E402
-from memprof.plan import executed, reorder  # noqa: E402
+from memprof.plan import executed  # noqa: E402
 from memprof.plan.analysis import Question, analyse, planned, read_order, rows  # noqa: E402
-from memprof.plan.graph import problem, read  # noqa: E402
-from memprof.plan.order import best_order  # noqa: E402
+from memprof.plan.graphs import written  # noqa: E402
+from memprof.plan.graphs.graph import problem, read  # noqa: E402
+from memprof.plan.orders.order import best_order  # noqa: E402
 from memprof.plan.problem import peak, steps  # noqa: E402
 from memprof.plan.residency import residency  # noqa: E402
 from memprof.plan.training import training  # noqa: E402
@@ -227,7 +228,7 @@ def test_constants_stand_before_their_first_reader(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", None)])
     graph = read(path, inline=False)
     assert [operator.name for operator in graph.operators] == ["a", "b", "y"]
-    reorder.reorder(graph, (1, 0, 2), tmp_path / "r.onnx")
+    written.reorder(graph, (1, 0, 2), tmp_path / "r.onnx")
     made = [one.output[0] for one in onnx.load(tmp_path / "r.onnx").graph.node]
     assert made == ["size", "zeros", "b", "a", "y", "unused"]
 
@@ -583,7 +584,7 @@ def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
 
 def _drawn(path: Path) -> Any:
     pytest.importorskip("matplotlib")
-    from memprof.reports import plan_picture
+    from memprof.reports.pictures import plan_picture
 
     question = Question(time_limit_s=5)
     plan = planned(read(path), question)

@@ -20,8 +20,8 @@ from plan_models import FLOAT, node, save, value, weight  # noqa: E402
 
 from memprof import zoo  # noqa: E402
 from memprof.errors import InputError, MemprofError, UsageError  # noqa: E402
-from memprof.plan import graph as reading  # noqa: E402
-from memprof.plan.graph import Graph, account, problem, read  # noqa: E402
+from memprof.plan.graphs import graph as reading  # noqa: E402
+from memprof.plan.graphs.graph import Graph, account, problem, read  # noqa: E402
 from memprof.plan.problem import peak, steps  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from plan_brute import graph, lowest_peak, series_parallel_graph
 
 from memprof.errors import InputError
-from memprof.plan import Problem, aliases, best_order, heuristics, keeping, lifetimes, load, peak, steps
-from memprof.plan.bits import bits, topological
-from memprof.plan.bounds import least_memory
-from memprof.plan.search import Walk
-from memprof.plan.spgraph import series_parallel
-from memprof.plan.split import pieces
+from memprof.plan import Problem, aliases, best_order, keeping, lifetimes, load, peak, steps
+from memprof.plan.orders import heuristics
+from memprof.plan.orders.bits import bits, topological
+from memprof.plan.orders.bounds import least_memory
+from memprof.plan.orders.search import Walk
+from memprof.plan.orders.spgraph import series_parallel
+from memprof.plan.orders.split import pieces
 
 # nntrainer issue 1126: L M N P Add, tensors T1 to T6.
 L, M, N, P, ADD = range(5)

@@ -15,8 +15,8 @@ from plan_tflite import control_flow, operator, schema, subgraph, table, tensor,
 
 from memprof import zoo  # noqa: E402
 from memprof.errors import InputError, UsageError  # noqa: E402
-from memprof.plan import reorder, tflite_graph  # noqa: E402
-from memprof.plan.graph import account, problem, read, working_bytes  # noqa: E402
+from memprof.plan.graphs import tflite_graph, written  # noqa: E402
+from memprof.plan.graphs.graph import account, problem, read, working_bytes  # noqa: E402
 from memprof.plan.problem import peak  # noqa: E402
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_numbers_its_operators_is_not_reordered(tmp_path: Path) -> N
     main = subgraph("main", [tensor("x", [2]), tensor("y", [2])], [0], [1], [operator(0, [0], [1], table("ExpOptionsT"))])
     path = write(tmp_path / "m.tflite", ["EXP"], [main], metadata=["model_control_dependencies"])
     with pytest.raises(UsageError, match="their order cannot be changed"):
-        reorder.reorder(read(path), (0,), tmp_path / "r.tflite")
+        written.reorder(read(path), (0,), tmp_path / "r.tflite")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tflite"]
 
 

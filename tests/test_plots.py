@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
-from memprof import store
 from memprof.errors import InputError, UsageError
-from memprof.records import Outcome
 from memprof.reports import columns as columns_of
-from memprof.reports import peaks, spread, style, threads, timeline, tradeoff
+from memprof.reports.pictures import peaks, spread, style, threads, timeline, tradeoff
+from memprof.runs import store
+from memprof.runs.records import Outcome
 
 numpy = pytest.importorskip("numpy")
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memprof.search import DEFAULT, Goal, Point, Search, Trial, front
+from memprof.seek.search import DEFAULT, Goal, Point, Search, Trial, front
 
 KNOBS = {f"k{index}": tuple(f"v{value}" for value in range(1 + index % 3)) for index in range(12)}
 ITEMS = [(name, value) for name, values in KNOBS.items() for value in values]

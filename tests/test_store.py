@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from made import run, runs
 
-from memprof import store
 from memprof.errors import InputError
-from memprof.records import Outcome
+from memprof.runs import store
+from memprof.runs.records import Outcome
 
 
 def written(path, made):

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from memprof import suite
 from memprof.errors import InputError, UsageError
-from memprof.suite import Suite, Variant
+from memprof.measuring import suite
+from memprof.measuring.suite import Suite, Variant
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_a_bad_file_is_said(tmp_path, content):
 
 
 def test_a_runtime_without_a_package_for_a_python_says_so():
-    from memprof.runtimes import Runtime
+    from memprof.programs.runtimes import Runtime
 
     assert "no package for Python 3.13.0; the last one is for 3.12" in Runtime("onert", "onert", python="3.13.0").how_to_install
     assert Runtime("onert", "onert", python="3.12.1").how_to_install == "pip install 'memprof[onert]'"

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
 import memprof
-from memprof import metrics, summary
 from memprof.errors import UsageError
-from memprof.records import PEAK, Outcome
-from memprof.reports import frame, table
+from memprof.reports import frame
+from memprof.reports.tables import table
+from memprof.runs import metrics, summary
+from memprof.runs.records import PEAK, Outcome
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 

@@ -9,10 +9,10 @@ import pytest
 from made import MIB, machine, run, runs
 from test_summary import cells
 
-from memprof import store
 from memprof.errors import UsageError
-from memprof.records import Outcome
-from memprof.reports import table
+from memprof.reports.tables import table
+from memprof.runs import store
+from memprof.runs.records import Outcome
 
 S = 10**9
 

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memprof import store
 from memprof.probe.timeline import Timeline
-from memprof.records import Timeline as Record
+from memprof.runs import store
+from memprof.runs.records import Timeline as Record
 
 PAGES = st.integers(0, 1 << 40)
 SAMPLES = st.lists(st.tuples(st.integers(1, 10**9), PAGES, PAGES, PAGES), min_size=1, max_size=300)

@@ -10,10 +10,10 @@ import math
 import pytest
 from made import MIB, machine, mark, run, runs
 
-from memprof import store
 from memprof.errors import InputError
-from memprof.records import Outcome
 from memprof.reports import trace
+from memprof.runs import store
+from memprof.runs.records import Outcome
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 

@@ -12,11 +12,12 @@ import made
 import numpy
 import pytest
 
-from memprof import search, store, tune
 from memprof.api import _Silent
-from memprof.records import Outcome
-from memprof.reports import tune as report
-from memprof.search import DEFAULT
+from memprof.reports.pictures import tune as report
+from memprof.runs import store
+from memprof.runs.records import Outcome
+from memprof.seek import search, tune
+from memprof.seek.search import DEFAULT
 
 MIB = 1 << 20
 

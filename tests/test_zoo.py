@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from memprof import zoo
 from memprof.cli.zoo import command
 from memprof.errors import InputError, MemprofError, UsageError
+from memprof.files import replacing
 from memprof.zoo.architectures import ARCHITECTURES
-from memprof.zoo.atomic import replacing
 from memprof.zoo.graph import out_size, pads
 
 np = pytest.importorskip("numpy")

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from memprof.explain import copies, records, waterfall
-from memprof.explain.weights import Tensor
+from memprof.models.tensors import Tensor
 from memprof.units import format_bytes
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"

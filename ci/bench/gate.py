@@ -23,9 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memprof import baseline, campaign, gate, store, suite
-from memprof.records import Job, Run
-from memprof.suite import Order, Suite, Variant
+from memprof.judge import baseline, verdicts
+from memprof.measuring import campaign, suite
+from memprof.measuring.suite import Order, Suite, Variant
+from memprof.runs import store
+from memprof.runs.records import Job, Run
 
 from . import tools
 
@@ -196,12 +198,12 @@ def _groups(runs: Sequence[Run]) -> list[list[Run]]:
 def _code(base: Sequence[Run], head: Sequence[Run]) -> int:
     """The gate's exit code on a pair of runs files, at its defaults."""
     sides = (baseline.entries([replace(run, job=replace(run.job, variant=PLAIN)) for run in side]) for side in (base, head))
-    return gate.Report("", tuple(gate.judge(*sides))).exit_code
+    return verdicts.Report("", tuple(verdicts.judge(*sides))).exit_code
 
 
 def _modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
     peaks = [_peak(run) for run in group]
-    return gate.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
+    return verdicts.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
 
 
 def _one_sample(base: Sequence[Run], head: Sequence[Run]) -> bool:

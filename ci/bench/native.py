@@ -14,9 +14,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from memprof import commands, runtimes
-from memprof.records import COMMAND, Run
-from memprof.suite import Order, Suite, Variant, plan
+from memprof.measuring.suite import Order, Suite, Variant, plan
+from memprof.programs import commands, runtimes
+from memprof.runs.records import COMMAND, Run
 
 from . import tools
 from .table import Row, Section, Setting

@@ -29,8 +29,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.plan_graphs import cut_rectangle, windowed, wired
-from memprof.plan import Problem, best_order, greedy, heuristics, lifetimes, load, overlapping, pack, peak, steps
-from memprof.plan.bits import bits, topological
+from memprof.plan import Problem, best_order, greedy, lifetimes, load, overlapping, pack, peak, steps
+from memprof.plan.orders import heuristics
+from memprof.plan.orders.bits import bits, topological
 
 # Peaks in bytes, float32, activations only, nothing in place: the model's own order and the best one.
 KNOWN = {
@@ -72,7 +73,7 @@ def models(setting: Setting) -> Iterator[str]:
     """The onnx package's own graphs."""
     import onnx
 
-    from memprof.plan import graph
+    from memprof.plan.graphs import graph
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     found = {path.stem: graph.problem(graph.read(path)).problem for path in sorted(folder.glob("*.onnx"))}

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from memprof import store
-from memprof.records import Polling
-from memprof.suite import MS
+from memprof.measuring.suite import MS
+from memprof.runs import store
+from memprof.runs.records import Polling
 
 from . import tools
 from .table import Row, Section, Setting, ratios

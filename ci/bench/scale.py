@@ -20,8 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
-from memprof import store
-from memprof.records import Run, Timeline
+from memprof.runs import store
+from memprof.runs.records import Run, Timeline
 from memprof.units import format_bytes
 
 from . import tools

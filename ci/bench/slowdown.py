@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memprof.runtimes import runners_path
-from memprof.suite import MS, Order
+from memprof.measuring.suite import MS, Order
+from memprof.programs.runtimes import runners_path
 
 from . import tools
 from .table import Row, Section, Setting, middle, ratios

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memprof import campaign, store, suite
-from memprof.bundle import probe_command
-from memprof.records import Run
-from memprof.suite import Order, Suite
+from memprof.measuring import campaign, suite
+from memprof.measuring.bundle import probe_command
+from memprof.measuring.suite import Order, Suite
+from memprof.runs import store
+from memprof.runs.records import Run
 
 LONGEST_S = 120
 _WATCH_S = 0.05

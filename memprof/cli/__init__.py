@@ -84,7 +84,7 @@ def report(name: str) -> Any:
 def write(target: str | None, writer: Callable[[Path], Any]) -> None:
     """Write a report's file. Raises UsageError without a target, InputError where it cannot be written or is a runs file."""
     from ..errors import InputError, UsageError, os_reason
-    from ..store import is_runs_file
+    from ..runs.store import is_runs_file
 
     if target is None:
         raise UsageError("name the file to write: -o FILE")

@@ -30,8 +30,9 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
 
     The samples of each row are kept, with the machine and the versions they come from.
     """
-    from .. import baseline, metrics
     from ..errors import UsageError
+    from ..judge import baseline
+    from ..runs import metrics
     from . import report, talk
 
     wanted = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
@@ -43,5 +44,5 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
         talk(warning)
     for entry in done.kept:
         talk(f"{entry.model}, {entry.variant}: not in these runs, left as it was")
-    click.echo(report("gate").render_update(done, "json" if as_json else "markdown"))
+    click.echo(report("tables.gate").render_update(done, "json" if as_json else "markdown"))
     talk(f"{output} is written: {len(side.entries)} variant{'s' if len(side.entries) != 1 else ''}")

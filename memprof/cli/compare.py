@@ -23,8 +23,9 @@ def command(
     base: str, head: str | None, variants: tuple[str, ...], names: tuple[str, ...], unit: str | None, all_rows: bool, as_json: bool
 ) -> None:
     """Compare two sets of runs: medians, difference, ratio, interval, and whether it is beyond noise."""
-    from .. import compare, metrics, store
     from ..errors import UsageError
+    from ..judge import compare
+    from ..runs import metrics, store
     from . import report
 
     if (head is None) != (len(variants) == 2):
@@ -37,4 +38,4 @@ def command(
         found = compare.compare_variants(loaded[0].runs, variants[0], variants[1], wanted)
     else:
         found = compare.compare(loaded[0].runs, loaded[1].runs, wanted)
-    click.echo(report("comparison").render(found, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))
+    click.echo(report("tables.comparison").render(found, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))

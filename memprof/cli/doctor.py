@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ..doctor import Check, Report, Transient
-    from ..records import Job, Run
+    from ..doctor.report import Check, Report, Transient
+    from ..runs.records import Job, Run
     from .progress import Bar
 
 
@@ -25,12 +25,12 @@ def command(python: str | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from .. import doctor
+    from ..doctor.report import examine
     from ..errors import MeasurementError
 
     progress = _progress()
     try:
-        report = doctor.examine(python, progress)
+        report = examine(python, progress)
     finally:
         progress.close()
     if as_json:

@@ -62,10 +62,10 @@ def _suite(
     timeout: str | None,
     **rest: Any,
 ) -> Any:
-    from ..commands import of_words, parse_regexes
-    from ..records import COMMAND
-    from ..runtimes import split_setting
-    from ..suite import Suite, Variant, parse_phases, parse_threads
+    from ..measuring.suite import Suite, Variant, parse_phases, parse_threads
+    from ..programs.commands import of_words, parse_regexes
+    from ..programs.runtimes import split_setting
+    from ..runs.records import COMMAND
 
     command = of_words(words)
     command = replace(command, name=variant or command.name)

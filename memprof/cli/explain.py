@@ -70,13 +70,15 @@ def command(
     if (source is None) == (model is None):
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
     if picture is not None:
-        report("style").check(Path(picture))
+        report("pictures.style").check(Path(picture))
     found = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
-    click.echo(report("explain").render(found, "json" if as_json else form))  # first: a disk that is full now must not cost the result
+    click.echo(
+        report("tables.explain").render(found, "json" if as_json else form)
+    )  # first: a disk that is full now must not cost the result
     if output is not None and source is None:
         write(output, lambda path: path.write_bytes(records.encode(found)))
     if picture is not None:
-        report("style").save(report("explain").draw(found), picture)
+        report("pictures.style").save(report("tables.explain").draw(found), picture)
 
 
 def _measured(
@@ -93,11 +95,12 @@ def _measured(
     repeats: int,
     **rest: Any,
 ) -> Any:
-    from .. import campaign, store
     from ..errors import InputError, UsageError
     from ..explain import engine, verify
-    from ..runtimes import split_setting
-    from ..suite import Suite, Variant, parse_shape, plan
+    from ..measuring import campaign
+    from ..measuring.suite import Suite, Variant, parse_shape, plan
+    from ..programs.runtimes import split_setting
+    from ..runs import store
     from .progress import chosen
 
     heed_sigterm()

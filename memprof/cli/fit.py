@@ -44,7 +44,7 @@ def command(
     Bisects the limit of a control group that each trial starts in. What is charged to a group are pages that the run brings in itself; the
     RSS peak beside it is the upper figure for a device.
     """
-    from .. import fit
+    from ..seek import fit
 
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws what a limit on the whole run costs: add --phase whole")
@@ -53,9 +53,9 @@ def command(
 
 
 def _wish(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
-    from ..fit import PARTS, Wish
-    from ..runtimes import split_setting
-    from ..suite import parse_shape
+    from ..measuring.suite import parse_shape
+    from ..programs.runtimes import split_setting
+    from ..seek.fit import PARTS, Wish
     from ..units import parse_ratio
 
     return Wish(

@@ -72,8 +72,8 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
     """
     heed_sigterm()
-    from .. import trial
     from ..errors import UsageError
+    from ..gate import decide
     from . import report
     from .progress import chosen
 
@@ -81,14 +81,14 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
     targets = [_target(text) for text in others]
     for _, path in targets:
-        trial.check_target(Path(path))
+        decide.check_target(Path(path))
     wish = _wish(**words)
     progress = chosen()
     try:
-        found = trial.judge(wish, progress)
+        found = decide.judge(wish, progress)
     finally:
         progress.close()
-    renderer = report("gate")
+    renderer = report("tables.gate")
     click.echo(renderer.render(found, "json" if as_json else form or "markdown"))
     for name, path in targets:
         _write(path, renderer.render(found, name))
@@ -96,8 +96,8 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
 
 
 def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
-    from ..gate import parse_limits
-    from ..trial import Wish
+    from ..gate.decide import Wish
+    from ..judge.verdicts import parse_limits
     from .run import unused_path
 
     thresholds = rest.pop("thresholds")

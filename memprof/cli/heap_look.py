@@ -93,7 +93,7 @@ def plot(file: str, output: str, by: str, fold: bool, as_json: bool) -> None:
     from .. import heap
     from . import report, talk
 
-    style, module = report("style"), report("heap.plot")
+    style, module = report("pictures.style"), report("heap.plot")
     style.check(Path(output))
     profile = heap.load(file)
     style.save(module.render(profile, by=by, fold=fold), output)

@@ -81,8 +81,8 @@ def _request(
 ) -> Any:
     from ..errors import UsageError
     from ..heap.record import Request, parse_phases
-    from ..runtimes import split_setting
-    from ..suite import Suite
+    from ..measuring.suite import Suite
+    from ..programs.runtimes import split_setting
     from ..units import parse_duration_ns
 
     limits = {"timeout_ns": parse_duration_ns(timeout), **rest}

@@ -28,7 +28,8 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
 
     NAME is the variant, the row in tables: the file's name where it is left out. What a log does not say stays absent, shown as -.
     """
-    from .. import importing, store
+    from .. import importing
+    from ..runs import store
     from . import report, talk
     from .run import unused_path
 
@@ -39,5 +40,5 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
             writer.write(store.encode(run))
     finally:
         writer.discard_if_empty()
-    click.echo(report("table").render(runs, format="json" if as_json else "markdown"))
+    click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))
     talk(f"{writer.path} holds the runs")

@@ -31,8 +31,8 @@ def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> 
 
 def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] = ()) -> str:
     """Write the page of these runs files, say what was wrong with them, and return the page's size for people."""
-    from .. import store
     from ..explain import records
+    from ..runs import store
     from ..units import format_bytes
     from . import report, talk, write
 

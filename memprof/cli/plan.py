@@ -86,7 +86,7 @@ def _planned(
 ) -> tuple[Any, Any]:
     """The plan of a model and the question asked of it."""
     from ..plan.analysis import Question, planned
-    from ..plan.graph import given_shapes, read
+    from ..plan.graphs.graph import given_shapes, read
     from . import talk
 
     graph = read(model, given_shapes(shapes), batch, inline)
@@ -121,7 +121,7 @@ def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words:
     plan, question = _planned(**words)
     found = analyse(plan, question, order)
     table = rows(plan.mapped, found.chosen.order) if with_steps else None
-    click.echo(report("plan").show(found, table, format="json" if as_json else "markdown", unit=unit))
+    click.echo(report("tables.plan").show(found, table, format="json" if as_json else "markdown", unit=unit))
 
 
 @command.command(
@@ -149,9 +149,9 @@ def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) 
     plan, question = _planned(**words, inline=False)
     done = reordered(plan, question, order, output, force)
     if as_json:
-        click.echo(report("plan").reordered(done, format="json"))
+        click.echo(report("tables.plan").reordered(done, format="json"))
     else:
-        talk(report("plan").reordered(done))
+        talk(report("tables.plan").reordered(done))
 
 
 @command.command(
@@ -183,7 +183,7 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
     found, runs, remarks = swapping(plan, **asked)
     for remark in remarks:
         talk(remark)
-    text = report("plan").residency(
+    text = report("tables.plan").residency(
         str(words["model"]),
         found,
         runs,
@@ -216,7 +216,7 @@ def plot(output: Path, order: str, **words: Any) -> None:
     from ..plan.analysis import analyse
     from . import report, talk
 
-    picture = report("plan_picture")
+    picture = report("pictures.plan_picture")
     picture.check(output)
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
@@ -243,13 +243,13 @@ Examples:
 def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
     from ..errors import InputError, UndecidedError
-    from ..plan import packing
-    from ..zoo.atomic import make_way
+    from ..files import make_way
+    from ..plan.arenas import packing
     from . import report, write
 
     make_way(force, *([output] if output else []))
     found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
-    click.echo(report("plan").packed(found, format="json" if as_json else "markdown"))
+    click.echo(report("tables.plan").packed(found, format="json" if as_json else "markdown"))
     if output is not None:
         write(str(output), lambda path: path.write_text(found.csv, encoding="utf-8"))
     if found.refusal is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..metrics import METRICS
+from ..runs.metrics import METRICS
 
 _EPILOG = """\b
 Examples:
@@ -52,15 +52,15 @@ _KNOWN = f"One of {', '.join(METRICS)}."
 def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **rest: Any) -> None:
     from pathlib import Path
 
-    from .. import store
+    from ..runs import store
     from . import report, talk
 
-    style = report("style")
+    style = report("pictures.style")
     style.check(Path(output))
     loaded = store.load(files)
     for warning in loaded.warnings:
         talk(warning)
-    picture = report(kind).render(style.chosen(loaded.runs, model, variants), **rest)
+    picture = report(f"pictures.{kind}").render(style.chosen(loaded.runs, model, variants), **rest)
     style.save(picture, output)
     talk(f"{output} is drawn")
 

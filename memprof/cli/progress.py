@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..metrics import METRICS, value
-from ..records import PEAK, Job, Run
+from ..runs.metrics import METRICS, value
+from ..runs.records import PEAK, Job, Run
 from ..units import format_bytes
 from . import one_line
 

@@ -102,8 +102,8 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
 
 def measured(suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
-    from .. import campaign
-    from ..suite import plan
+    from ..measuring import campaign
+    from ..measuring.suite import plan
 
     heed_sigterm()
     planned = plan(suite)
@@ -118,7 +118,7 @@ def measured(suite: Any, output: str | None, append: bool, above_baseline: bool,
 
 def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code."""
-    from .. import store
+    from ..runs import store
     from . import talk
     from .progress import chosen
 
@@ -160,7 +160,7 @@ def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:
     from . import report
 
     # Imported only now that the last child has ended.
-    text = report("table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline)
+    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline)
     click.echo(text)
 
 
@@ -180,9 +180,9 @@ def _suite(
     suite_file: str | None,
     **rest: Any,
 ) -> Any:
-    from ..commands import parse_regexes
-    from ..runtimes import split_setting
-    from ..suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
+    from ..measuring.suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
+    from ..programs.commands import parse_regexes
+    from ..programs.runtimes import split_setting
 
     flags = Suite(
         models=models,

@@ -13,8 +13,8 @@ def command(names: tuple[str, ...], python: str | None, as_json: bool) -> None:
     """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
     import msgspec
 
-    from .. import runtimes
     from ..errors import UsageError, near
+    from ..programs import runtimes
 
     interpreter = runtimes.interpreter(python)
     found = list(runtimes.describe(interpreter))

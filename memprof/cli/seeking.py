@@ -44,16 +44,17 @@ def answer(
     kind: str, seek: Callable[[Any, Any], Any], output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
-    from .. import campaign, store
+    from ..measuring import campaign
+    from ..runs import store
     from . import report, talk
     from .progress import chosen
 
     heed_sigterm()
     if append and output is None:
         raise UsageError("--append needs -o: the file to add to")
-    report("grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
+    report("tables.grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
     if picture is not None:
-        report("style").check(Path(picture))
+        report("pictures.style").check(Path(picture))
     writer = store.Writer(Path(output), append=append) if output else None
     progress = chosen()
     try:
@@ -65,9 +66,9 @@ def answer(
         if writer is not None:
             writer.discard_if_empty()
     form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-    click.echo(report(kind).render(found, unit=unit, format=form))
+    click.echo(report(f"pictures.{kind}").render(found, unit=unit, format=form))
     if writer is not None:
         talk(f"{output} holds the runs")
     if picture is not None:
-        report("style").save(report(kind).picture(found), picture)
+        report("pictures.style").save(report(f"pictures.{kind}").picture(found), picture)
         talk(f"{picture} is drawn")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..metrics import METRICS
+from ..runs.metrics import METRICS
 
 _EPILOG = """\b
 Examples:
@@ -55,7 +55,7 @@ Examples:
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
 def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **rest: Any) -> None:
     """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""
-    from .. import metrics, store
+    from ..runs import metrics, store
     from . import report, write
 
     for name in names:
@@ -66,7 +66,7 @@ def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: 
     if form == "parquet":
         write(output, lambda path: report("frame").write_parquet(loaded.runs, path))
         return
-    text = report("table").render(loaded.runs, names, format="json" if as_json else form, **rest)
+    text = report("tables.table").render(loaded.runs, names, format="json" if as_json else form, **rest)
     if output is None:
         click.echo(text)
     else:

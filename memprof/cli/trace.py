@@ -11,7 +11,7 @@ import click
 @click.option("--all-repeats", is_flag=True, help="All repeats.  [default: of each variant the one with the median PEAK]")
 def command(files: tuple[str, ...], output: str, all_repeats: bool) -> None:
     """Write runs as a trace that Perfetto opens: phases, iterations, memory as counters, and where the peaks are."""
-    from .. import store
+    from ..runs import store
     from . import report, talk, write
 
     loaded = store.load(files)

@@ -51,7 +51,8 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared.
     """
-    from .. import store, tune
+    from ..runs import store
+    from ..seek import tune
 
     wish = _wish(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
@@ -67,10 +68,10 @@ def _wish(
     shapes: tuple[str, ...],
     **rest: Any,
 ) -> Any:
-    from ..runtimes import split_setting
-    from ..search import Goal
-    from ..suite import parse_shape
-    from ..tune import Wish
+    from ..measuring.suite import parse_shape
+    from ..programs.runtimes import split_setting
+    from ..seek.search import Goal
+    from ..seek.tune import Wish
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:

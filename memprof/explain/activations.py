@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..plan.graph import problem, read
+from ..plan.graphs.graph import problem, read
 from ..plan.problem import peak
 
 

@@ -26,9 +26,9 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..models.tensors import Files, Tensor
 from . import filtering
 from .look import PAGE, Mapping, Memory, Pages
-from .weights import Files, Tensor
 
 LARGE = 64 << 10
 _LEAST_SNIPPETS = 8

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .. import campaign, store
-from ..campaign import Progress, Quiet
 from ..errors import MeasurementError
-from ..records import EXECUTE, STARTUP, Job, Run
-from ..suite import Order
-from . import activations, copies, findings, waterfall, weights
+from ..measuring import campaign
+from ..measuring.campaign import Progress, Quiet
+from ..measuring.suite import Order
+from ..models.tensors import Unparsed, tensors
+from ..runs import store
+from ..runs.records import EXECUTE, STARTUP, Job, Run
+from . import activations, copies, findings, waterfall
 from .copies import Index
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
 from .waterfall import Look, Seen
@@ -51,10 +53,10 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
 def _index(order: Order, remarks: list[str], progress: Progress) -> Index | None:
     path = Path(order.job.model.path)
     try:
-        tensors = weights.tensors(path)
-        progress.say(f"{order.job.model.name}: choosing what to look for in {len(tensors)} tensors")
-        index = copies.index(tensors)
-    except weights.Unparsed as error:
+        weights = tensors(path)
+        progress.say(f"{order.job.model.name}: choosing what to look for in {len(weights)} tensors")
+        index = copies.index(weights)
+    except Unparsed as error:
         remarks.append(f"{error}; copies of weights are not counted")
         return None
     if not len(index.keys):

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import native
 from ..errors import InputError
+from ..programs import native
 
 _AT_ONCE = 1 << 19  # words; every call of numpy's costs as much as thousands of them
 _SOURCE = Path(__file__).with_name("filtering.c")

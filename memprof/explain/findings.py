@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from ..runtimes import Runtime
+from ..programs.runtimes import Runtime
+from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from ..units import format_bytes
 from .records import IN_USE, KEPT, MODEL_FILE, Finding, Held, Measured, Phase, Proposal
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED

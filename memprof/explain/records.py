@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError, os_reason
-from ..records import Model
+from ..runs.records import Model
 
 SCHEMA = 1
 

@@ -9,12 +9,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from .. import campaign, compare, metrics
-from ..campaign import Progress
 from ..errors import MemprofError
-from ..metrics import METRICS
-from ..records import EXECUTE, PEAK, PREPARE, Run
-from ..suite import Suite, Variant, plan
+from ..judge import compare
+from ..measuring import campaign
+from ..measuring.campaign import Progress
+from ..measuring.suite import Suite, Variant, plan
+from ..runs import metrics
+from ..runs.metrics import METRICS
+from ..runs.records import EXECUTE, PEAK, PREPARE, Run
 from .records import Explanation, Finding, Verified
 
 _AS_IT_IS = "as it is"

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import copies, heap, look
+from ..models.tensors import Tensor
+from . import copies, glibc, look
 from .copies import Copy, Hits, Index
-from .heap import Heap, Ranges, common, ranges
+from .glibc import Heap, Ranges, common, ranges
 from .look import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
-from .weights import Tensor
 
 IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
     "the model's file",
@@ -62,7 +62,7 @@ def take(pid: int, phase: str, wanted: Index | None) -> Look:
     begin_ns = time.monotonic_ns()
     mappings = look.mappings(pid)
     pages = look.present_pages(pid, mappings)
-    blocks = heap.walk(pid, mappings, pages)
+    blocks = glibc.walk(pid, mappings, pages)
     pointers = tuple(look.threads_stack_pointers(pid))
     hits = copies.scan(wanted, pid, pages) if wanted is not None else None
     empty = _empty_huge_pages(pid, mappings, pages)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from ..records import Run
+from ..runs.records import Run
 from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
 
 NAME = "phases.json"

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from .. import campaign
 from ..errors import InputError, MeasurementError, UsageError, os_reason
-from ..records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Job, Model, Run
-from ..suite import Order, Suite, plan
+from ..measuring import campaign
+from ..measuring.suite import Order, Suite, plan
+from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Job, Model, Run
 from . import phases
 
 Tool = Literal["massif", "heaptrack", "memray"]

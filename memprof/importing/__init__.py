@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
-from ..records import SCHEMA, About, Job, Machine, Model, Outcome, Run
-from ..store import NOTHING_SEEN
+from ..runs.records import SCHEMA, About, Job, Machine, Model, Outcome, Run
+from ..runs.store import NOTHING_SEEN
 from . import mprof, onert_csv, onert_log, onnxruntime_profile, psrecord, tflite_benchmark
 from .found import Found
 

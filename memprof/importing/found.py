@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from ..records import Mark, Timeline, Value
+from ..runs.records import Mark, Timeline, Value
 
 MIB = 1 << 20
 KIB = 1 << 10

@@ -14,7 +14,7 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 
-from ..records import RUN, Mark
+from ..runs.records import RUN, Mark
 from .found import MIB, Found, count, timeline, whole_lines
 
 TOOL = "mprof"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 
-from ..records import EXECUTE, MODEL_LOAD, PREPARE, Value
+from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
 from .found import KIB, Found, count, in_a_row, torn
 
 TOOL = "onert_run --write_report"

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ..records import EXECUTE, MODEL_LOAD, PREPARE, Value
+from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
 from .found import KIB, Found, count, in_a_row, torn
 
 TOOL = "onert_run"

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..records import EXECUTE, MODEL_LOAD, PREPARE, Mark, Value
+from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Mark, Value
 from .found import Found, count, torn
 
 TOOL = "onnxruntime's profile"

@@ -8,7 +8,7 @@ Seconds, percent of one CPU, and MiB (it divides by 1024 * 1024); further column
 
 from __future__ import annotations
 
-from ..records import RUN, Mark
+from ..runs.records import RUN, Mark
 from .found import MIB, Found, count, timeline, whole_lines
 
 TOOL = "psrecord"

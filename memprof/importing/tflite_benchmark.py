@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 
-from ..records import EXECUTE, MODEL_LOAD, WARMUP, Value
+from ..runs.records import EXECUTE, MODEL_LOAD, WARMUP, Value
 from .found import MIB, Found, count, in_a_row, torn
 
 TOOL = "benchmark_model"

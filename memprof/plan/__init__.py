@@ -8,8 +8,8 @@ minimalloc.py has such problems as files. None of these knows a model's format; 
 
 from __future__ import annotations
 
-from .arena import Packing, greedy, load, overlapping, pack
-from .order import Best, best_order
+from .arenas.arena import Packing, greedy, load, overlapping, pack
+from .orders.order import Best, best_order
 from .problem import Buffer, Problem, Step, aliases, keeping, lifetimes, peak, steps
 
 __all__ = [

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError, UsageError, near, os_reason
-from . import arena, executed
-from .graph import Graph, Mapped, Unknown, Weights, account, problem
-from .order import best_order
+from . import executed
+from .arenas import arena
+from .graphs.graph import Graph, Mapped, Unknown, Weights, account, problem
+from .orders.order import best_order
 from .problem import Problem, aliases, keeping, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training
 

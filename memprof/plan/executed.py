@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MeasurementError, os_reason
-from . import onnx_graph
-from .graph import Graph
+from .graphs import onnx_graph
+from .graphs.graph import Graph
 
 _ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED"}
 _LONGEST_S = 600

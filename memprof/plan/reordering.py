@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError
 from .analysis import BEST, MODEL, Chosen, Planned, Question, chosen_order
-from .graph import problem, read
-from .order import best_order
+from .graphs.graph import problem, read
+from .graphs.written import reorder
+from .orders.order import best_order
 from .problem import peak
-from .reorder import reorder
 
 
 @dataclass(frozen=True)

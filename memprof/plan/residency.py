@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graph import Graph, Mapped
+from .graphs.graph import Graph, Mapped
 from .problem import peak
 
 # Without any allowance a single operator of a microsecond would ask for a device as fast as memory.

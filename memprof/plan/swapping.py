@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import store
 from ..errors import InputError, UsageError
-from ..model import identify
-from ..records import Run
+from ..models.identity import identify
+from ..runs import store
+from ..runs.records import Run
 from . import executed
 from .analysis import BEST, Chosen, Planned, chosen_order
-from .order import best_order
+from .orders.order import best_order
 from .residency import Residency, residency
 from .training import STATES
 

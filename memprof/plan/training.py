@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import InputError
-from .graph import FLOATING, Graph, Mapped, Operator, Unknown, problem, words
+from .graphs.graph import FLOATING, Graph, Mapped, Operator, Unknown, problem, words
 from .problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]

@@ -126,10 +126,10 @@ class Measurement:
         if self._hold:
             environment["MEMPROF_HOLD"] = "1"
         if self._start.get("group"):
-            from . import limits
+            from . import group
 
             try:
-                self._group = limits.Group(self._start["group"]["path"], self._start["group"]["settings"])
+                self._group = group.Group(self._start["group"]["path"], self._start["group"]["settings"])
             except OSError as error:
                 message = "%s: %s" % (self._start["group"]["path"], os.strerror(error.errno or errno.EINVAL))
                 self.outcome = {"status": "start", "phase": "STARTUP", "message": message}

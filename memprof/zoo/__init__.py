@@ -110,8 +110,8 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
+    from ..files import make_way, replacing
     from .architectures import ARCHITECTURES
-    from .atomic import make_way, replacing
     from .tflite_writer import write
 
     make_way(overwrite, path)
@@ -121,7 +121,7 @@ def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tup
 
 
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
-    from .atomic import make_way, replacing
+    from ..files import make_way, replacing
     from .onnx_file import save
 
     model = _onnx_model(name, quantized, size_bytes)

@@ -21,12 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from memprof.errors import InputError
 from memprof.heap import said
 from memprof.heap.profile import By, HeapProfile, Snapshot, TimeUnit
-from memprof.metrics import BYTES
+from memprof.runs.metrics import BYTES
 from memprof.units import format_bytes
 
-from .. import style
-from ..grid import Unit, choose_unit, number
-from ..style import Entry, Fill, Sheet
+from ..pictures import style
+from ..pictures.style import Entry, Fill, Sheet
+from ..tables.grid import Unit, choose_unit, number
 from . import labels
 from .series import Ints, Series, filled, rows, series, thinned
 

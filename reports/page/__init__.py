@@ -14,10 +14,11 @@ from markupsafe import Markup
 
 from memprof.errors import InputError
 from memprof.explain.records import Explanation
-from memprof.records import Run
+from memprof.runs.records import Run
 
-from .. import explain, plan, standalone, table
+from .. import standalone
 from ..standalone import THEME, check
+from ..tables import explain, plan, table
 from . import drawn, words
 
 __all__ = ["check", "render"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from memprof import metrics, summary
-from memprof.metrics import METRICS, NS, Metric
-from memprof.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
-from memprof.summary import Key
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import METRICS, NS, Metric
+from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
+from memprof.runs.summary import Key
 
 from ..columns import columns as unpacked
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from memprof import metrics, summary
-from memprof.metrics import METRICS
-from memprof.records import PEAK, Machine, Outcome, Run
-from memprof.runtimes import written
-from memprof.summary import Key
+from memprof.programs.runtimes import written
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import METRICS
+from memprof.runs.records import PEAK, Machine, Outcome, Run
+from memprof.runs.summary import Key
 from memprof.units import format_bytes, format_duration
 
-from .. import table
+from ..tables import table
 from . import drawn
 
 _PEAK = METRICS["rss_peak_bytes"]

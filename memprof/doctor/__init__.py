@@ -1,0 +1,1 @@
+"""What can be measured on this machine, and how exactly."""

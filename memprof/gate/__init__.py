@@ -1,0 +1,1 @@
+"""Did it get worse: both sides of a change, measured and judged."""

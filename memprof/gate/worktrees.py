@@ -1,0 +1,244 @@
+"""Two sides of one repository, each in a tree and an environment of its own: what `gate --base-ref` measures.
+
+Both are git worktrees in a temporary folder, so that neither's build writes into the checkout: base at the commit that the ref names, head at
+HEAD with the checkout's uncommitted changes and new files laid over it. Not laid over are what git ignores, repositories inside this one,
+virtual environments, and runs files: none of them is what a change changes, and they are large. The suite's build command makes each side.
+All of it is removed at the end; what a memprof left that was killed is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+import psutil
+
+from ..errors import InputError, UsageError, os_reason
+from ..measuring.bundle import cache_folder
+from ..measuring.suite import Build, Suite, read
+from ..runs.store import is_runs_file
+
+_PREFIX = "memprof-gate-"
+_OURS = re.compile(rf"{_PREFIX}(\d+)-")
+# Set inside git's own hooks, where they would point every git command at the repository of the hook.
+_GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One side: its folder, the interpreter of its environment, and what it is called. new: why nothing of it can be measured, where it has no
+    suite yet."""
+
+    folder: Path
+    python: str
+    label: str
+    new: str | None = None
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A checkout and the suite in it, as a path relative to it."""
+
+    root: Path
+    suite: Path
+
+    @classmethod
+    def of(cls, suite: Path) -> Repository:
+        """The repository that a suite file lies in. Raises InputError where there is none."""
+        if not suite.is_file():
+            raise InputError(f"suite {suite}: no such file")
+        path = suite.resolve()
+        root = Path(_git(path.parent, "rev-parse", "--show-toplevel", what=f"{suite} lies in no git repository"))
+        return cls(root, path.relative_to(root))
+
+    def commit(self, ref: str) -> str:
+        """The full hash of the commit that a ref names. Raises UsageError."""
+        with suppress(InputError):
+            return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
+        hint = ""
+        with suppress(InputError):
+            if _git(self.root, "rev-parse", "--is-shallow-repository", what="") == "true":
+                hint = "; this clone is shallow: fetch the ref first (git fetch --depth=1 origin REF)"
+        raise UsageError(f"--base-ref {ref}: git knows no such commit{hint}")
+
+    def has_suite(self, tree: Path) -> bool:
+        """Whether a tree of it has the suite already: base may be from before it."""
+        return (tree / self.suite).exists()
+
+    def tracks(self, path: Path) -> bool:
+        """Whether a file of the checkout is under version control; a folder is where any file in it is."""
+        with suppress(InputError):
+            return bool(_git(self.root, "ls-files", "--", str(path), what=""))
+        return False
+
+
+@contextmanager
+def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Tree, Tree]]:
+    """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
+
+    Base may be from before the suite: that it cannot be built by head's build command is then no error.
+    """
+    commit = repository.commit(ref)
+    _remove_leftovers(repository)
+    work = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    try:
+        found = []
+        # CI services name base by its commit: once is enough.
+        short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
+        for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
+            folder = work / name
+            _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
+            if name == "head":
+                _lay_over(repository, folder)
+            say(f"{label}: {build.command}")
+            try:
+                found.append(Tree(folder, _built(folder, work / f"{name}-env", build, label), label))
+            except InputError as error:
+                if name == "head" or repository.has_suite(folder):
+                    raise
+                found.append(Tree(folder, "", label, new=str(error)))
+        yield found[0], found[1]
+    finally:
+        for folder in (work / "base", work / "head"):
+            _remove(repository, folder)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def suite_in(repository: Repository, tree: Tree, head: Tree) -> Suite:
+    """Head's suite, with the paths it names in this tree, and this tree's interpreter where it names none.
+
+    A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides.
+    """
+    found = read(head.folder / repository.suite, tree.folder / repository.suite.parent)
+
+    def placed(path: str | None) -> str | None:
+        if path is None or os.path.exists(path) or not path.startswith(str(tree.folder)):
+            return path
+        inside = Path(os.path.normpath(path)).relative_to(tree.folder)
+        here = repository.root / inside
+        return str(here) if here.exists() and not repository.tracks(inside) else path
+
+    def interpreter(python: str | None) -> str | None:
+        # A path with a folder in it is one in the tree; a bare name is one on PATH, the same for both sides.
+        return str(tree.folder / repository.suite.parent / os.path.expanduser(python)) if python and os.sep in python else python
+
+    def runtime(name: str) -> str:
+        return (placed(name) or name) if name.endswith(".py") else name
+
+    return replace(
+        found,
+        models=tuple(placed(model) or model for model in found.models),
+        runtimes=tuple(map(runtime, found.runtimes)),
+        variants=tuple(replace(one, runtime=runtime(one.runtime), python=interpreter(one.python)) for one in found.variants),
+        inputs=placed(found.inputs),
+        python=interpreter(found.python) or tree.python,
+    )
+
+
+# -- trees
+
+
+def _lay_over(repository: Repository, folder: Path) -> None:
+    """Bring the checkout's uncommitted changes and new files into head's tree."""
+    changed = _git(repository.root, "diff", "--name-only", "--no-renames", "-z", "HEAD", what="the checkout's changes cannot be listed")
+    new = _git(repository.root, "ls-files", "--others", "--exclude-standard", "-z", what="the checkout's new files cannot be listed")
+    for name in filter(None, [*changed.split("\0"), *_sources(repository, new.split("\0"))]):
+        source, target = repository.root / name, folder / name
+        try:
+            if source.is_dir() and not source.is_symlink():
+                continue  # a submodule, or a repository inside this one
+            target.unlink(missing_ok=True)
+            if os.path.lexists(source):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target, follow_symlinks=False)
+        except OSError as error:
+            raise InputError(f"{source} cannot be brought into head's tree: {os_reason(error)}") from None
+
+
+def _sources(repository: Repository, names: Sequence[str]) -> Iterator[str]:
+    """Those of the checkout's new files that are somebody's work: not an environment's, and not the runs of an earlier gate."""
+    found = [PurePath(name) for name in names if name]
+    environments = {path.parent for path in found if path.name == "pyvenv.cfg"} - {PurePath()}
+    for path in found:
+        if environments.isdisjoint(path.parents) and not (path.suffix == ".jsonl" and is_runs_file(repository.root / path)):
+            yield str(path)
+
+
+def _remove(repository: Repository, folder: Path) -> None:
+    with suppress(InputError):
+        _git(repository.root, "worktree", "remove", "--force", str(folder), what="")
+
+
+def _remove_leftovers(repository: Repository) -> None:
+    """Remove the worktrees of a memprof that was killed."""
+    for line in _git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
+        folder = Path(line.removeprefix("worktree "))
+        owner = _OURS.match(folder.parent.name)
+        if line.startswith("worktree ") and owner and not psutil.pid_exists(int(owner[1])):
+            _remove(repository, folder)
+            shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+# -- environments
+
+
+def _built(folder: Path, environment: Path, build: Build, label: str) -> str:
+    """The interpreter of an environment in which the build command has run."""
+    python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
+    if python is None:
+        raise InputError(f"[build] python = {build.python!r}: no such interpreter")
+    variables = _clean(os.environ)
+    _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
+    variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`")
+    return str(environment / "bin" / "python")
+
+
+def _clean(variables: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which neither git nor Python is pointed at anything but the side."""
+    return {name: value for name, value in variables.items() if name not in (*_GIT_VARIABLES, "PYTHONHOME", "PYTHONPATH")}
+
+
+def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str) -> None:
+    """Run a command to its end. Raises InputError with its last words, and where all of them are; nothing of it outlives an interruption."""
+    log = cache_folder("logs") / f"build-{os.getpid()}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            log.unlink(missing_ok=True)
+            raise
+    if code:
+        said = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        errors = [line for line in said if line.lower().startswith(("error", "fatal"))]
+        last = (errors or said or ["it said nothing"])[-1]
+        raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {log})")
+    log.unlink(missing_ok=True)
+
+
+def _git(folder: Path, *words: str, what: str) -> str:
+    """What git says, without the last line's end. Raises InputError with `what`, and git's own reason."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, env=_clean(os.environ), check=False)
+    except OSError as error:
+        raise InputError(f"git cannot be started: {os_reason(error)}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise InputError(f"{what}: {said[-1] if said else f'git {words[0]} ended with exit code {done.returncode}'}")
+    return os.fsdecode(done.stdout).rstrip("\n")

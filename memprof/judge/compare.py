@@ -1,0 +1,226 @@
+"""Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
+
+Beyond noise means all of: both sides have five repeats or more, the difference is larger than the peaks' own error bound, and an exact
+rank test of both sides rejects equality at 0.01. Samples that do not vary at all are compared as they are: different constants are
+different, equal ones are equal.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..errors import InputError, UsageError
+from ..programs.runtimes import written
+from ..runs import metrics, summary
+from ..runs.records import Run
+from ..runs.summary import Key, Row
+
+LEAST_REPEATS = 5
+ALPHA = 0.01
+_RESAMPLES = 9999
+# Up to here every arrangement is tried (10 against 10 are 184,756); above, as many at random, with a fixed seed.
+_EXACT_UP_TO = 200_000
+
+Verdict = Literal["more", "less", "noise", "too few"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric in a phase on both sides.
+
+    difference is head's median less base's, in the metric's unit; ratio is head's over base's, None where base's is 0; interval is the 95%
+    confidence interval of the difference, by bootstrap. verdict: more or less are beyond noise.
+    """
+
+    key: Key
+    phase: str
+    metric: str
+    base: Row
+    head: Row
+    difference: float
+    ratio: float | None
+    interval: tuple[float, float]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All differences, and what could not be compared: rows of one side alone, and sentences for the user."""
+
+    differences: tuple[Difference, ...]
+    only_base: tuple[Key, ...]
+    only_head: tuple[Key, ...]
+    remarks: tuple[str, ...]
+
+    def geometric_means(self) -> dict[tuple[str, str], float]:
+        """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for one in self.differences:
+            if one.ratio:
+                found.setdefault((one.metric, one.phase), []).append(one.ratio)
+        return {place: math.exp(statistics.fmean(map(math.log, ratios))) for place, ratios in found.items()}
+
+
+def compare(base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
+    """Compare two sets of Runs by model, variant and thread count.
+
+    Raises InputError where they have nothing in common, or where one side has a row from several machines.
+    """
+    sides = [{(key.model, key.variant, key.threads): group for key, group in _groups(runs).items()} for runs in (base, head)]
+    found = _compare(sides[0], sides[1], names)
+    return replace(found, remarks=(*found.remarks, *_changed_settings(sides[0], sides[1])))
+
+
+def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
+    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown one, InputError as `compare` does."""
+    groups = _groups(runs)
+    variants = list(dict.fromkeys(key.variant for key in groups))
+    for name in (base, head):
+        if name not in variants:
+            raise UsageError(f"there is no variant {name!r}; there are {', '.join(variants)}")
+    both = f"{base} → {head}"
+    sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
+    return _compare(sides[0], sides[1], names)
+
+
+def _groups(runs: Sequence[Run]) -> dict[Key, list[Run]]:
+    groups = summary.groups(runs)
+    for key in groups:
+        others = sorted({other.machine for other in groups if replace(other, machine="") == replace(key, machine="")})
+        if len(others) > 1:
+            raise InputError(f"{key.model}, {key.variant}: one side has runs of {' and '.join(others)}; compare one machine at a time")
+    return groups
+
+
+_Place = tuple[str, str, int | None]
+
+
+def _compare(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]], names: Sequence[str]) -> Comparison:
+    common = [place for place in base if place in head]
+    if not common:
+        raise InputError("the two sides have no model and variant in common")
+    found = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    return Comparison(
+        tuple(found),
+        tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
+        tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
+        tuple(_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group])),
+    )
+
+
+def _differences(place: _Place, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
+    bound = max(run.machine.peak_bound_bytes for run in (*base, *head))
+    after = {(row.phase, row.metric): row for row in summary.summarise(head, names)}
+    for row in summary.summarise(base, names):
+        other = after.get((row.phase, row.metric))
+        if other is not None:
+            yield _difference(Key(*place, row.key.machine), row, other, bound)
+
+
+def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
+    metric = metrics.METRICS[base.metric]
+    return Difference(
+        key=key,
+        phase=base.phase,
+        metric=base.metric,
+        base=base,
+        head=head,
+        difference=head.median - base.median,
+        ratio=head.median / base.median if base.median else None,
+        interval=bootstrap(base.values, head.values),
+        verdict=_verdict(base, head, bound if metric.name in ("rss_peak_bytes", "hwm_bytes") else 0),
+    )
+
+
+def _verdict(base: Row, head: Row, bound: int) -> Verdict:
+    difference = head.median - base.median
+    if min(len(base.values), len(head.values)) < LEAST_REPEATS:
+        return "too few"
+    if difference == 0 or abs(difference) <= bound or p_value(base.values, head.values) > ALPHA:
+        return "noise"
+    return "more" if difference > 0 else "less"
+
+
+def bootstrap(base: Sequence[float], head: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of the difference of the medians: percentiles over resampled sides (Efron 1979), with a fixed seed."""
+    import numpy
+
+    draw = numpy.random.default_rng(0)
+    medians = [
+        numpy.median(draw.choice(numpy.asarray(values, dtype=float), size=(_RESAMPLES, len(values))), axis=1) for values in (base, head)
+    ]
+    low, high = numpy.percentile(medians[1] - medians[0], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def p_value(base: Sequence[float], head: Sequence[float], *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
+    """How often chance alone would part the two sides this far: the exact permutation test of the rank sum (Wilcoxon 1945).
+
+    greater: that head is larger. Tied values share their ranks. Sides that do not vary: 0 where they differ (as asked), 1 where they are equal.
+    """
+    if len(set(base)) == 1 and len(set(head)) == 1:
+        differs = head[0] > base[0] if alternative == "greater" else head[0] != base[0]
+        return 0.0 if differs else 1.0
+    import numpy
+    from scipy import stats
+
+    ranks = stats.rankdata([*base, *head])
+    sides = (ranks[len(base) :], ranks[: len(base)])
+    count = math.comb(len(ranks), len(base))
+    result = stats.permutation_test(
+        sides,
+        lambda first, second, axis: numpy.mean(first, axis=axis) - numpy.mean(second, axis=axis),
+        permutation_type="independent",
+        vectorized=True,
+        n_resamples=count if count <= _EXACT_UP_TO else _EXACT_UP_TO,
+        alternative=alternative,
+        rng=numpy.random.default_rng(0),
+    )
+    return float(result.pvalue)
+
+
+def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:
+    """Rows whose knobs, shapes or variables are not the same on both sides: the code is not all that changed."""
+    found = []
+    for place in base:
+        if place in head:
+            jobs = [group[place][0].job for group in (base, head)]
+            settings = [
+                {**written(job.knobs), **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs
+            ]
+            for job, words in zip(jobs, settings, strict=True):
+                words.update({"the command": shlex.join(job.argv)} if job.argv else {})
+                words.update({"the program": f"sha256 {job.program.sha256[:8]}"} if job.program else {})
+            differing = sorted(name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name))
+            found += [
+                f"{place[0]}, {place[1]}: {name} differs: {' against '.join(str(side.get(name, 'default')) for side in settings)}"
+                for name in differing
+            ]
+    return found
+
+
+def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
+    """What differs between the sides besides what is compared."""
+    facts: dict[str, Callable[[Run], str | None]] = {
+        "machine": lambda run: f"{run.machine.name} ({run.machine.cpu}, {run.machine.cpus} CPUs)",
+        "kernel": lambda run: run.machine.kernel,
+        "runtime version": lambda run: f"{run.job.runtime} {run.about.runtime_version}" if run.about else None,
+        "page cache": lambda run: run.job.cache,
+    }
+    found = []
+    for name, fact in facts.items():
+        sides = [sorted({value for run in runs if (value := fact(run)) is not None}) for runs in (base, head)]
+        if sides[0] != sides[1]:
+            found.append(f"{name} differs: {', '.join(sides[0])} against {', '.join(sides[1])}")
+    models = [{(run.job.model.name, run.job.model.sha256) for run in runs} for runs in (base, head)]
+    changed = sorted({name for name, _ in models[0] ^ models[1]} & {name for name, _ in models[0]} & {name for name, _ in models[1]})
+    found += [f"{name} is not the same file on both sides" for name in changed]
+    failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]
+    if any(failed):
+        found.append(f"{failed[0]} runs of the base and {failed[1]} of the head failed; they count in the phases they finished")
+    return found

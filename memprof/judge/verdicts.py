@@ -1,0 +1,457 @@
+"""Did it get worse? A verdict for every model, variant, phase and metric, and an exit code for all of them.
+
+A regression is called only if all hold: the medians differ by more than the threshold, and a one-sided exact rank test rejects equality at
+0.01, which takes five repeats a side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their
+medians: a mode is compared with its like, and where modes cannot be told apart there is no verdict. Budgets are absolute and need one repeat.
+
+    failed      head failed where base did not       improved   head is better, by the same rules
+    regressed   head is worse                        new        head alone has the row
+    over        head is above a budget               ok         no worse than noise
+    failing     a run failed, and base is no better
+    undecided   too few repeats, modes that cannot be told apart, a row that head lacks
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal
+
+from ..errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
+from ..runs import metrics
+from ..runs.metrics import BYTES
+from ..runs.records import PEAK
+from ..runs.summary import Key, Row
+from ..units import format_bytes, format_duration, parse_bytes
+from .baseline import Entry
+from .compare import ALPHA, LEAST_REPEATS
+
+_STDEVS = 3
+# Samples are two groups when the gap between them is this many times what either spreads.
+_GAP = 3
+_MOST_MODES = 3
+# Changes that differ by less than this share of base are shown as one.
+_ALIKE = 0.001
+# The metrics that are read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
+_PEAKS = ("rss_peak_bytes", "hwm_bytes")
+_ADVICE = "--deterministic or more repeats help"
+
+Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "improved", "new", "ok"]
+WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "improved", "new", "ok")
+OUTCOME = "outcome"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The smallest difference that counts: a share of base's median, and for memory a number of bytes; the larger of the two holds."""
+
+    share: float = 0.01
+    bytes: int = 512 << 10
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row with its verdict, and why, in words. The metric `outcome` is that of the runs themselves.
+
+    base and head are the samples, where a side has them; threshold is in the metric's unit, and p that of the one-sided test, where the
+    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None.
+    """
+
+    key: Key
+    phase: str
+    metric: str
+    verdict: Verdict
+    reason: str
+    base: Row | None = None
+    head: Row | None = None
+    threshold: float | None = None
+    p: float | None = None
+    budget: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Head's median less base's, None where one side is missing."""
+        return self.head.median - self.base.median if self.head and self.base else None
+
+    @property
+    def change(self) -> float | None:
+        """The difference as a share of base's median, None where there is none."""
+        return self.difference / self.base.median if self.base and self.base.median and self.difference is not None else None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The positive control: whether a known increase of `added_bytes` was seen, and whether two measurements of one thing stayed silent."""
+
+    key: Key
+    added_bytes: int
+    seen: bool
+    silent: bool
+    rows: tuple[Judged, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the gate can be trusted here."""
+        return self.seen and self.silent
+
+    @property
+    def sentence(self) -> str:
+        """The result, in words."""
+        where = f"{self.key.model}, {self.key.variant}"
+        seen = f"{format_bytes(self.added_bytes)} more in {where} {'were seen' if self.seen else 'were NOT seen'}"
+        return f"{seen}; the same build measured twice {'was silent' if self.silent else 'was NOT silent'}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was compared with what; all rows, worst first; what else the reader must know. commands: what the user may want to do next."""
+
+    title: str
+    rows: tuple[Judged, ...]
+    remarks: tuple[str, ...] = ()
+    proof: Proof | None = None
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a regression, else 4 for a run that failed, else 3 where something could not be decided or the proof failed, else 0."""
+        verdicts = {row.verdict for row in self.rows}
+        if verdicts & {"regressed", "failed", "over"}:
+            return EXIT_REGRESSION
+        if "failing" in verdicts:
+            return MeasurementError.exit_code
+        return UndecidedError.exit_code if "undecided" in verdicts or (self.proof and not self.proof.holds) else EXIT_OK
+
+    def count(self, verdict: Verdict) -> int:
+        """How many rows have this verdict."""
+        return sum(row.verdict == verdict for row in self.rows)
+
+
+def worst_first(rows: Iterable[Judged]) -> tuple[Judged, ...]:
+    """Rows by verdict, then variant by variant, the one that moved most first; in a variant the worst row first.
+
+    Rows that moved alike stand as they ran, PEAK first; so do those that are fine, variants too.
+    """
+    verdicts: dict[Verdict, dict[Key, list[Judged]]] = {verdict: {} for verdict in WORST_FIRST}
+    for row in rows:
+        verdicts[row.verdict].setdefault(row.key, []).append(row)
+    found: list[Judged] = []
+    for verdict, variants in verdicts.items():
+        size = _size if verdict not in ("ok", "new") else _none
+        for own in sorted(variants.values(), key=lambda own: -max(map(size, own))):
+            found += _by_size(own, size)
+    return tuple(found)
+
+
+def _size(row: Judged) -> float:
+    """By how much a row changed, or is above its budget, in proportion."""
+    if row.budget is not None and row.head is not None:
+        return (row.head.max - row.budget) / row.budget if row.budget else math.inf
+    return abs(row.change or 0.0)
+
+
+def _none(row: Judged) -> float:
+    return 0.0
+
+
+def _by_size(rows: Sequence[Judged], size: Callable[[Judged], float]) -> Iterator[Judged]:
+    alike: list[list[Judged]] = []
+    for row in sorted(rows, key=size, reverse=True):
+        if alike and size(row) >= size(alike[-1][0]) - _ALIKE:
+            alike[-1].append(row)
+        else:
+            alike.append([row])
+    places = {id(row): place for place, row in enumerate(rows)}
+    for group in alike:
+        yield from sorted(group, key=lambda row: (row.phase != PEAK, places[id(row)]))
+
+
+def parse_limits(words: Sequence[str]) -> Limits:
+    """Limits from `2%` and `1MiB`, each taking the place of its default. Raises UsageError."""
+    limits = Limits()
+    for word in words:
+        if word.strip().endswith("%"):
+            try:
+                share = float(word.strip()[:-1]) / 100
+            except ValueError:
+                share = -1.0
+            if not 0 <= share < math.inf:
+                raise UsageError(f"--threshold {word!r}: write a share such as 2%, or a size such as 1MiB")
+            limits = replace(limits, share=share)
+        else:
+            limits = replace(limits, bytes=parse_bytes(word))
+    return limits
+
+
+# -- all rows
+
+
+def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits()) -> list[Judged]:
+    """A verdict for each row of either side, and for each variant of head with a failed run. Raises InputError where both have rows and none in
+    common."""
+    before, after = ({entry.place: entry for entry in side} for side in (base, head))
+    found: list[Judged] = []
+    for place, entry in after.items():
+        found += _judge_entry(before.get(place), entry, limits)
+    found += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
+    excused = any(row.metric == OUTCOME for row in found) or any(entry.failed for entry in base)
+    if base and not excused and not any(row.base and row.head for row in found):
+        raise InputError("the baseline and what is judged have no row in common")
+    return found
+
+
+def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged]:
+    found = [_failure(base, head)] if head.failed else []
+    before = {(row.phase, row.metric): row for row in base.rows} if base else {}
+    after = {(row.phase, row.metric): row for row in head.rows}
+    bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
+    for place, row in after.items():
+        if place not in before:
+            reason = f"base failed: {base.failure}" if base and base.failed else "not in the baseline"
+            found.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
+        elif not head.failed or len(row.values) >= LEAST_REPEATS:
+            found.append(judge_row(before[place], row, bound, limits))
+    if not head.failed:  # else the rows are missing because of that
+        found += [_gone(head.key, row) for place, row in before.items() if place not in after]
+    return found
+
+
+def _failure(base: Entry | None, head: Entry) -> Judged:
+    said = f"{head.failed} of {head.runs} runs failed: {head.failure}"
+    if base is None or base.failed:
+        return Judged(head.key, "", OUTCOME, "failing", f"{said} ({'base failed too' if base else 'not in the baseline'})")
+    return Judged(head.key, "", OUTCOME, "failed", said)
+
+
+def _gone(key: Key, row: Row) -> Judged:
+    return Judged(key, row.phase, row.metric, "undecided", "in the baseline, but not measured now", base=row)
+
+
+# -- one row
+
+
+def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits()) -> Judged:
+    """The verdict on one row that both sides have. bound_bytes: the peaks' own error bound on the machines they come from."""
+    count = min(len(base.values), len(head.values))
+    if count < LEAST_REPEATS:
+        many = f"{count} repeat{'s' if count > 1 else ''} can never decide"
+        return Judged(head.key, head.phase, head.metric, "undecided", f"{many}: {LEAST_REPEATS} a side are the least", base, head)
+    found = _Pair.of(base, head, _floor(base, bound_bytes, limits)).decide()
+    return Judged(head.key, head.phase, head.metric, found.verdict, found.reason, base, head, found.threshold, found.p)
+
+
+def _floor(base: Row, bound_bytes: int, limits: Limits) -> float:
+    """The smallest difference that counts, whatever the samples look like."""
+    least = [limits.share * abs(base.median)]
+    least += [limits.bytes] if metrics.METRICS[base.metric].unit == BYTES else []
+    return max(*least, bound_bytes if base.metric in _PEAKS else 0)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    verdict: Verdict
+    reason: str
+    threshold: float
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group."""
+
+    metric: str
+    base: tuple[tuple[float, ...], ...]
+    head: tuple[tuple[float, ...], ...]
+    base_values: tuple[float, ...]
+    head_values: tuple[float, ...]
+    floor: float
+    outlier: bool
+
+    @classmethod
+    def of(cls, base: Row, head: Row, floor: float) -> _Pair:
+        """A lone value is a mode where the other side has its like; the only one that has none is an outlier."""
+        groups = [split_modes(row.values, floor) for row in (base, head)]
+        strange = [
+            group
+            for own, other in ((groups[0], head.values), (groups[1], base.values))
+            for group in own
+            if len(group) == 1 < len(own) and all(abs(group[0] - value) > floor for value in other)
+        ]
+        outlier = len(strange) == 1
+        found = [tuple(group for group in own if not outlier or group is not strange[0]) for own in groups]
+        return cls(base.metric, found[0], found[1], base.values, head.values, floor, outlier)
+
+    @property
+    def threshold(self) -> float:
+        """By how much a difference must exceed: the floor, or three standard deviations within the groups where that is more."""
+        return max(self.floor, _STDEVS * pooled_stdev(self.base + self.head))
+
+    def decide(self) -> _Decision:
+        return self._by_medians() if len(self.base) == len(self.head) == 1 else self._by_modes()
+
+    def _by_medians(self) -> _Decision:
+        before, after = statistics.median(self.base_values), statistics.median(self.head_values)
+        difference = after - before
+        if abs(difference) <= self.threshold:
+            return self._said("ok", f"{self._signed(difference, before)} is within the threshold of {self._amount(self.threshold)}")
+        p = self._p(difference)
+        if p <= ALPHA:
+            reason = f"{self._signed(difference, before)} (threshold {self._amount(self.threshold)}, p = {p:.2g})"
+            return self._said("regressed" if difference > 0 else "improved", reason, p)
+        if self.outlier:
+            return self._said("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {_ADVICE}", p)
+        return self._said("ok", f"{self._signed(difference, before)}, but not beyond noise (p = {p:.2g})", p)
+
+    def _by_modes(self) -> _Decision:
+        apart = self._apart()
+        if apart is not None:
+            return apart
+        # Which mode of base each of head's is, if it is one.
+        places = [next((place for place, mode in enumerate(self.base) if self._alike(mode, other)), None) for other in self.head]
+        known = [place for place in places if place is not None]
+        if len(set(known)) == len(places):
+            return self._same_modes(known)
+        strays = [mode for mode, place in zip(self.head, places, strict=True) if place is None]
+        if known and all(max(stray) < self.base[0][0] for stray in strays):
+            return self._said("ok", "head has a mode of its own, below all of base's")
+        if len(self.base) == len(self.head):
+            return self._moved()
+        return self._said("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")
+
+    def _apart(self) -> _Decision | None:
+        """A verdict where all of one side lies beyond all of the other, whatever their modes."""
+        for upper, lower, verdict, word in (
+            (self.head_values, self.base_values, "regressed", "above"),
+            (self.base_values, self.head_values, "improved", "below"),
+        ):
+            least = min(upper) - max(lower)
+            if least > self.floor and (p := rank_p(lower, upper)) <= ALPHA:
+                reason = f"all of head is {word} all of base, by {self._amount(least)} at least (p = {p:.2g})"
+                return self._said("regressed" if verdict == "regressed" else "improved", reason, p)
+        return None
+
+    def _alike(self, one: Sequence[float], other: Sequence[float]) -> bool:
+        return abs(statistics.median(one) - statistics.median(other)) <= self.threshold
+
+    def _same_modes(self, places: Sequence[int]) -> _Decision:
+        """Both sides have the same modes: what can still differ is how often each is met."""
+        shares = [
+            [float(place) for place, mode in enumerate(self.base) for _ in mode],
+            [float(place) for place, mode in zip(places, self.head, strict=True) for _ in mode],
+        ]
+        worse = statistics.fmean(shares[1]) >= statistics.fmean(shares[0])
+        p = rank_p(*(shares if worse else shares[::-1]))
+        met = [", ".join(str(side.count(place)) for place in range(len(self.base))) for side in shares]
+        reason = f"{_modes(self.base)}, the same on both sides; runs in each: {met[1]}, in base {met[0]} (p = {p:.2g})"
+        return self._said(("regressed" if worse else "improved") if p <= ALPHA else "ok", reason, p)
+
+    def _moved(self) -> _Decision:
+        """As many modes on both sides: they are told apart where all moved alike, and by less than half of what parts them."""
+        before, after = ([statistics.median(mode) for mode in side] for side in (self.base, self.head))
+        shifts = [there - here for here, there in zip(before, after, strict=True)]
+        gap = min(high - low for side in (before, after) for low, high in pairwise(side))
+        same_way = all(shift > self.threshold for shift in shifts) or all(shift < -self.threshold for shift in shifts)
+        if not same_way or max(map(abs, shifts)) >= gap / 2 or max(shifts) - min(shifts) > self.threshold:
+            return self._said("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {_ADVICE}")
+        strata = list(zip(self.base, self.head, strict=True))
+        p = stratified_p(strata if shifts[0] > 0 else [(head, base) for base, head in strata])
+        said = " and ".join(self._signed(shift, here) for shift, here in zip(shifts, before, strict=True))
+        if p > ALPHA:
+            reason = f"{_modes(self.base)}, which moved by {said}, in too few repeats to decide (p = {p:.2g}): {_ADVICE}"
+            return self._said("undecided", reason, p)
+        return self._said("regressed" if shifts[0] > 0 else "improved", f"{_modes(self.base)}, all of which moved: {said} (p = {p:.2g})", p)
+
+    def _p(self, difference: float) -> float:
+        sides = (self.base_values, self.head_values) if difference > 0 else (self.head_values, self.base_values)
+        return rank_p(*sides)
+
+    def _said(self, verdict: Verdict, reason: str, p: float | None = None) -> _Decision:
+        return _Decision(verdict, reason, self.threshold, p)
+
+    def _amount(self, value: float) -> str:
+        return amount(self.metric, value)
+
+    def _signed(self, value: float, beside: float) -> str:
+        return signed(self.metric, value, beside)
+
+
+def _modes(groups: Sequence[object]) -> str:
+    return "one mode" if len(groups) == 1 else f"{len(groups)} modes"
+
+
+def split_modes(values: Sequence[float], floor: float) -> tuple[tuple[float, ...], ...]:
+    """The samples, sorted, as one group, or as two or three where gaps larger than `floor` part groups that each spread far less than any gap.
+
+    Where most samples stand alone there are no modes but noise.
+    """
+    ordered = sorted(values)
+    cuts = [place for place, (now, after) in enumerate(pairwise(ordered), 1) if after - now > floor]
+    groups = tuple(tuple(ordered[begin:end]) for begin, end in pairwise([0, *cuts, len(ordered)]))
+    gap = min((ordered[place] - ordered[place - 1] for place in cuts), default=0.0)
+    spread = max(group[-1] - group[0] for group in groups)
+    alone = sum(len(group) == 1 for group in groups)
+    return groups if gap > _GAP * spread and len(groups) <= _MOST_MODES and 2 * alone < len(ordered) else (tuple(ordered),)
+
+
+def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:
+    """The standard deviation within the groups together, 0 where none has two values."""
+    found = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in found)
+    squares = sum((value - statistics.fmean(group)) ** 2 for group in found for value in group)
+    return math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def rank_p(base: Sequence[float], head: Sequence[float]) -> float:
+    """How often chance alone would raise head this far above base: the exact one-sided test of the rank sum (Wilcoxon 1945), ties sharing ranks."""
+    return stratified_p([(base, head)])
+
+
+def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """The same within each stratum, all strata together: the exact one-sided test of the sum of rank sums, at any number of samples.
+
+    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of one. scipy has neither form exact where values are tied: its
+    permutation test draws at random beyond ten a side.
+    """
+    bits = 8 * (sum(len(base) + len(head) for base, head in strata) // 8 + 1)  # no count of choices is wider
+    observed, ways = 0, 1
+    for base, head in strata:
+        ranks = _double_ranks([*base, *head])
+        observed += sum(ranks[len(base) :])
+        ways *= _ways(ranks, len(head), bits)
+    counts = _coefficients(ways, bits)
+    return sum(counts[observed:]) / sum(counts)
+
+
+def _double_ranks(values: Sequence[float]) -> list[int]:
+    """Twice the rank of each value, so that shared ranks are whole numbers."""
+    return [sum(other < value for other in values) + sum(other <= value for other in values) + 1 for value in values]
+
+
+def _ways(ranks: Sequence[int], size: int, bits: int) -> int:
+    """How many choices of `size` ranks have each sum: a polynomial whose coefficients are digits of `bits` bits, the exponent being the sum."""
+    ways = [1] + [0] * size
+    for rank in ranks:
+        for taken in range(size, 0, -1):
+            ways[taken] += ways[taken - 1] << (rank * bits)
+    return ways[size]
+
+
+def _coefficients(polynomial: int, bits: int) -> list[int]:
+    width = bits // 8
+    data = polynomial.to_bytes((polynomial.bit_length() + bits) // bits * width, "little")
+    return [int.from_bytes(data[begin : begin + width], "little") for begin in range(0, len(data), width)]
+
+
+def amount(metric: str, value: float) -> str:
+    """A metric's value as people read it."""
+    unit = metrics.METRICS[metric].unit
+    return format_bytes(value) if unit == BYTES else format_duration(value) if unit == metrics.NS else f"{value:g}"
+
+
+def signed(metric: str, value: float, beside: float) -> str:
+    """A difference as people read it, with its share of the value beside it: `+2.0 MiB, +4.5%`."""
+    share = f", {value / beside:+.1%}" if beside else ""
+    return f"{'+' if value >= 0 else '-'}{amount(metric, abs(value))}{share}"

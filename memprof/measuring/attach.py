@@ -1,0 +1,92 @@
+"""A process that already runs, as a job and its Run: what `memprof attach` does.
+
+Nothing of it is touched: the probe only reads /proc (see memprof.probe.attach). A Ctrl-C ends the looking, and what was seen is a Run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError, MeasurementError, UsageError, os_reason
+from ..probe import procfs
+from ..programs import commands
+from ..runs.records import COMMAND, Job, Model, Run
+from .campaign import Progress, ask
+
+_LEAST_NS = 100_000
+
+
+def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
+    """The job of looking at a process. Raises UsageError, and InputError where there is no such process or it has no memory to look at."""
+    if duration_ns <= 0 or interval_ns < _LEAST_NS:
+        raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
+    if pid <= 0 or not os.path.isdir(f"/proc/{pid}"):
+        raise InputError(f"there is no process {pid}")
+    called = str(procfs.name(pid))
+    if "rss" not in procfs.status(pid):
+        raise InputError(f"process {pid} ({called}) has ended, or is one of the kernel's own: it has no memory to look at")
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "backslashreplace").rstrip("\0").split("\0")
+    except OSError as error:
+        raise InputError(f"process {pid}: {os_reason(error)}") from None
+    program = None
+    with suppress(OSError, InputError):  # another user's, or one that was deleted since
+        program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
+    return Job(
+        model=Model(name or called, program.path if program else called, (), 0, program.sha256 if program else ""),
+        runtime=COMMAND,
+        variant=called,
+        repeat=1,
+        warmup=0,
+        runs=0,
+        cache="asis",
+        timeout_ns=duration_ns,
+        interval_ns=interval_ns,
+        iterations_interval_ns=interval_ns,
+        argv=tuple(words),
+        program=program,
+    )
+
+
+def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None]) -> Iterator[Run]:
+    """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
+
+    Raises MeasurementError where it ended before it could be looked at.
+    """
+    progress.started(job, 1, 1)
+    message = {
+        "job": job,
+        "start": {"attach": pid},
+        "timeout_ns": job.timeout_ns,
+        "intervals": {"": job.interval_ns},
+        "files": [],
+        "cache": "asis",
+        "cache_drop": False,
+    }
+    run, line = ask(job, msgspec.json.encode(message) + b"\n", "", progress.live, began=_end_on_signal)
+    if run.outcome.status == "start":
+        raise MeasurementError(run.outcome.message or f"process {pid} has ended")
+    try:
+        keep(line)
+    finally:
+        progress.finished(run)
+        yield run
+
+
+def _end_on_signal(probe: subprocess.Popen[bytes]) -> None:
+    """From here on a Ctrl-C asks the probe for what it has seen so far."""
+
+    def end(*_: object) -> None:
+        assert probe.stdin is not None
+        with suppress(OSError, ValueError):
+            os.write(probe.stdin.fileno(), b"end\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)

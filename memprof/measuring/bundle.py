@@ -1,0 +1,79 @@
+"""The probe as one zip file, and the folder where such things are kept.
+
+The zip holds the sources and, so that nothing is compiled while someone waits, their bytecode for the interpreter that made it; another
+interpreter falls back to the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import sys
+import tempfile
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+
+from .. import probe
+from ..errors import InputError, os_reason
+
+_MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
+
+# Not `python PROBE.zip`, which goes through runpy and its twenty modules, and without the interpreter's teardown, which has nothing to do:
+# either takes milliseconds of every job.
+_START = (
+    "import os, sys; sys.path.insert(0, sys.argv[1]); from memprof.probe.__main__ import main; "
+    "code = main(); sys.stdout.flush(); sys.stderr.flush(); os._exit(code)"
+)
+
+
+def cache_folder(name: str) -> Path:
+    """A folder of memprof's in the user's cache, made where it is missing. Raises InputError where that cannot be."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "memprof" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made: {os_reason(error)}; XDG_CACHE_HOME can name another place") from None
+    return folder
+
+
+def probe_command() -> list[str]:
+    """How the probe is started here: no site-packages, no PYTHON* variable and no module in the working folder can change what it does."""
+    return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
+
+
+@lru_cache(maxsize=1)
+def probe_zip() -> Path:
+    """The path of the probe's zip file, written on first use."""
+    sources = {f"memprof/probe/{path.name}": path.read_bytes() for path in sorted(Path(probe.__path__[0]).glob("*.py"))}
+    sources["memprof/__init__.py"] = b""
+    sources["__main__.py"] = _MAIN
+    facts = repr((sources, sys.implementation.cache_tag, sys.version)).encode()
+    path = cache_folder("probe") / f"{hashlib.sha256(facts).hexdigest()[:16]}.zip"
+    if not path.exists():
+        _write(path, sources)
+    return path
+
+
+def _write(path: Path, sources: dict[str, bytes]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for name, source in sources.items():
+                archive.writestr(name, source)
+                archive.writestr(name + "c", _bytecode(source, name))
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _bytecode(source: bytes, name: str) -> bytes:
+    """A .pyc that is taken as it is (PEP 552: flags 1, hash-based and unchecked)."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + marshal.dumps(code)

@@ -1,0 +1,256 @@
+"""Where a limit on memory can be had on this machine: a control group of version 1 or 2, or as second best a limit of the process itself.
+
+A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that one whose owner is gone is known and removed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ..errors import InputError
+from ..probe import procfs
+
+PREFIX = "memprof"
+By = Literal["auto", "cgroup", "data", "address-space"]
+_RLIMITS = {"data": "RLIMIT_DATA", "address-space": "RLIMIT_AS"}
+_TRIES = 5
+
+
+class Refused(Exception):
+    """The kernel does not lower the limit: what is held does not fit into it."""
+
+
+class Limiter(Protocol):
+    """A way to limit a child's memory. words: what it is, for people; exact: whether it counts resident memory."""
+
+    words: str
+    exact: bool
+
+    def start(self, limit: int | None) -> dict[str, object]:
+        """What an Order needs to start under a limit in bytes, None for none: its fields group, rlimits and wrap."""
+
+    def change(self, pid: int, limit: int | None) -> None:
+        """Set another limit for the child that was started last. Raises Refused."""
+
+
+@dataclass
+class Groups:
+    """Control groups under a folder that this process may write to."""
+
+    folder: Path
+    version: int
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        self.words = f"a control group (version {self.version})"
+        self._numbers = itertools.count(1)
+        self._last = ""
+
+    def start(self, limit: int | None) -> dict[str, object]:
+        self._last = str(self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}")
+        name, none = _FILES[self.version]
+        # Swap would only hide what does not fit.
+        swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
+        settings = [swap, [name, none if limit is None else str(limit)]]
+        return {"group": {"path": self._last, "settings": settings}}
+
+    def change(self, pid: int, limit: int | None) -> None:
+        name, none = _FILES[self.version]
+        for attempt in range(_TRIES):
+            try:
+                (Path(self._last) / name).write_text(none if limit is None else str(limit))
+                return
+            except FileNotFoundError:
+                return  # the child has just ended
+            except OSError as error:  # EBUSY: version 1 could not make room
+                if attempt == _TRIES - 1:
+                    raise Refused(os.strerror(error.errno or 0)) from None
+                time.sleep(0.01)
+
+
+_FILES = {1: ("memory.limit_in_bytes", "-1"), 2: ("memory.max", "max")}
+
+
+@dataclass
+class Scopes:
+    """Transient scopes of the user's own systemd, where that is who hands groups out: it makes one, moves itself into it, and becomes the child."""
+
+    mount: Path
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        self.words = "the control group of a systemd scope"
+
+    def start(self, limit: int | None) -> dict[str, object]:
+        bounds = ("-p", f"MemoryMax={'infinity' if limit is None else limit}", "-p", "MemorySwapMax=0")
+        return {"wrap": (*_SCOPE, *bounds, "--")}
+
+    def change(self, pid: int, limit: int | None) -> None:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            (line,) = (row for row in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if row.startswith("0::"))
+            (self.mount / line[3:].lstrip("/") / _FILES[2][0]).write_text(_FILES[2][1] if limit is None else str(limit))
+
+
+_SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
+
+
+@dataclass
+class Rlimits:
+    """A limit of the process: what it may allocate, touched or not, rather than what is resident."""
+
+    kind: str
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        self.words = f"{self.kind}, which counts what is allocated and not what is resident"
+
+    def start(self, limit: int | None) -> dict[str, object]:
+        return {"rlimits": None if limit is None else {self.kind: limit}}
+
+    def change(self, pid: int, limit: int | None) -> None:
+        number = getattr(resource, self.kind)
+        with suppress(ProcessLookupError):
+            hard = resource.prlimit(pid, number)[1]
+            resource.prlimit(pid, number, (hard if limit is None else limit, hard))
+
+
+def find(by: By = "auto") -> Limiter:
+    """The best limiter there is, or the one that is wanted. Raises InputError where that one cannot be had."""
+    if by in _RLIMITS:
+        return Rlimits(_RLIMITS[by])
+    groups = _groups()
+    if groups is not None:
+        remove_orphans(groups.folder)
+        return groups
+    scopes = _scopes()
+    if scopes is not None:
+        return scopes
+    if by == "cgroup":
+        raise InputError("no control group with a memory limit can be made here (try as root, or --by data)")
+    return Rlimits(_RLIMITS["data"])
+
+
+def _groups() -> Groups | None:
+    for version, mount, own in _hierarchies():
+        for folder in (own, *own.parents):
+            if not str(folder).startswith(str(mount)):
+                break
+            if _usable(folder, version):
+                return Groups(folder, version)
+    return None
+
+
+def _scopes() -> Scopes | None:
+    mount = next((mount for version, mount, _ in _hierarchies() if version == 2), None)
+    if mount is None or shutil.which(_SCOPE[0]) is None:
+        return None
+    try:
+        trial = [*_SCOPE, "-p", "MemoryMax=1G", "--", "true"]
+        done = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Scopes(mount) if done.returncode == 0 else None
+
+
+def _hierarchies() -> list[tuple[int, Path, Path]]:
+    """(version, mount point, this process's own group) of each mounted hierarchy that may limit memory; version 1 first, where it has memory.
+
+    /proc/self/cgroup (cgroups(7)): `ID:CONTROLLERS:PATH`, version 2 with ID 0 and no controllers. /proc/self/mountinfo (proc(5)): the root
+    within the file system is the fourth field, the mount point the fifth; after ` - ` the type and, last, the options.
+    """
+    try:
+        memberships = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        return []
+    found = []
+    for fields in mounts:
+        kind = fields[fields.index("-") + 1]
+        root, mount, options = fields[3], Path(fields[4]), fields[-1].split(",")
+        if kind == "cgroup" and "memory" in options:
+            found += [(1, mount, _within(mount, root, path)) for _, names, path in memberships if "memory" in names.split(",")]
+        elif kind == "cgroup2":
+            found += [(2, mount, _within(mount, root, path)) for number, names, path in memberships if number == "0" and not names]
+    return sorted(found, key=lambda one: one[0])
+
+
+def _within(mount: Path, root: str, path: str) -> Path:
+    inside = os.path.relpath(path, root)
+    return mount if inside.startswith("..") or inside == "." else mount / inside
+
+
+def _usable(folder: Path, version: int) -> bool:
+    """Whether a group with a memory limit can be made in it, found by making one."""
+    trial = folder / f"{PREFIX}-{_owner()}-0"
+    try:
+        trial.mkdir()
+    except OSError:
+        return False
+    try:
+        name = _FILES[version][0]
+        return os.access(trial / name, os.W_OK) and os.access(trial / "cgroup.procs", os.W_OK) and _may_join(trial)
+    finally:
+        with suppress(OSError):
+            trial.rmdir()
+
+
+def _may_join(group: Path) -> bool:
+    """Whether a process can be moved into it: version 2 refuses what is not delegated."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(writing)
+            (group / "cgroup.procs").write_text("0")
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(reading)
+    os.close(writing)
+    joined = os.waitpid(pid, 0)[1] == 0
+    end = time.monotonic() + 1
+    while joined and (group / "cgroup.procs").read_text() and time.monotonic() < end:
+        time.sleep(0.005)
+    return joined
+
+
+def _owner() -> str:
+    pid = os.getpid()
+    return f"{_boot()}-{pid}-{procfs.started(pid)}"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+
+
+def remove_orphans(folder: Path) -> None:
+    """End and remove the groups of memprofs that are gone."""
+    for group in folder.glob(f"{PREFIX}-*-*-*-*"):
+        words = group.name.split("-")
+        if not (len(words) == 5 and words[2].isdigit()):
+            continue
+        _, boot, pid, started, _ = words
+        if boot == _boot() and str(procfs.started(int(pid))) == started:
+            continue
+        with suppress(OSError):
+            for process in (group / "cgroup.procs").read_text().split():
+                os.kill(int(process), signal.SIGKILL)
+        for _ in range(100):
+            try:
+                group.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)

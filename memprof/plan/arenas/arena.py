@@ -1,0 +1,301 @@
+"""Offsets for buffers with known lifetimes: the arena.
+
+`greedy` does what TFLite does. `pack` looks for the smallest arena, or for one within a capacity, and says what it has proven: the load (the
+most bytes alive at once) is a lower bound for any arena, and an exact search may raise it. The problem is NP-hard (dynamic storage
+allocation, Garey and Johnson, SR2), so that a gap can remain; it is then stated, never hidden.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from ..problem import Buffer
+from . import skyline
+
+Verdict = Literal["met", "impossible", "undecided"]
+
+_ROUNDS = 14
+_STEPS = 1500
+_CLIMBS = 300
+_SOLVER_ROUND = 2
+
+
+@dataclass(frozen=True)
+class Packing:
+    """offsets in bytes, one for each buffer in the order they were given in; size_bytes of the arena. No arena is below lower_bound_bytes;
+    proven: this one is of that size."""
+
+    offsets: tuple[int, ...]
+    size_bytes: int
+    lower_bound_bytes: int
+    proven: bool
+    how: str = ""
+
+    def verdict(self, capacity: int) -> Verdict:
+        """Whether a capacity of that many bytes was met, is proven impossible, or was not decided."""
+        if self.size_bytes <= capacity:
+            return "met"
+        return "impossible" if self.lower_bound_bytes > capacity else "undecided"
+
+
+def load(buffers: Iterable[Buffer]) -> int:
+    """The most bytes alive at once: no arena can be smaller."""
+    events = sorted(event for one in buffers for event in ((one.lower, 1, one.size), (one.upper, 0, -one.size)))
+    alive = highest = 0
+    for _, _, change in events:
+        alive += change
+        highest = max(highest, alive)
+    return highest
+
+
+def overlapping(buffers: Sequence[Buffer], offsets: Sequence[int]) -> tuple[int, int] | None:
+    """Two buffers, by position, that are alive at once and share a byte; None where the packing is valid."""
+    order = sorted(range(len(buffers)), key=lambda index: buffers[index].lower)
+    alive: list[int] = []
+    for index in order:
+        one, offset = buffers[index], offsets[index]
+        alive = [other for other in alive if buffers[other].upper > one.lower]
+        for other in alive:
+            if offset < offsets[other] + buffers[other].size and offsets[other] < offset + one.size:
+                return other, index
+        alive.append(index)
+    return None
+
+
+def greedy(buffers: Sequence[Buffer], alignment: int = 1) -> Packing:
+    """TFLite's rule (ArenaPlanner::CreateTensorAllocationVector and SimpleMemoryArena::Allocate in tensorflow/lite): buffers that are there
+    all the while first, by id; then the largest first, of equal ones the earliest, then the lowest id; each into the smallest gap that
+    holds it, the lowest of equal ones, else above all that is alive with it.
+
+    alignment: of offsets, in bytes; TFLite's is 64.
+    """
+    end = max((one.upper for one in buffers), default=0)
+
+    def rank(index: int) -> tuple[int, int, int, int]:
+        one = buffers[index]
+        return (0, one.id, 0, 0) if one.lower == 0 and one.upper == end else (1, -one.size, one.lower, one.id)
+
+    offsets = _place(buffers, sorted(range(len(buffers)), key=rank), alignment)
+    size, bound = _size(buffers, offsets), load(buffers)
+    return Packing(offsets, size, bound, size == bound, "greedy by size")
+
+
+def _size(buffers: Sequence[Buffer], offsets: Sequence[int]) -> int:
+    return max((offset + one.size for one, offset in zip(buffers, offsets, strict=True)), default=0)
+
+
+def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, best_fit: bool = True) -> tuple[int, ...]:
+    """Place buffers in this order, each into the smallest gap (or the lowest) among those that it is alive with."""
+    import numpy as np
+
+    # Lower, upper, start and end of what is placed, by start.
+    table = np.zeros((4, len(buffers)), dtype=np.int64)
+    offsets = [0] * len(buffers)
+    for placed, index in enumerate(order):
+        one = buffers[index]
+        lower, upper, start, end = table[:, :placed]
+        alive = ((lower < one.upper) & (upper > one.lower)).nonzero()[0]
+        offset = 0
+        if alive.size:
+            floors = np.maximum.accumulate(end[alive])
+            if alignment > 1:
+                floors = -(-floors // alignment) * alignment
+            room = start[alive]
+            room[1:] -= floors[:-1]
+            fitting = (room >= one.size).nonzero()[0]
+            if fitting.size:
+                chosen = int(fitting[room[fitting].argmin()] if best_fit else fitting[0])
+                offset = int(floors[chosen - 1]) if chosen else 0
+            else:
+                offset = int(floors[-1])
+        offsets[index] = offset
+        at = int(start.searchsorted(offset))
+        table[:, at + 1 : placed + 1] = table[:, at:placed]
+        table[:, at] = one.lower, one.upper, offset, offset + one.size
+    return tuple(offsets)
+
+
+def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | None = None, solver: bool = True) -> Packing:
+    """The smallest arena that could be found, or with a capacity the first that fits it.
+
+    Heuristics first: placing by size, area, lifetime and start, then a local search over the order (as the hill climbing of TVM's memory
+    planner has it). Then exact search within capacities between bound and best (skyline.py), in rounds of growing effort, and ortools' CP-SAT
+    where that is installed and `solver` allows it. Work is counted in steps; a time limit that is reached can only leave a gap, which
+    the result states.
+    """
+    end = time.monotonic() + time_limit_s
+
+    def expired() -> bool:
+        return time.monotonic() > end
+
+    state = _Packer(buffers, capacity)
+    state.heuristics(expired)
+    installed = solver and importlib.util.find_spec("ortools") is not None
+    for round_ in range(_ROUNDS):
+        if state.done or expired():
+            break
+        state.search(_STEPS << 2 * round_, 100 * round_, expired)
+        if round_ == 1:
+            state.climb(_CLIMBS, expired)
+        if installed and round_ == _SOLVER_ROUND:
+            state.solve((end - time.monotonic()) * 2 / 3)
+    return state.packing()
+
+
+class _Packer:
+    """The best packing and the best bound so far. Parts that share no moment are searched apart; sizes are counted in their greatest common
+    divisor."""
+
+    def __init__(self, buffers: Sequence[Buffer], capacity: int | None) -> None:
+        self.unit = math.gcd(*(one.size for one in buffers)) or 1
+        self.given = buffers
+        self.buffers = [Buffer(one.id, one.lower, one.upper, one.size // self.unit) for one in buffers]
+        self.parts = _apart(self.buffers)
+        self.bounds = [load([self.buffers[index] for index in part]) for part in self.parts]
+        self.goal = None if capacity is None else capacity // self.unit
+        self.offsets: tuple[int, ...] = tuple(0 for _ in buffers)
+        self.size = sum(one.size for one in self.buffers) + 1
+        self.how = ""
+        self.proof = "the load"
+
+    @property
+    def bound(self) -> int:
+        return max(self.bounds, default=0)
+
+    @property
+    def done(self) -> bool:
+        return self.size <= self.bound or (self.goal is not None and (self.size <= self.goal or self.bound > self.goal))
+
+    def packing(self) -> Packing:
+        offsets = tuple(offset * self.unit for offset in self.offsets)
+        proven = self.size <= self.bound
+        how = f"{self.how}; proven by {self.proof}" if proven else f"{self.how}; the search for a proof was not finished"
+        return Packing(offsets, self.size * self.unit, self.bound * self.unit, proven, how if self.given else "there is nothing to place")
+
+    def heuristics(self, expired: Callable[[], bool]) -> None:
+        keys: tuple[tuple[str, Callable[[Buffer], tuple[int, ...]]], ...] = (
+            ("by size", lambda one: (-one.size, one.lower)),
+            ("by area", lambda one: (-one.size * (one.upper - one.lower), one.lower)),
+            ("by lifetime", lambda one: (one.lower - one.upper, -one.size)),
+            ("by start", lambda one: (one.lower, -one.size)),
+            ("by end", lambda one: (-one.upper, -one.size)),
+        )
+        if not self.buffers:
+            self.size = 0
+            return
+        first = greedy(self.buffers)
+        self.order = sorted(range(len(self.buffers)), key=lambda index: (-self.buffers[index].size, self.buffers[index].lower, index))
+        self.take(first.offsets, "greedy by size")
+        for name, key in keys:
+            for best_fit in (True, False):
+                if self.done or expired():
+                    return
+                order = sorted(range(len(self.buffers)), key=lambda index: (*key(self.buffers[index]), index))
+                if self.take(_place(self.buffers, order, best_fit=best_fit), f"placing {name}"):
+                    self.order = order
+
+    def take(self, offsets: Sequence[int], how: str) -> bool:
+        """Keep a packing if it is better."""
+        size = _size(self.buffers, offsets)
+        if size >= self.size:
+            return False
+        self.offsets, self.size, self.how = tuple(offsets), size, how
+        return True
+
+    def climb(self, tries: int, expired: Callable[[], bool]) -> None:
+        """Local search over the order of placing: one of the buffers at the top goes before one that it is alive with."""
+        rng = random.Random(0)
+        current, offsets, size = list(self.order), self.offsets, self.size
+        for _ in range(tries):
+            if self.done or expired():
+                return
+            top = [index for index, one in enumerate(self.buffers) if offsets[index] + one.size == size]
+            moved = self.buffers[chosen := rng.choice(top)]
+            at = current.index(chosen)
+            before = [place for place in range(at) if _meet(self.buffers[current[place]], moved)]
+            if not before:
+                current = current[at:] + current[:at]
+                continue
+            changed = [index for index in current if index != chosen]
+            changed.insert(rng.choice(before), chosen)
+            found = _place(self.buffers, changed)
+            found_size = _size(self.buffers, found)
+            if found_size <= size or rng.random() < 0.05:
+                current, offsets, size = changed, found, found_size
+                self.take(found, "local search")
+
+    def search(self, steps: int, seed: int, expired: Callable[[], bool]) -> None:
+        """Exact search within one capacity after the other, from the bound up to what is known to suffice."""
+        for share in (0.0,) if self.goal is not None else (0.0, 0.25, 0.5, 0.75, 1.0):
+            if self.done or expired():
+                return
+            low, high = self.bound, self.size - 1
+            capacity = self.goal if self.goal is not None else low + int((high - low) * share)
+            assert capacity is not None
+            self.attempt(capacity, partial(skyline.fit, capacity=capacity, max_steps=steps, expired=expired, seed=seed), "exact search")
+
+    def attempt(self, capacity: int, fit: Callable[[Sequence[Buffer]], skyline.Fit], how: str) -> None:
+        """Try every part that is above the capacity; what is found or proven is kept."""
+        offsets = list(self.offsets)
+        for number, part in enumerate(self.parts):
+            members = [self.buffers[index] for index in part]
+            if _size(members, [offsets[index] for index in part]) <= capacity:
+                continue
+            found = fit(members)
+            if found.impossible and capacity + 1 > self.bounds[number]:
+                if capacity + 1 > self.bound:
+                    self.proof = how
+                self.bounds[number] = capacity + 1
+            if found.offsets is None:
+                return
+            for index, offset in zip(part, found.offsets, strict=True):
+                offsets[index] = offset
+        self.take(offsets, how)
+
+    def solve(self, seconds: float) -> None:
+        """CP-SAT, for the capacity that is wanted or for the bound."""
+        if self.done or seconds <= 0:
+            return
+        from . import cpsat
+
+        end = time.monotonic() + seconds
+        capacity = self.goal if self.goal is not None else self.bound
+        until = end if self.goal is not None else time.monotonic() + seconds / 2
+        self.attempt(capacity, lambda part: cpsat.fit(part, capacity, until - time.monotonic()), "CP-SAT")
+        if not self.done and self.goal is None and time.monotonic() < end:
+            members = max(
+                self.parts, key=lambda part: _size([self.buffers[index] for index in part], [self.offsets[index] for index in part])
+            )
+            hints = [self.offsets[index] for index in members]
+            found = cpsat.smallest([self.buffers[index] for index in members], hints, self.bound, self.size - 1, end - time.monotonic())
+            if found.offsets is not None:
+                offsets = list(self.offsets)
+                for index, offset in zip(members, found.offsets, strict=True):
+                    offsets[index] = offset
+                self.take(offsets, "CP-SAT")
+            number = self.parts.index(members)
+            if found.bound > self.bounds[number]:
+                self.bounds[number], self.proof = min(found.bound, self.size), "CP-SAT"
+
+
+def _apart(buffers: Sequence[Buffer]) -> list[list[int]]:
+    """The buffers, by position, in groups that share no moment."""
+    found: list[list[int]] = []
+    until = -1
+    for index in sorted(range(len(buffers)), key=lambda index: buffers[index].lower):
+        if not found or buffers[index].lower >= until:
+            found.append([])
+        found[-1].append(index)
+        until = max(until, buffers[index].upper)
+    return found
+
+
+def _meet(one: Buffer, other: Buffer) -> bool:
+    return one.lower < other.upper and other.lower < one.upper

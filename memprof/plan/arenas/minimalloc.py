@@ -1,0 +1,87 @@
+"""Offset problems as files, in the format of MiniMalloc (github.com/google/minimalloc): CSV with the columns id, lower, upper, size.
+
+A buffer is alive from `lower` to before `upper`. Files that MiniMalloc wrote have a column `offset` as well; it is read past. `alignment` is
+understood where it is 1; buffers with gaps are not.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InputError, os_reason
+from ..problem import Buffer
+
+_COLUMNS = ("id", "lower", "upper", "size")
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A file's buffers, numbered from 0, and what the file calls them."""
+
+    names: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+
+
+def read(path: Path) -> Instance:
+    """The buffers of a file; InputError names the line that is not understood."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {os_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a CSV file of buffers: it is not text") from error
+    try:
+        return _parse(csv.reader(io.StringIO(text, newline="")), path)
+    except csv.Error as error:
+        raise InputError(f"{path} is not a CSV file of buffers: {error}") from error
+
+
+def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
+    lines = [[cell.strip() for cell in row] for row in rows]
+    header = [cell.lower() for cell in lines[0]] if lines else []
+    missing = [name for name in _COLUMNS if name not in header]
+    if missing:
+        raise InputError(f"{path} has no column {' and none '.join(missing)}: a file of buffers begins with id,lower,upper,size")
+    at = {name: header.index(name) for name in header}
+    names: dict[str, None] = {}
+    buffers: list[Buffer] = []
+    for number, row in enumerate(lines[1:], 2):
+        if not any(row):
+            continue
+        where = f"line {number} of {path}"
+        if len(row) < len(header):
+            raise InputError(f"{where} has {len(row)} of {len(header)} columns")
+        lower, upper, size = (_number(row[at[name]], name, where) for name in _COLUMNS[1:])
+        if upper <= lower:
+            raise InputError(f"{where}: a buffer that ends at {upper} cannot begin at {lower}; lifetimes are half-open")
+        if "alignment" in at and row[at["alignment"]] not in ("", "1"):
+            raise InputError(f"{where}: alignment {row[at['alignment']]} is not understood, only 1 is")
+        if "gaps" in at and row[at["gaps"]]:
+            raise InputError(f"{where}: buffers with gaps are not understood")
+        name = row[at["id"]]
+        if name in names:
+            raise InputError(f"{where}: there is a buffer {name} already")
+        names[name] = None
+        buffers.append(Buffer(len(buffers), lower, upper, size))
+    return Instance(tuple(names), tuple(buffers))
+
+
+def _number(text: str, name: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > _LARGEST:
+        raise InputError(f"{where}: {name} is {text[:40] or 'empty'} where a whole number is wanted")
+    return int(text)
+
+
+def write(instance: Instance, offsets: Sequence[int] | None = None) -> str:
+    """The file's text; with offsets they are one more column, as MiniMalloc writes its solutions."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*_COLUMNS, *(["offset"] if offsets is not None else [])])
+    for index, (name, one) in enumerate(zip(instance.names, instance.buffers, strict=True)):
+        rows.writerow([name, one.lower, one.upper, one.size, *([offsets[index]] if offsets is not None else [])])
+    return text.getvalue()

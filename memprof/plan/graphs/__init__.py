@@ -1,0 +1,1 @@
+"""Graphs of operators and tensors, read from model files and written back."""

@@ -1,0 +1,421 @@
+"""TensorFlow Lite and circle files as graphs, read from the mapped file without any package.
+
+The tables and their field numbers are those of TFLite's schema.fbs (version 3, identifier TFL3) and of ONE's circle_schema.fbs (CIR0), whose
+layout is the same. TFLite keeps the file's order of operators and never gives
+the memory of a graph's inputs, outputs and variables to anything else (arena_planner.cc), so neither does this graph.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InputError, UsageError, os_reason
+from ...models.flatbuffer import Flat, Torn
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, shown, size, words
+
+# schema.fbs, enum TensorType, from 0.
+_TYPES = listed(
+    "float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32 uint16 int4 bfloat16 "
+    "int2 uint4 float8e4m3fn float8e5m2"
+)
+# schema.fbs, enum BuiltinOperator, from 0.
+_BUILTIN = listed(
+    "ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED "
+    "HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 "
+    "RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD "
+    "UNIDIRECTIONAL_SEQUENCE_RNN GATHER BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM "
+    "STRIDED_SLICE BIDIRECTIONAL_SEQUENCE_RNN EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM ARG_MAX "
+    "MINIMUM LESS NEG PADV2 GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV SPARSE_TO_DENSE TILE EXPAND_DIMS EQUAL NOT_EQUAL "
+    "LOG SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR ONE_HOT LOGICAL_AND LOGICAL_NOT UNPACK REDUCE_MIN "
+    "FLOOR_DIV REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V "
+    "UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND COS WHERE RANK ELU REVERSE_SEQUENCE MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE "
+    "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL PLACEHOLDER_FOR_GREATER_OP_CODES CUMSUM "
+    "CALL_ONCE BROADCAST_TO RFFT2D CONV_3D IMAG REAL COMPLEX_ABS HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE REDUCE_ALL "
+    "CONV_3D_TRANSPOSE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE RANDOM_UNIFORM MULTINOMIAL GELU "
+    "DYNAMIC_UPDATE_SLICE RELU_0_TO_1 UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST "
+    "BITWISE_XOR RIGHT_SHIFT STABLEHLO_LOGISTIC STABLEHLO_ADD STABLEHLO_DIVIDE STABLEHLO_MULTIPLY STABLEHLO_MAXIMUM STABLEHLO_RESHAPE "
+    "STABLEHLO_CLAMP STABLEHLO_CONCATENATE STABLEHLO_BROADCAST_IN_DIM STABLEHLO_CONVOLUTION STABLEHLO_SLICE STABLEHLO_CUSTOM_CALL "
+    "STABLEHLO_REDUCE STABLEHLO_ABS STABLEHLO_AND STABLEHLO_COSINE STABLEHLO_EXPONENTIAL STABLEHLO_FLOOR STABLEHLO_LOG STABLEHLO_MINIMUM "
+    "STABLEHLO_NEGATE STABLEHLO_OR STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_RSQRT STABLEHLO_SELECT STABLEHLO_SUBTRACT STABLEHLO_TANH "
+    "STABLEHLO_SCATTER STABLEHLO_COMPARE STABLEHLO_CONVERT STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE STABLEHLO_PAD STABLEHLO_IOTA "
+    "STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE "
+    "STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_CASE"
+)
+# circle_schema.fbs: its own operators lie below 0 and, in files of old, at the end of a byte.
+_CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GATHER", 253: "BCQ_FULLY_CONNECTED", 254: "INSTANCE_NORM"}
+
+# Field numbers of the tables.
+_MODEL_CODES, _MODEL_SUBGRAPHS, _MODEL_BUFFERS, _MODEL_METADATA = 1, 2, 4, 6
+_CODE_OLD, _CODE_CUSTOM, _CODE_NEW = 0, 1, 3
+_GRAPH_TENSORS, _GRAPH_INPUTS, _GRAPH_OUTPUTS, _GRAPH_OPERATORS, _GRAPH_NAME = 0, 1, 2, 3, 4
+_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_BUFFER, _TENSOR_NAME = 0, 1, 2, 3
+_TENSOR_VARIABLE, _TENSOR_SPARSITY, _TENSOR_SIGNATURE = 5, 6, 7
+_OPERATOR_CODE, _OPERATOR_INPUTS, _OPERATOR_OUTPUTS, _OPERATOR_OPTIONS, _OPERATOR_OPTIONS_2 = 0, 1, 2, 4, 12
+_BUFFER_DATA, _BUFFER_OFFSET, _BUFFER_SIZE = 0, 1, 2
+
+# Operators that run other subgraphs: the fields of their options that name one, and whether they are run again and again.
+_BODIES = {
+    "IF": ((0, 1), False),
+    "WHILE": ((0, 1), True),
+    "CALL": ((0,), False),
+    "CALL_ONCE": ((0,), False),
+    "STABLEHLO_WHILE": ((0, 1), True),
+    "STABLEHLO_COMPOSITE": ((1,), False),
+}
+_STATEFUL = words(
+    "CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE RANDOM_STANDARD_NORMAL "
+    "RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR"
+)
+# Those whose registration says kTfLiteInplaceOpInput0Shared or that only name a tensor anew, and those that work element by element.
+_IN_PLACE = words(
+    "ADD SUB MUL DIV RESHAPE SQUEEZE EXPAND_DIMS BITCAST SOFTMAX LOGISTIC RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 TANH ELU GELU HARD_SWISH LEAKY_RELU "
+    "PRELU NEG ABS EXP LOG SQRT RSQRT SIN COS FLOOR CEIL ROUND SQUARE SIGN MAXIMUM MINIMUM POW FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE LOG_SOFTMAX "
+    "LOGICAL_AND LOGICAL_OR LOGICAL_NOT ADD_N CUMSUM DYNAMIC_UPDATE_SLICE CAST QUANTIZE DEQUANTIZE"
+)
+_NESTED_MOST = 64
+
+
+def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None) -> Graph:
+    """The graph of a TFLite or circle file.
+
+    Shapes are those of the file. Another first dimension, by batch or by shapes that differ in nothing else, is carried to every activation
+    that has the old one. Raises InputError for a torn or impossible model, UsageError for a shape that cannot be had so.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(path, Flat(data), shapes, batch).graph()
+    except OSError as error:
+        raise InputError(f"model {path}: {os_reason(error)}") from None
+    except (Torn, struct.error, IndexError, OverflowError, ValueError):
+        raise InputError(f"model {path}: this is no TFLite model, or not a whole one") from None
+
+
+@dataclass(frozen=True)
+class _Rebatch:
+    """One first dimension in place of another."""
+
+    old: int
+    new: int
+
+
+class _Reader:
+    def __init__(self, path: Path, flat: Flat, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> None:
+        self._path, self._flat, self._shapes, self._batch = path, flat, shapes, batch
+        self._weights: list[Weight] = []
+        self._by_buffer: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._assumptions: list[str] = []
+        self._unknown: list[Unknown] = []
+        self._custom: Counter[str] = Counter()
+        self._sparse = self._dynamic = self._unscaled = 0
+        self._moved = ""
+        self._rebatch: _Rebatch | None = None
+
+    def graph(self) -> Graph:
+        flat = self._flat
+        if flat.length < 8 or flat.data[4:8] not in (b"TFL3", b"CIR0"):
+            raise InputError(f"model {self._path}: this is no TFLite model (the identifier TFL3 is not at its byte 4)")
+        root = flat.root()
+        self._kinds = [self._kind(code) for code in flat.tables(root, _MODEL_CODES)]
+        self._buffers = flat.tables(root, _MODEL_BUFFERS)
+        self._subgraphs = flat.tables(root, _MODEL_SUBGRAPHS)
+        if not self._subgraphs:
+            raise InputError(f"model {self._path}: there is no graph in it")
+        self._set_batch(self._subgraphs[0])
+        found = self._subgraph(0, ())
+        self._say()
+        return Graph(
+            name=found.name,
+            format="circle" if flat.data[4:8] == b"CIR0" else "tflite",
+            path=self._path,
+            tensors=found.tensors,
+            operators=found.operators,
+            inputs=found.inputs,
+            outputs=found.outputs,
+            weights=tuple(self._weights),
+            folded=found.folded,
+            assumptions=tuple(self._assumptions),
+            unknown=tuple(self._unknown),
+            keeps_inputs=True,
+            weight_outputs=found.weight_outputs,
+            moved=self._moved,
+        )
+
+    def _kind(self, code: int) -> str:
+        flat = self._flat
+        # The old field is a byte wide; codes beyond it are in the new one, and the old one says 127 (schema.fbs, OperatorCode).
+        number = max(flat.scalar(code, _CODE_OLD, "<b"), flat.scalar(code, _CODE_NEW, "<i"))
+        if number == 0:
+            number = min(flat.scalar(code, _CODE_OLD, "<b"), flat.scalar(code, _CODE_NEW, "<i"))
+        if 0 <= number < len(_BUILTIN):
+            name = _BUILTIN[number]
+            return f"custom.{shown(flat.text(code, _CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
+        return _CIRCLE.get(number, f"operator {number}")
+
+    def _set_batch(self, subgraph: int) -> None:
+        tensors = self._flat.tables(subgraph, _GRAPH_TENSORS)
+        names = [shown(self._flat.text(table, _TENSOR_NAME)) for table in tensors]
+        check_names(self._shapes, names, self._path)
+        wanted: set[_Rebatch] = set()
+        inputs = [index for index in self._flat.integers(subgraph, _GRAPH_INPUTS) if 0 <= index < len(tensors)]
+        firsts = set[int]()
+        for index in inputs:
+            shape = self._flat.integers(tensors[index], _TENSOR_SHAPE)
+            firsts.update(shape[:1])
+            given = self._shapes.get(names[index])
+            if given is not None and given != shape:
+                if len(given) != len(shape) or given[1:] != shape[1:]:
+                    raise UsageError(
+                        f"{self._path}: input {names[index]} is {list(shape)} in the file, and only its first dimension can be changed: "
+                        "TFLite's shapes are inferred by its own kernels alone"
+                    )
+                wanted.add(_Rebatch(shape[0], given[0]))
+        if self._batch is not None:
+            if len(firsts) > 1:
+                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch is not one of theirs; use --shape")
+            wanted |= {_Rebatch(first, self._batch) for first in firsts if first != self._batch}
+        inner = [name for name in self._shapes if name not in {names[index] for index in inputs}]
+        if inner:
+            raise UsageError(f"{self._path}: {inner[0]} is no input, and shapes inside a TFLite graph are those of the file")
+        if len(wanted) > 1:
+            raise UsageError(f"{self._path}: its inputs would get different first dimensions")
+        self._rebatch = wanted.pop() if wanted else None
+
+    # -- a subgraph
+
+    def _subgraph(self, index: int, around: tuple[int, ...]) -> Graph:
+        if not 0 <= index < len(self._subgraphs):
+            raise InputError(f"model {self._path}: an operator runs subgraph {index}, which it does not have")
+        if index in around:
+            raise InputError(f"model {self._path}: subgraph {index} runs itself")
+        if len(around) >= _NESTED_MOST:
+            raise InputError(f"model {self._path}: its subgraphs call one another more than {_NESTED_MOST} deep")
+        return _Subgraph(self, index, (*around, index)).read()
+
+    def constant(self, table: int, name: str, type: str, shape: tuple[int, ...]) -> int | None:
+        """The number of a tensor's weight, None for one without content. Tensors that name the same buffer are one weight."""
+        flat = self._flat
+        index = flat.scalar(table, _TENSOR_BUFFER, "<I")
+        if not index:
+            return None
+        if index >= len(self._buffers):
+            raise Torn
+        known = self._by_buffer.get((index, type, shape))
+        if known is not None:
+            return known
+        buffer = self._buffers[index]
+        begin, stored = flat.vector(buffer, _BUFFER_DATA, 1)
+        outside = flat.scalar(buffer, _BUFFER_OFFSET, "<Q")
+        if outside > 1:  # behind the flatbuffer, in models of more than 2 GiB
+            begin, stored = outside, flat.scalar(buffer, _BUFFER_SIZE, "<Q")
+            if begin + stored > flat.length:
+                raise Torn
+        if not stored:
+            return None
+        sparse = bool(flat.child(table, _TENSOR_SPARSITY))
+        self._sparse += sparse
+        bytes = stored if sparse or type == "string" else size(type, shape)
+        if bytes is not None and not sparse and type in ("int4", "int2", "uint4") and stored == math.prod(shape):
+            bytes = stored  # written with an element a byte
+        if bytes is None:
+            self._unknown.append(Unknown(f"a weight of type {type}, whose size is not known: it counts as stored", (name,)))
+            bytes = stored
+        self._weights.append(Weight(name, type, shape, bytes, Span(self._path, begin, stored), type in FLOATING))
+        self._by_buffer[index, type, shape] = len(self._weights) - 1
+        return len(self._weights) - 1
+
+    def result(self, name: str, type: str, shape: tuple[int, ...]) -> int:
+        """The number of a weight that is computed from others at load."""
+        self._weights.append(Weight(name, type, shape, size(type, shape), None, type in FLOATING))
+        return len(self._weights) - 1
+
+    def type(self, table: int) -> str:
+        number = self._flat.scalar(table, _TENSOR_TYPE, "<b")
+        return _TYPES[number] if 0 <= number < len(_TYPES) else f"type {number}"
+
+    def shape(self, table: int, is_constant: bool) -> tuple[int, ...]:
+        """A tensor's shape, its batch the one that is asked for."""
+        shape = self._flat.integers(table, _TENSOR_SHAPE)
+        if any(extent < 0 for extent in shape):
+            raise Torn
+        signature = self._flat.integers(table, _TENSOR_SIGNATURE)
+        self._dynamic += not is_constant and -1 in signature
+        if self._rebatch is None or is_constant or not shape:
+            return shape
+        if shape[0] != self._rebatch.old:
+            self._unscaled += 1
+            return shape
+        return (self._rebatch.new, *shape[1:])
+
+    def _say(self) -> None:
+        if self._rebatch is not None:
+            kept = f"; {self._unscaled} activations have another first dimension and stay as they are" if self._unscaled else ""
+            self._assumptions.append(
+                f"a first dimension of {self._rebatch.old} taken as {self._rebatch.new} in every activation that has it, for TFLite's shapes are "
+                f"inferred by its own kernels alone{kept}"
+            )
+        if self._dynamic:
+            self._assumptions.append(f"{self._dynamic} tensors of dynamic shape taken with the extents that the file gives")
+        if self._sparse:
+            self._assumptions.append(f"{self._sparse} sparse weights count as stored; a kernel that unpacks them holds more")
+        if self._custom:
+            names = tuple(f"{kind} ({count})" for kind, count in self._custom.most_common())
+            self._unknown.append(Unknown("custom operators: their shapes are those the file states, their working is not known", names))
+
+
+class _Subgraph:
+    """One subgraph while it is read."""
+
+    def __init__(self, reader: _Reader, index: int, around: tuple[int, ...]) -> None:
+        self._reader, self._flat, self._around = reader, reader._flat, around
+        self._table = reader._subgraphs[index]
+        self._index = index
+        self._tables = self._flat.tables(self._table, _GRAPH_TENSORS)
+        self._tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._constants: dict[int, int] = {}
+
+    def read(self) -> Graph:
+        flat, path = self._flat, self._reader._path
+        inputs = self._indices(self._table, _GRAPH_INPUTS)
+        outputs = self._indices(self._table, _GRAPH_OUTPUTS)
+        operators = flat.tables(self._table, _GRAPH_OPERATORS)
+        made = {index for operator in operators for index in self._indices(operator, _OPERATOR_OUTPUTS)} | set(inputs)
+        for index, table in enumerate(self._tables):
+            if index not in made and not self._is_variable(table):
+                self._constant(index, table)
+        given = [self._tensor(index) for index in inputs if index not in self._constants]
+        persistent = [self._tensor(index) for index, table in enumerate(self._tables) if self._is_variable(table)]
+        read, folded = list[Operator](), list[Folded]()
+        for place, operator in enumerate(operators):
+            one = self._operator(place, operator)
+            if isinstance(one, Folded):
+                folded.append(one)
+            else:
+                read.append(one)
+        names = [tensor.name for tensor in self._tensors]
+        in_order, moved = ordered(read, [*given, *persistent], names, f"model {path}")
+        self._reader._moved = moved or self._reader._moved
+        for index in outputs:
+            if index not in self._constants and index not in self._numbers:
+                raise InputError(f"model {path}: its output {self._name(index)} is made by nothing")
+        return Graph(
+            name=shown(flat.text(self._table, _GRAPH_NAME)) or path.stem,
+            format="tflite",
+            path=path,
+            tensors=tuple(self._tensors),
+            operators=tuple(in_order),
+            inputs=tuple(dict.fromkeys(given)),
+            outputs=tuple(dict.fromkeys(self._numbers[index] for index in outputs if index in self._numbers)),
+            folded=tuple(folded),
+            keeps_inputs=True,
+            weight_outputs=tuple(self._constants[index] for index in outputs if index in self._constants),
+        )
+
+    def _indices(self, table: int, number: int) -> list[int]:
+        """Tensors that a table names; an optional one that is left out is -1."""
+        found = [index for index in self._flat.integers(table, number) if index != -1]
+        if any(not 0 <= index < len(self._tables) for index in found):
+            raise Torn
+        return found
+
+    def _is_variable(self, table: int) -> bool:
+        return bool(self._flat.scalar(table, _TENSOR_VARIABLE, "<B"))
+
+    def _name(self, index: int) -> str:
+        return shown(self._flat.text(self._tables[index], _TENSOR_NAME)) or f"tensor {index}"
+
+    def _constant(self, index: int, table: int) -> None:
+        shape = self._reader.shape(table, True)
+        number = self._reader.constant(table, self._name(index), self._reader.type(table), shape)
+        if number is not None:
+            self._constants[index] = number
+
+    def _tensor(self, index: int) -> int:
+        if index not in self._numbers:
+            table = self._tables[index]
+            type = self._reader.type(table)
+            shape = self._reader.shape(table, False)
+            bytes, why = size(type, shape), ""
+            if bytes is None:
+                why = f"a {type} has no fixed size" if type in ("string", "resource", "variant") else f"the size of {type} is not known"
+            self._numbers[index] = len(self._tensors)
+            self._tensors.append(Tensor(self._name(index), type, shape, bytes, why, self._is_variable(table)))
+        return self._numbers[index]
+
+    def _operator(self, place: int, table: int) -> Operator | Folded:
+        code = self._flat.scalar(table, _OPERATOR_CODE, "<I")
+        kinds = self._reader._kinds
+        if code >= len(kinds):
+            raise Torn
+        kind = kinds[code]
+        inputs, outputs = self._indices(table, _OPERATOR_INPUTS), self._indices(table, _OPERATOR_OUTPUTS)
+        name = f"{kind}#{place}"
+        weights = tuple(dict.fromkeys(self._constants[index] for index in inputs if index in self._constants))
+        if kind in ("DEQUANTIZE", "DENSIFY") and len(inputs) == len(outputs) == 1 and inputs[0] in self._constants:
+            # The kernels of both compute a constant once and keep the result (kTfLitePersistentRo).
+            out = self._tables[outputs[0]]
+            result = self._reader.result(self._name(outputs[0]), self._reader.type(out), self._reader.shape(out, True))
+            self._constants[outputs[0]] = result
+            return Folded(name, kind, place, weights, (result,))
+        if kind.startswith("custom."):
+            self._reader._custom[kind.removeprefix("custom.")] += 1
+        elif kind.startswith("operator "):
+            self._reader._unknown.append(Unknown(f"{kind}, which no schema known here has", (name,)))
+        activations = [index for index in inputs if index not in self._constants]
+        reads = [self._tensor(index) for index in dict.fromkeys(activations)]
+        writes = [self._tensor(index) for index in dict.fromkeys(outputs)]
+        return Operator(
+            name=name,
+            kind=kind,
+            place=place,
+            reads=tuple(reads),
+            writes=tuple(number for number in writes if not self._tensors[number].persistent),
+            weights=weights,
+            overwrites=self._overwrites(kind, reads, writes),
+            work=self._work(kind, inputs, writes),
+            bodies=tuple(self._bodies(kind, table, name)),
+            stateful=kind in _STATEFUL or any(self._tensors[number].persistent for number in (*reads, *writes)),
+        )
+
+    def _bodies(self, kind: str, table: int, name: str) -> Iterator[Body]:
+        if kind == "STABLEHLO_CASE":
+            options = self._flat.child(table, _OPERATOR_OPTIONS_2)
+            indices: Sequence[int] = self._flat.integers(options, 0) if options else ()
+            repeated = False
+        elif kind in _BODIES:
+            fields, repeated = _BODIES[kind]
+            options = self._flat.child(table, _OPERATOR_OPTIONS_2 if kind.startswith("STABLEHLO") else _OPERATOR_OPTIONS)
+            indices = [self._flat.scalar(options, number, "<i") for number in fields] if options else ()
+        else:
+            return
+        for index in indices:
+            yield Body(f"{name}/subgraph {index}", self._reader._subgraph(index, self._around), repeated)
+
+    def _overwrites(self, kind: str, reads: Sequence[int], writes: Sequence[int]) -> tuple[int, int] | None:
+        if kind not in _IN_PLACE or len(writes) != 1:
+            return None
+        wanted = self._tensors[writes[0]].bytes
+        return next(((number, writes[0]) for number in reads if wanted and self._tensors[number].bytes == wanted), None)
+
+    def _work(self, kind: str, inputs: Sequence[int], writes: Sequence[int]) -> int | None:
+        """Multiply-adds of the operators that have most of them; one a result's element for all others."""
+        if not writes or kind.startswith(("custom.", "operator ")):
+            return None
+        out = self._tensors[writes[0]].shape or ()
+        if kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL") and len(inputs) > 1:
+            shape = self._flat.integers(self._tables[inputs[1]], _TENSOR_SHAPE)
+            each = {
+                "CONV_2D": math.prod(shape[1:]),
+                "DEPTHWISE_CONV_2D": math.prod(shape[1:3]),
+                "CONV_3D": math.prod(shape[:-1]),
+                "FULLY_CONNECTED": shape[-1] if shape else 1,
+                "BATCH_MATMUL": shape[-2] if len(shape) > 1 else 1,
+            }[kind]
+            return math.prod(out) * each
+        return math.prod(out)

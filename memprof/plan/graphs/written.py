@@ -1,0 +1,140 @@
+"""A model's file with its operators in another order and everything else as it was, byte for byte.
+
+ONNX: the node fields of the graph change places; each node's own bytes stay (protobuf keeps repeated fields in the order of the file, wherever
+they lie). What is computed from constants goes directly before the first operator that needs it. TFLite: the elements of the vector of operators
+change places, each an offset from its own place to a table that stays where it is (flatbuffers.dev/internals).
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import InputError, UsageError, os_reason
+from ...files import make_way, replacing
+from ...models import flatbuffer
+from ...models.identity import files_of
+from ...models.skeleton import Field, Torn, encoded, fields
+from . import onnx_graph, tflite_graph
+from .graph import Graph
+
+
+def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = False) -> tuple[Path, ...]:
+    """Write a graph's file with its operators in that order, numbers of the graph's operators, and return the files written.
+
+    External data is not copied where the target lies beside the model, for it names the same files; elsewhere it is. Raises UsageError for a
+    target of another format, InputError where it exists (without overwrite) or cannot be written.
+    """
+    source = graph.path
+    if target.suffix != source.suffix:
+        raise UsageError(f"{target}: the order of a {source.suffix} file is written to a {source.suffix} file")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target} is the model itself; -o names another file")
+    make_way(overwrite, target)
+    places = [graph.operators[number].place for number in order]
+    try:
+        copied = _external(source, target, overwrite) if graph.format == "onnx" else []
+        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, replacing(target) as (out,):
+            if graph.format == "onnx":
+                _onnx(data, places, source, out)
+            else:
+                _tflite(data, places, source, out)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {os_reason(error)}") from None
+    except (Torn, flatbuffer.Torn):
+        raise InputError(f"model {source}: it changed while it was read") from None
+    return target, *copied
+
+
+def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
+    """The copies of external data that a target in another folder needs, written."""
+    if source.parent.resolve() == target.parent.resolve():
+        return []
+    copies = {file: target.parent / file.relative_to(source.parent) for file in files_of(source)[1:]}
+    for copy in copies.values():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+    make_way(overwrite, *copies.values())
+    for file, copy in copies.items():
+        with file.open("rb") as reading, replacing(copy) as (writing,):
+            shutil.copyfileobj(reading, writing, 1 << 20)
+    return list(copies.values())
+
+
+# -- ONNX: ModelProto 7 graph, GraphProto 1 node
+
+
+def _onnx(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
+    graphs = [part for part in fields(data, 0, len(data)) if part.number == 7 and part.wire == 2]
+    if len(graphs) != 1:
+        raise InputError(f"model {path}: its graph is written in {len(graphs)} parts, which cannot be put in another order")
+    graph = graphs[0]
+    inside = list(fields(data, graph.begin, graph.end))
+    nodes = [part for part in inside if part.number == 1 and part.wire == 2]
+    ordered = iter(_whole_order(onnx_graph.load(path).graph, places))
+    out.write(data[: graph.start])
+    out.write(encoded(7 << 3 | 2) + encoded(graph.end - graph.begin))
+    for part in inside:
+        moved = nodes[next(ordered)] if part.number == 1 and part.wire == 2 else part
+        _copy(data, moved, out)
+    _copy(data, Field(0, 0, graph.end, graph.end, len(data)), out)
+
+
+def _copy(data: mmap.mmap, part: Field, out: BinaryIO) -> None:
+    for at in range(part.start, part.end, 1 << 24):
+        out.write(data[at : min(at + (1 << 24), part.end)])
+
+
+def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
+    """All nodes: those of the plan in its order, each other one (a constant, or computed from constants) directly before its first reader."""
+    maker = {name: number for number, node in enumerate(proto.node) for name in node.output if name}
+    waits = [sorted({maker[name] for name in onnx_graph.names_read(node) if name in maker}) for node in proto.node]
+    planned = set(places)
+    found: list[int] = []
+    done: set[int] = set()
+    for place in places:
+        waiting = [place]
+        while waiting:
+            at = waiting[-1]
+            before = [one for one in waits[at] if one not in done and one != at]
+            if before and at not in done:
+                if any(one in planned for one in before):
+                    raise UsageError("this order puts an operator before one whose result it needs")
+                waiting += before
+                continue
+            waiting.pop()
+            if at not in done:
+                done.add(at)
+                found.append(at)
+    # What nothing in the plan needs, a constant that is an output or dead, stays in the file's order among itself.
+    found += [number for number in range(len(proto.node)) if number not in done]
+    return found
+
+
+# -- TFLite
+
+
+# control_edges.h: the name under which a converter stores which operators must follow which, by their numbers in the file.
+_CONTROL_EDGES = "model_control_dependencies"
+
+
+def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
+    flat = flatbuffer.Flat(data)
+    if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_graph._MODEL_METADATA)):
+        raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
+    main = flat.tables(flat.root(), tflite_graph._MODEL_SUBGRAPHS)[0]
+    begin, count = flat.vector(main, tflite_graph._GRAPH_OPERATORS, 4)
+    tables = flat.tables(main, tflite_graph._GRAPH_OPERATORS)
+    planned = set(places)
+    # Operators that are computed once at load keep their places before all others.
+    whole = [*(number for number in range(count) if number not in planned), *places]
+    content = b"".join(struct.pack("<I", tables[number] - (begin + 4 * slot)) for slot, number in enumerate(whole))
+    for start in range(0, begin, 1 << 24):
+        out.write(data[start : min(start + (1 << 24), begin)])
+    out.write(content)
+    end = begin + 4 * count
+    for start in range(end, len(data), 1 << 24):
+        out.write(data[start : min(start + (1 << 24), len(data))])

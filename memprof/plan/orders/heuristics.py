@@ -1,0 +1,155 @@
+"""Orders that are good without proof: upper bounds for the exact search, and what it is measured against.
+
+All of them are deterministic: ties go to the operator with the lowest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..problem import Problem
+from .bits import Bits, StepCost, backwards, forwards, mask, members, topological
+
+
+def model_order(problem: Problem) -> tuple[int, ...]:
+    """The operators as the model has them, or the nearest order to it that is one."""
+    return topological(problem)
+
+
+def depth_first(problem: Problem) -> tuple[int, ...]:
+    """Post-order from the operators whose results nobody reads: of an operator's producers the one with most memory to free goes first.
+
+    Sethi and Ullman's rule for registers ("The generation of optimal code for arithmetic expressions", JACM 1970) on a graph: producers by
+    the peak that their own subtree needs less what it leaves, as Liu orders trees ("On the storage requirement in the out-of-core multifrontal
+    method", ACM TOMS 1986).
+    """
+    need, left = _tree_needs(problem)
+    return _post_order(problem, lambda op: sorted(problem.producers[op], key=lambda source: (left[source] - need[source], source)))
+
+
+def plain_depth_first(problem: Problem) -> tuple[int, ...]:
+    """Post-order from the operators whose results nobody reads, producers in the order of the inputs: what most converters write."""
+    writer = problem.writer
+    inputs = [tuple(dict.fromkeys(source for tensor in tensors if (source := writer[tensor]) is not None)) for tensors in problem.reads]
+    return _post_order(problem, lambda op: inputs[op])
+
+
+def _post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    found: dict[int, None] = {}
+    for last in range(problem.count):
+        if problem.consumers[last]:
+            continue
+        stack = [(last, iter(producers(last)))]
+        open_ = {last}
+        while stack:
+            op, rest = stack[-1]
+            for source in rest:
+                if source not in found and source not in open_:
+                    stack.append((source, iter(producers(source))))
+                    open_.add(source)
+                    break
+            else:
+                stack.pop()
+                found[op] = None
+    return tuple(found)
+
+
+def _tree_needs(problem: Problem) -> tuple[list[int], list[int]]:
+    """For each operator the peak of its ancestors as if they were a tree, and what it leaves behind, in bytes."""
+    need, left = [0] * problem.count, [0] * problem.count
+    for op in topological(problem):
+        held = highest = 0
+        for source in sorted(problem.producers[op], key=lambda source: (left[source] - need[source], source)):
+            highest = max(highest, held + need[source])
+            held += left[source]
+        left[op] = sum(problem.sizes[tensor] for tensor in problem.writes[op])
+        need[op] = max(highest, held + left[op])
+    return need, left
+
+
+def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
+    """Always the ready operator after which least is alive, then the one whose step needs least; None where time was up before the end."""
+    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given, expired)
+
+
+def greedy_backwards(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
+    """The same from the last operator to the first."""
+    found = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
+    return found and found[::-1]
+
+
+def _greedy(
+    graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int, expired: Callable[[], bool]
+) -> tuple[int, ...] | None:
+    done = 0
+    found: list[int] = []
+    ready = [op for op in range(graph.count) if not before[op]]
+    while ready:
+        if len(found) & 63 == 0 and expired():
+            return None
+        alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
+        done |= 1 << op
+        found.append(op)
+        ready.remove(op)
+        ready += [other for other in members(after[op]) if not before[other] & ~done]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """What a beam search found: an order with a peak below the one to beat, or None; complete: nothing was left out, so that None means
+    that there is no such order."""
+
+    order: tuple[int, ...] | None
+    complete: bool
+
+
+def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[], bool]) -> Beam:
+    """Look at no more than `width` downsets of each size for an order whose peak is below `upper` bytes.
+
+    Of equally many operators those with the lowest peak so far are kept, then those with least alive. An operator that lowers memory, and
+    raises no peak, is taken at once (the smallest commitment of search.py).
+    """
+    before, after, cost, start = (
+        (graph.before, graph.after, forwards(graph), graph.given) if forward else (graph.after, graph.before, backwards(graph), graph.kept)
+    )
+    if start >= upper:
+        return Beam(None, True)
+    movable = graph.all if forward else graph.all & ~graph.rivals
+    layer: dict[int, _Partial] = {0: (start, start, mask(op for op in range(graph.count) if not before[op]), None)}
+    complete = True
+    for _ in range(graph.count):
+        if expired():
+            return Beam(None, False)
+        states = sorted(layer.items(), key=lambda item: (item[1][0], item[1][1], item[0]))
+        complete = complete and len(states) <= width
+        layer = {}
+        for done, state in states[:width]:
+            highest, alive, ready, _ = state
+            found = []
+            for op in members(ready):
+                memory, now = cost(done, alive, op)
+                if now <= alive and memory <= highest and movable >> op & 1:
+                    found = [(memory, now, op)]
+                    break
+                if memory < upper:
+                    found.append((memory, now, op))
+            for memory, now, op in found:
+                new = done | 1 << op
+                known = layer.get(new)
+                if known is None or known[0] > max(highest, memory):
+                    freed = ready & ~(1 << op) | mask(other for other in members(after[op]) if not before[other] & ~new)
+                    layer[new] = (max(highest, memory), now, freed, (op, state))
+    if not layer:
+        return Beam(None, complete)
+    order: list[int] = []
+    (state,) = layer.values()
+    while state[3] is not None:
+        op, state = state[3]
+        order.append(op)
+    return Beam(tuple(order[::-1] if forward else order), complete)
+
+
+_Partial = tuple[int, int, int, Any]

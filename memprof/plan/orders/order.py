@@ -1,0 +1,160 @@
+"""The order of operators with the lowest peak, and whether that is proven."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..problem import Problem, steps
+from . import heuristics
+from .bits import bits
+from .bounds import lower_bound
+from .search import Walk
+from .spgraph import series_parallel
+from .split import Piece, pieces
+
+_ROUNDS = 12
+_BEAM = 8
+_SLICE = 400
+_STATES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best order found. No order has a peak below lower_bound_bytes; proven: peak_bytes is that bound. how: what found it and what proved
+    it, in words. bottleneck: the operator whose minimum cut is the bound, where it is one."""
+
+    order: tuple[int, ...]
+    peak_bytes: int
+    lower_bound_bytes: int
+    proven: bool
+    how: str
+    bottleneck: int | None = None
+
+
+def best_order(problem: Problem, time_limit_s: float = 10.0) -> Best:
+    """The order of a graph with the lowest peak that could be found.
+
+    The graph is cut into pieces where it can be. Heuristics give an order of each, minimum cuts a bound, and where these do not meet, beams
+    and an exact search from both ends close the gap in rounds of growing effort. Everything is counted in states, so that the same graph has
+    the same answer; only a time limit that is reached ends the rounds early and leaves an interval in place of a figure.
+    """
+    end = time.monotonic() + time_limit_s
+    clock = _Clock(end)
+    if not problem.count:
+        given = sum(problem.sizes[tensor] for tensor in problem.given)
+        return Best((), given, given, True, "there is nothing to order")
+    parts = [_Part(one) for one in pieces(problem, bits(problem))]
+    for part in parts:
+        part.begin(clock)
+    lower = max(part.lower for part in parts)
+    for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
+        if part.peak > lower:
+            part.cut(lower, clock)
+            lower = max(lower, part.lower)
+    for round_ in range(_ROUNDS):
+        for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
+            if part.peak > lower and not clock():
+                part.work(round_, lower, clock)
+                lower = max(lower, part.lower)
+    return _whole(problem, parts, lower)
+
+
+def _whole(problem: Problem, parts: list[_Part], lower: int) -> Best:
+    order = tuple(part.piece.ops[op] for part in parts for op in part.order)
+    highest = steps(problem, order)[-1].peak_bytes
+    worst = max(parts, key=lambda part: part.peak)
+    forcing = max(parts, key=lambda part: part.lower)
+    bottleneck = None if forcing.bottleneck is None else forcing.piece.ops[forcing.bottleneck]
+    if highest <= lower:
+        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {forcing.proven_by}", bottleneck)
+    return Best(order, highest, lower, False, f"{worst.found_by}; the search for a proof was not finished", bottleneck)
+
+
+class _Clock:
+    """Whether the time is up."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+
+    def __call__(self) -> bool:
+        return time.monotonic() > self._end
+
+
+class _Part:
+    """A piece of the graph, the best order and the best bound of it so far, and the searches that are under way."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.graph = bits(piece.problem)
+        self.order: tuple[int, ...] = ()
+        self.peak = -1
+        self.lower = max(self.graph.given, self.graph.kept)
+        self.bottleneck: int | None = None
+        self.found_by = ""
+        self.proven_by = "what is given or kept"
+        self._seen: dict[int, int] = {}
+        self._walks: tuple[Walk, ...] = ()
+
+    def take(self, order: tuple[int, ...] | None, name: str) -> None:
+        """Keep an order if it is better; learn in any case what each step needed in it."""
+        if order is None:
+            return
+        found = steps(self.piece.problem, order)
+        for step in found:
+            self._seen[step.op] = min(step.memory_bytes, self._seen.get(step.op, step.memory_bytes))
+        if self.peak < 0 or found[-1].peak_bytes < self.peak:
+            self.order, self.peak, self.found_by = order, found[-1].peak_bytes, name
+
+    def begin(self, expired: Callable[[], bool]) -> None:
+        """The orders that cost next to nothing to try."""
+        problem = self.piece.problem
+        self.take(heuristics.model_order(problem), "the model's order")
+        if len(self.order) == 1:
+            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "there being no other order"
+            return
+        exact = series_parallel(problem, self.graph)
+        if exact is not None:
+            self.take(exact, "the algorithm for series-parallel graphs")
+            self.lower, self.proven_by = self.peak, "the algorithm for series-parallel graphs"
+            return
+        self.take(heuristics.depth_first(problem), "depth first")
+        self.take(heuristics.plain_depth_first(problem), "depth first")
+        self.take(heuristics.greedy(self.graph, expired), "greedy choice")
+        self.take(heuristics.greedy_backwards(self.graph, expired), "greedy choice from the end")
+
+    def cut(self, enough: int, expired: Callable[[], bool]) -> None:
+        """The bound by minimum cuts; operators that cannot need more than `enough` are left out."""
+        useful = {op: memory for op, memory in self._seen.items() if memory > enough}
+        found = lower_bound(self.piece.problem, self.graph, useful, self.peak, expired)
+        if found.bytes > self.lower:
+            self.lower, self.bottleneck, self.proven_by = found.bytes, found.op, "a minimum cut"
+
+    def work(self, round_: int, enough: int, expired: Callable[[], bool]) -> None:
+        """One round: beams and search from both ends, four times as much as in the round before. Peaks up to `enough` are as good as any."""
+        for forward in (True, False):
+            if self.peak > enough:
+                found = heuristics.beam(self.graph, _BEAM << 2 * round_, forward, self.peak, expired)
+                self.take(found.order, "a beam search")
+                if found.order is None and found.complete:
+                    self._prove(self.peak)
+                    return
+        if self.peak <= enough:
+            return
+        if not self._walks:
+            self._walks = tuple(Walk(self.graph, forward, max(enough, self.lower), self.peak) for forward in (True, False))
+        until = min(sum(walk.states for walk in self._walks) + 2 * (_SLICE << 2 * round_), _STATES)
+        while sum(walk.states for walk in self._walks) < until and not expired():
+            for walk in self._walks:
+                walk.upper = min(walk.upper, self.peak)
+                walk.advance(_SLICE)
+                self.take(walk.order, "exact search")
+                if walk.order is not None or walk.exhausted:
+                    self._prove(min(walk.level, self.peak))
+                    return
+                self._prove(walk.level)
+
+    def _prove(self, level: int) -> None:
+        if level > self.lower:
+            self.lower, self.bottleneck, self.proven_by = level, None, "exact search"

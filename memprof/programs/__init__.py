@@ -1,0 +1,1 @@
+"""What can be run: runtimes, native programs, commands, and their symbols."""

@@ -1,0 +1,195 @@
+"""Any program as a variant: what `--cmd 'NAME=./app --model m.tflite'` means, checked before anything starts and turned into Orders.
+
+In a command's words `{model}`, `{threads}`, `{runs}` and `{warmup}` stand for what is measured; other braces are the program's own. Words of the
+form NAME=VALUE before the program are variables of its environment, as in a shell. A command is a row of the model that it names: the one given
+to memprof, or the first of its words that is a model's file, or, where it names none, the program itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import InputError, UsageError, os_reason
+from ..models.identity import identify
+from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, ModelFile
+from .runtimes import Runtime
+
+WORDS = ("model", "threads", "runs", "warmup")
+# The endings by which a word of a command is taken for a model; a folder is one where it is an nnpackage.
+_MODELS = (".onnx", ".ort", ".tflite", ".circle", ".tvn", ".xml", ".ini", ".pte", ".pt", ".pth", ".mnn", ".param", ".gguf", ".dlc")
+_NAME = re.compile(r"([A-Za-z0-9_.+-]+)=(?=\S|$)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PHASES = {"startup": STARTUP, "load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
+
+RUNTIME = Runtime(name=COMMAND, version="")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program, its words and its surroundings, with WORDS still to be filled in. cwd: None for memprof's own working folder."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None = None
+
+    def has(self, word: str) -> bool:
+        """Whether `{word}` occurs."""
+        return any(f"{{{word}}}" in text for text in (*self.argv, *self.env.values()))
+
+    def filled(self, words: Mapping[str, object]) -> Command:
+        """With the words in place."""
+
+        def fill(text: str) -> str:
+            for word, value in words.items():
+                text = text.replace(f"{{{word}}}", str(value))
+            return text
+
+        return replace(self, argv=tuple(map(fill, self.argv)), env={key: fill(value) for key, value in self.env.items()})
+
+
+# -- words of the command line
+
+
+def parse(text: str) -> Command:
+    """`NAME=[VARIABLE=VALUE...] PROGRAM WORD...`, quoted as in a shell; without NAME the program's own. Raises UsageError."""
+    match = _NAME.match(text)
+    return of_words(split(text[match.end() :] if match else text), match[1] if match else "")
+
+
+def split(text: str) -> list[str]:
+    """The words of a command as a shell splits them. Raises UsageError where there are none, or a quote is left open."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"command {text!r}: {str(error).lower()}") from None
+    if not words:
+        raise UsageError(f"command {text!r}: write NAME=PROGRAM WORD...")
+    return words
+
+
+def of_words(words: Sequence[str], name: str = "") -> Command:
+    """A command from words that are split already. Raises UsageError where there is no program among them."""
+    env = {}
+    at = 0
+    while at < len(words) and _VARIABLE.match(words[at]):
+        key, _, env[key] = words[at].partition("=")
+        at += 1
+    if at == len(words):
+        raise UsageError(f"{shlex.join(words)!r} names no program")
+    return Command(name or os.path.basename(words[at]), tuple(words[at:]), env)
+
+
+def parse_regex(text: str) -> tuple[str, str]:
+    """`load='MODEL_LOAD takes'` as (phase, regular expression). Raises UsageError."""
+    name, equals, regex = text.partition("=")
+    if not equals or not name or not regex:
+        raise UsageError(f"--phase-regex {text!r}: write NAME=REGEX, such as load='MODEL_LOAD takes'")
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise UsageError(f"--phase-regex {text!r}: {error}") from None
+    return phase(name), regex
+
+
+def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
+    """The same of each, as regular expression by phase. Raises UsageError."""
+    return dict(parse_regex(text) for text in texts)
+
+
+def phase(name: str) -> str:
+    """The phase that a word stands for: load is MODEL_LOAD, and a program's own name is itself."""
+    return _PHASES.get(name, "_".join(name.split()))
+
+
+# -- what a command runs, and what it is about
+
+
+def program(command: Command) -> Path:
+    """The file that runs. Raises InputError where there is none, or where it may not be run."""
+    name = command.argv[0]
+    if command.cwd is not None and not os.path.isdir(command.cwd):
+        raise InputError(f"the folder {command.cwd} does not exist")
+    if os.sep not in name:
+        found = shutil.which(name, path=command.env.get("PATH"))
+        if found is None:
+            here = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
+            raise InputError(f"there is no command {name}{here}")
+        return Path(found)
+    path = Path(command.cwd or ".") / os.path.expanduser(name)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if not path.is_file():
+        raise InputError(f"{path} is no program")
+    if not os.access(path, os.X_OK):
+        raise InputError(f"{path} is not executable (chmod +x makes it so)")
+    return path
+
+
+def argv(command: Command, path: Path) -> tuple[str, ...]:
+    """The words that are started: the program by a path that holds in its own working folder."""
+    if os.sep not in command.argv[0]:
+        return command.argv
+    return (str(path.absolute()), *command.argv[1:])
+
+
+def program_file(path: Path) -> ModelFile:
+    """The program's size and content, by which two builds of one name are told apart."""
+    try:
+        status = path.stat()
+        return _hashed(str(path.resolve()), status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+
+
+@lru_cache(maxsize=64)
+def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except PermissionError:
+        digest.update(path.encode())  # a program that may be run but not read
+    return ModelFile(path, size, digest.hexdigest())
+
+
+def model_among(command: Command) -> Path | None:
+    """The first of a command's words that is a model: a file of a known ending, or an nnpackage's folder; also after `--option=`."""
+    for word in command.argv[1:]:
+        for text in (word, word.partition("=")[2]):
+            path = os.path.join(command.cwd or ".", os.path.expanduser(text))
+            if text.lower().endswith(_MODELS) and os.path.isfile(path) and os.path.getsize(path):
+                return Path(path)
+            if text and os.path.isfile(os.path.join(path, "metadata", "MANIFEST")):
+                return Path(path)
+    return None
+
+
+def models(commands: Sequence[Command], name: str | None) -> list[Model]:
+    """What each command is about, where memprof was given no model.
+
+    Commands of one line are there to be compared: those that name no model are rows of the first one that any of them names, else of what the
+    first program is called. Raises InputError for a model that is none.
+    """
+    found = [model_among(command) for command in commands]
+    named = [identify(path, name) if path is not None else None for path in found]
+    shared = name or next((model.name for model in named if model is not None), os.path.basename(commands[0].argv[0]))
+    return [model or _itself(shared, command) for model, command in zip(named, commands, strict=True)]
+
+
+def _itself(name: str, command: Command) -> Model:
+    try:
+        file = program_file(program(command))
+    except InputError:
+        return Model(name, command.argv[0], (), 0, "")  # why it cannot be started, its own order says
+    # No file of it is a model's: nothing is brought into the page cache or dropped from it.
+    return Model(name=name, path=file.path, files=(), bytes=0, sha256=file.sha256)

@@ -1,0 +1,156 @@
+"""C of memprof's own: compiled on first use, kept in the cache; and how a program that measures a runtime without an interpreter is started.
+
+The key in the cache is the content of all sources, the compiler's own version and the machine, so that nothing stale is ever run. What the programs
+take stands in runners/native/runner.h.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError, os_reason
+from ..measuring.bundle import cache_folder
+from .runtimes import runners_path
+
+if TYPE_CHECKING:
+    from ..measuring.suite import Order
+    from .runtimes import Runtime
+
+_COMPILERS = ("cc", "gcc", "clang")
+_PROGRAM = ("-std=gnu99", "-O2")
+_LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
+_LIBRARIES = ("-ldl",)
+_TIMEOUT_S = 120
+
+
+def argv(order: Order) -> list[str] | None:
+    """How the child of an order is started where its runtime has a program of its own; None where it has none."""
+    runtime, job = order.runtime, order.job
+    if runtime.native is None:
+        return None
+    words = [str(ready(runtime)), str(runtime.library), job.built or job.model.path, f"warmup={job.warmup}", f"runs={job.runs}"]
+    words += [f"threads={job.threads}"] if job.threads else []
+    words += [f"version={runtime.version}"]
+    words += [f"set.{name}={value}" for name, value in job.knobs.items()]
+    words += [f"shape.{name}={','.join(map(str, shape))}" for name, shape in job.shapes.items()]
+    words += [f"input.{name}={path}" for name, path in _arrays(job.inputs).items()] if job.inputs else []
+    return words
+
+
+def check(runtime: Runtime, inputs: str | None) -> None:
+    """Do beforehand what a native runtime needs, so that its errors come before anything is measured. Raises InputError."""
+    if runtime.native is not None:
+        ready(runtime)
+        if inputs is not None:
+            _arrays(os.path.abspath(inputs))
+
+
+def ready(runtime: Runtime) -> Path:
+    """The runtime's program, compiled now where it was not before.
+
+    Raises InputError where the wheel carries no library to open, or where there is no compiler or it does not succeed.
+    """
+    assert runtime.native is not None
+    if runtime.library is None:
+        raise InputError(f"{runtime.name}: this package of {runtime.distribution} {runtime.version} carries no library that C could open")
+    return compiled(runners_path() / "native" / runtime.native)
+
+
+@cache
+def compiled(source: Path, library: bool = False) -> Path:
+    """The program, or the shared library, of a C source, from the cache where it was compiled before. Raises InputError."""
+    flags = _LIBRARY if library else _PROGRAM
+    compiler = _compiler(source.stem)
+    try:
+        texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h")))]
+    except OSError as error:
+        raise InputError(f"{source}: {os_reason(error)}") from None
+    facts = repr((texts, _version(compiler), flags, _LIBRARIES, platform.machine()))
+    program = cache_folder("native") / f"{source.stem}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    if not program.exists():
+        _compile(compiler, flags, source, program)
+    return program
+
+
+def _compiler(program: str) -> str:
+    wanted = os.environ.get("CC")
+    for name in (wanted,) if wanted else _COMPILERS:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    looked = wanted or " or ".join(_COMPILERS)
+    raise InputError(f"{program} is compiled on first use, and there is no C compiler here ({looked}): apt install gcc, or set CC")
+
+
+@cache
+def _version(compiler: str) -> bytes:
+    try:
+        return subprocess.run(
+            [compiler, "--version"], capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"the C compiler {compiler} does not answer: {error}") from None
+
+
+def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path) -> None:
+    descriptor, work = tempfile.mkstemp(dir=program.parent, prefix=f".{program.name}.")
+    os.close(descriptor)
+    command = [compiler, *flags, f"-I{source.parent}", "-o", work, str(source), *_LIBRARIES]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            first = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
+            raise InputError(f"{source.name} cannot be compiled with {compiler}: {first}")
+        os.chmod(work, 0o755)
+        os.replace(work, program)  # whole or not at all: another memprof may be doing the same
+    except OSError as error:
+        raise InputError(f"{program} cannot be written: {os_reason(error)}") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{compiler} did not compile {source.name} within {_TIMEOUT_S} s") from None
+    finally:
+        if os.path.exists(work):
+            os.unlink(work)
+
+
+# -- inputs
+
+
+@cache
+def _arrays(path: str) -> dict[str, str]:
+    """The arrays of an .npz file (a zip of .npy files) as files of their own, by name. Raises InputError."""
+    try:
+        with open(path, "rb") as file:
+            key = hashlib.file_digest(file, "sha256").hexdigest()[:32] if hasattr(hashlib, "file_digest") else _digest(file.read())
+        folder = cache_folder("inputs") / key
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            if not folder.exists():
+                work = Path(tempfile.mkdtemp(dir=folder.parent))
+                for index, name in enumerate(names):
+                    with archive.open(name) as member, (work / f"{index}.npy").open("wb") as target:
+                        shutil.copyfileobj(member, target)
+                _rename(work, folder)
+    except (OSError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{path} cannot be read as .npz: {error}") from None
+    return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _rename(work: Path, folder: Path) -> None:
+    try:
+        work.rename(folder)
+    except OSError:
+        shutil.rmtree(work, ignore_errors=True)  # another memprof was quicker

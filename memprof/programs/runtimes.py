@@ -1,0 +1,221 @@
+"""What an interpreter has to offer: its runtimes, their versions and knobs, and whether a user's word for a knob is one it takes.
+
+Asked of the interpreter itself in a short process (`runners describe`), because a runtime may live in another environment than memprof's.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError, UsageError, near, os_reason
+from ..units import exact_bytes, parse_bytes
+
+# The extras of pyproject.toml, and the last Python (3.x) that a runtime has a package for, where there is one.
+_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
+_NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
+# Which of the knobs that every runtime has are sizes: a Run keeps what was set as plain text, a size as a number of bytes.
+SIZES = frozenset({"malloc_mmap_threshold", "ballast"})
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting of a runtime: what it may be, and when it acts (build, env or load). env says which variables carry it.
+
+    tries: where the values are a type, those that a search tries.
+    """
+
+    name: str
+    values: str | tuple[str, ...]
+    default: str | None
+    acts: str
+    meaning: str
+    env: str | Mapping[str, Mapping[str, str]] | None = None
+    tries: tuple[str, ...] = ()
+
+    def check(self, text: str) -> str:
+        """The value in the form that the runtime's side reads: sizes as plain bytes, paths absolute.
+
+        Raises UsageError for a value it cannot have, InputError for a file that is not there.
+        """
+        if self.values == "bytes":
+            return str(parse_bytes(text))
+        if self.values == "int":
+            if not text.isdigit():
+                raise UsageError(f"{self.name}={text}: {self.name} takes a whole number")
+            return text
+        if self.values == "file":
+            if not os.path.isfile(text):
+                raise InputError(f"{self.name}={text}: no such file")
+            return os.path.abspath(text)
+        if self.values == "path":
+            return os.path.abspath(text)
+        if isinstance(self.values, tuple) and text not in self.values:
+            raise UsageError(f"{self.name}={text}: {self.name} takes {'|'.join(self.values)}{near(text, self.values)}")
+        return text
+
+    def variables(self, value: str) -> Mapping[str, str]:
+        """The environment that carries a checked value."""
+        if isinstance(self.env, str):
+            return {self.env: value}
+        return dict(self.env.get(value, {})) if self.env else {}
+
+    def candidates(self) -> tuple[str, ...]:
+        """The values that a search tries beside the default."""
+        wanted = self.values if isinstance(self.values, tuple) else self.tries
+        return tuple(value for value in wanted if value != self.default)
+
+    @property
+    def shown_values(self) -> str:
+        """The values as a person reads them."""
+        words = {"int": "NUMBER", "bytes": "SIZE", "path": "PATH", "file": "FILE", "text": "TEXT"}
+        return words[self.values] if isinstance(self.values, str) else "|".join(self.values)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime as one interpreter has it; version is None where it is not installed.
+
+    native: the C program that is started in place of the interpreter, and library: what it opens; see memprof.native.
+    """
+
+    name: str
+    distribution: str | None = None
+    version: str | None = None
+    formats: tuple[str, ...] = ()
+    knobs: tuple[Knob, ...] = ()
+    always_builds: bool = False
+    build_uses: tuple[str, ...] = ()
+    default_threads: int | None = None
+    threads_env: str | None = None
+    error: str | None = None
+    python: str = ""
+    native: str | None = None
+    library: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be used."""
+        return self.version is not None
+
+    def knob(self, name: str) -> Knob | None:
+        """The knob of that name."""
+        return next((knob for knob in self.knobs if knob.name == name), None)
+
+    def takes(self, path: str) -> bool:
+        """Whether a model's name ends in a way this runtime reads; a folder is an nnpackage, which onert reads."""
+        ending = os.path.splitext(path)[1].lower() if not os.path.isdir(path) else "/"
+        return not self.formats or ending in self.formats
+
+    @property
+    def how_to_install(self) -> str:
+        """The command that installs it, or why there is none."""
+        name = self.name.removesuffix(_NATIVE)
+        last = _EXTRAS.get(name)
+        if last is not None and self.python and int(self.python.split(".")[1]) > last:
+            return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
+        if name in _EXTRAS:
+            return f"pip install 'memprof[{name}]'"
+        return f"pip install {self.distribution}" if self.distribution else ""
+
+
+class _Described(msgspec.Struct):
+    python: str
+    runtimes: list[Runtime]
+
+
+def runners_path() -> Path:
+    """The folder of the measured side's programs."""
+    spec = find_spec("memprof.runners")  # found, never imported
+    if spec is None or not spec.submodule_search_locations:
+        return Path(__file__).parents[2] / "runners"  # setuptools' editable install finds no folder without __init__.py inside a package
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def interpreter(path: str | None) -> str:
+    """The interpreter to use: the given one, found on PATH where it is only a name, or the one that runs memprof.
+
+    Raises InputError where there is none.
+    """
+    if path is None:
+        return sys.executable
+    found = shutil.which(os.path.expanduser(path))
+    if found is None:
+        raise InputError(f"--python {path}: no such interpreter")
+    return os.path.abspath(found)
+
+
+@cache
+def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
+    """The runtimes of an interpreter, or the one in a user's file. Raises InputError where the interpreter does not answer."""
+    command = [python, str(runners_path()), "describe", *([user_file] if user_file else [])]
+    try:
+        # The working folder must not be one whose files the interpreter would take for modules; a script's own folder comes first anyway.
+        done = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        raise InputError(f"{python} cannot be started: {os_reason(error)}") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{python} did not say within 120 s which runtimes it has") from None
+    try:
+        answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Described)
+    except (IndexError, msgspec.DecodeError):
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise InputError(f"{python} is no usable Python 3.8 or later: {said[-1] if said else 'it said nothing'}") from None
+    return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
+
+
+def find(name: str, python: str) -> Runtime:
+    """The runtime of that name, or in that file, ready for use.
+
+    Raises UsageError for an unknown name, InputError for one that is not installed or a file that cannot be used.
+    """
+    if name.endswith(".py") or os.sep in name:
+        if not os.path.isfile(name):
+            raise InputError(f"runtime {name}: no such file")
+        (runtime,) = describe(python, os.path.abspath(name))
+        if runtime.error:
+            raise InputError(f"runtime {name}: {runtime.error}")
+        return runtime
+    known = describe(python)
+    runtime = next((one for one in known if one.name == name), None)  # type: ignore[assignment]
+    if runtime is None:
+        names = [one.name for one in known]
+        own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
+        raise UsageError(f"there is no runtime {name!r}{own or near(name, names) or '; there are ' + ', '.join(names)}")
+    if not runtime.installed:
+        how = runtime.how_to_install
+        if python != sys.executable and how.startswith("pip "):  # that environment need not have memprof, whose extra it would be
+            how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
+        raise InputError(f"{name} is not installed for {python}: {how}")
+    return runtime
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """KEY and VALUE of `KEY=VALUE`. Raises UsageError for anything else."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"{text!r} is no setting: write KEY=VALUE")
+    return key, value
+
+
+def written(knobs: Mapping[str, str]) -> dict[str, str]:
+    """The knobs of a job as a person writes them: sizes with their unit."""
+    return {name: exact_bytes(int(value)) if name in SIZES and value.isdecimal() else value for name, value in knobs.items()}
+
+
+def unknown_knob(name: str, runtimes: Sequence[Runtime]) -> UsageError:
+    """The error for a knob that none of these runtimes has."""
+    known = sorted({knob.name for runtime in runtimes for knob in runtime.knobs})
+    who = " nor ".join(sorted({os.path.basename(runtime.name) for runtime in runtimes}))
+    verb = "neither " if " nor " in who else ""
+    return UsageError(f"{verb}{who} has {'a' if verb else 'no'} knob {name!r}{near(name, known) or '; memprof runtimes lists them'}")

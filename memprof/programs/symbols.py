@@ -1,0 +1,192 @@
+"""Phases by the names of functions, for a program nobody has changed: the checks beforehand, and the command that starts it under gdb.
+
+What happens inside gdb stands in runners/native/symbols.py. Here a function's name as written in the source (`nnfw_run`, `ml::Model::load`,
+`ml::Model::load(int)`, `ml::prepare<float>`) is looked for in the symbol tables of the program and of the libraries it is linked to, so that
+a misspelt one is said before anything runs. A program that opens libraries itself (dlopen) may get the function from one of those: then gdb
+waits for it, and says at the end if it never came.
+
+ELF as in elf(5); names are demangled by the C++ library's own __cxa_demangle, where there is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from ..errors import InputError, UsageError, os_reason
+from . import elf
+from .runtimes import runners_path
+
+_OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
+_PHASE = re.compile(r"[A-Za-z0-9_.:-]+")
+_USUAL = {"load": "MODEL_LOAD", "prepare": "PREPARE", "warmup": "WARMUP", "execute": "EXECUTE"}
+
+
+def parse_phase(text: str) -> tuple[str, str]:
+    """`load=nnfw_load_model_from_file` as (phase, function); load, prepare, warmup and execute are memprof's own phases. Raises UsageError."""
+    name, equals, function = text.partition("=")
+    if not equals or not _PHASE.fullmatch(name) or not function.strip():
+        raise UsageError(f"--phase {text!r}: write NAME=FUNCTION, such as load=nnfw_load_model_from_file")
+    return _USUAL.get(name, name), " ".join(function.split())
+
+
+def wrap(argv: Sequence[str], phases: Mapping[str, str] | Sequence[tuple[str, str]], *, cwd: str | None = None) -> tuple[str, ...]:
+    """The command that runs `argv` under gdb, which says when these functions are entered and left.
+
+    phases: function by phase; a phase may have several. Raises InputError where gdb is missing or may not trace, or where the command cannot
+    be found, UsageError where it is known that it has no such function.
+    """
+    wanted = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
+    gdb = _gdb()
+    _may_trace()
+    command = _command(argv, cwd)
+    program = elf.read(command[0])
+    _runs_here(command[0], program)
+    orders = [(phase, function, _symbols(function, program, command)) for phase, function in wanted]
+    text = json.dumps({"phases": orders, "elf": elf.__file__})
+    script = runners_path() / "native" / "symbols.py"
+    return (gdb, "-nx", "-batch", "-ex", f"python MEMPROF = {text!r}", "-x", str(script), "--args", *command)
+
+
+# -- what must be there
+
+
+def _gdb() -> str:
+    path = shutil.which("gdb")
+    if path is None:
+        raise InputError(f"--phase needs gdb, which is not installed; {_OTHERS}")
+    if not _has_python(path):
+        raise InputError(f"--phase needs a gdb with Python, which {path} is not; {_OTHERS}")
+    return path
+
+
+@cache
+def _has_python(gdb: str) -> bool:
+    try:
+        command = [gdb, "-nx", "-batch", "-ex", "python print('py' + 'thon')"]
+        done = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"python" in done.stdout
+
+
+def _may_trace() -> None:
+    """Raises InputError where one process may not trace another: Yama's setting, or a container's filter of system calls."""
+    try:
+        trace = ctypes.CDLL(None, use_errno=True).ptrace
+    except (OSError, AttributeError):
+        return
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if trace(0, 0, None, None) == 0 else min(ctypes.get_errno(), 255) or 1)  # PTRACE_TRACEME
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != 0:
+        try:
+            scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
+        except OSError:
+            scope = ""
+        why = f"kernel.yama.ptrace_scope is {scope}" if scope in ("2", "3") else f"ptrace: {os.strerror(code)}"
+        raise InputError(f"--phase needs gdb, which may not trace a program here ({why}); {_OTHERS}")
+
+
+def _command(argv: Sequence[str], cwd: str | None) -> list[str]:
+    """The command as the kernel would run it: the program's path in full, and a script's interpreter before it. Raises InputError."""
+    name = argv[0]
+    path = os.path.join(cwd or "", name) if os.sep in name else shutil.which(name)
+    if path is None or not os.path.exists(path):
+        raise InputError(f"{name}: no such command")
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+        raise InputError(f"{name} is not executable")
+    mode = os.stat(path).st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        raise InputError(f"{name} is setuid or setgid, and under gdb the kernel starts it without that right; {_OTHERS}")
+    path = os.path.abspath(path)
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(4096)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {os_reason(error)}") from None
+    if first.startswith(b"#!"):
+        words = os.fsdecode(first[2:]).strip().split(None, 1)
+        if words and words[0] != path:
+            return _command([*words, path, *argv[1:]], None)
+    return [path, *argv[1:]]
+
+
+def _runs_here(path: str, program: elf.Elf | None) -> None:
+    if program is None:
+        raise InputError(f"{path} is no program that gdb could start: it is no ELF file")
+    machine = platform.machine()
+    if machine in _MACHINES and program.machine not in _MACHINES[machine]:
+        built = next((name for name, numbers in _MACHINES.items() if program.machine in numbers), f"machine {program.machine}")
+        raise InputError(f"{path} is built for {built}, and this is {machine}")
+
+
+# e_machine of what a kernel of that name runs: EM_386 3, EM_X86_64 62, EM_ARM 40, EM_AARCH64 183, EM_RISCV 243.
+_MACHINES = {"x86_64": (62, 3), "aarch64": (183, 40), "armv7l": (40,), "i686": (3,), "riscv64": (243,)}
+
+
+# -- finding functions
+
+# With these a program gets functions that are not in its files: libraries it opens, programs it becomes or starts.
+_MORE = frozenset({"dlopen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn", "posix_spawnp"})
+
+
+def _symbols(function: str, program: elf.Elf | None, command: Sequence[str]) -> list[str]:
+    """The linker's names of a function; none where it may come later. Raises UsageError where it is known that it cannot."""
+    assert program is not None
+    files = [program, *_libraries(program)]
+    found = list(dict.fromkeys(symbol for file in files for symbol in elf.matching(function, file.functions)))
+    if found or any(_MORE & file.wanted for file in files if not elf.is_system(file.path)):
+        return found
+    close = elf.suggestions(function, (name for file in files if not elf.is_system(file.path) for name in file.functions))
+    where = f"{os.path.basename(command[0])} and the {len(files) - 1} libraries it is linked to"
+    if close:
+        raise UsageError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
+    if program.stripped:
+        raise UsageError(
+            f"--phase: there is no function {function} in {where}: {program.path} is stripped, only what it exports has a name"
+        )
+    raise UsageError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
+
+
+def _libraries(program: elf.Elf) -> list[elf.Elf]:
+    """The libraries a program is linked to, and theirs, as far as they are found where the loader would look first."""
+    found: dict[str, elf.Elf] = {}
+    todo = [program]
+    while todo:
+        for file in [todo.pop()]:
+            folders = [*file.search, *os.environ.get("LD_LIBRARY_PATH", "").split(":"), *program.search, *_system_folders()]
+            for name in file.needed:
+                if name in found:
+                    continue
+                paths = (Path(folder, name) for folder in folders if folder)
+                library = next(
+                    (read for path in paths if path.is_file() and (read := elf.read(str(path))) and read.machine == program.machine), None
+                )
+                if library is not None:
+                    found[name] = library
+                    todo.append(library)
+    return list(found.values())
+
+
+@cache
+def _system_folders() -> tuple[str, ...]:
+    folders = ["/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"]
+    for base in ("/lib", "/usr/lib"):
+        folders += [str(path) for path in Path(base).glob("*-linux-*") if path.is_dir()]
+    for note in sorted(Path("/etc/ld.so.conf.d").glob("*.conf")) if os.path.isdir("/etc/ld.so.conf.d") else []:
+        try:
+            folders += [line.strip() for line in note.read_text().splitlines() if line.strip().startswith("/")]
+        except OSError:
+            continue
+    return tuple(dict.fromkeys(folders))

@@ -1,0 +1,126 @@
+"""What each number is called, what it is measured in, and where it lies in a Run: the one list that tables, pictures and the gate read from.
+
+Smaller is better for every metric here. Definitions stand in the README.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import UsageError, near
+from .records import PEAK, STARTUP, Mark, Run
+
+BYTES, NS, COUNT = "bytes", "ns", "count"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number: its column name, its title for people, its unit (bytes, ns or count).
+
+    of: its value in a phase, None where it could not be had. baseline: the field of the STARTUP mark that is subtracted to show it above the
+    baseline; None where that has no meaning.
+    """
+
+    name: str
+    title: str
+    unit: str
+    of: Callable[[Mark], float | None]
+    baseline: str | None = None
+
+
+def _field(name: str) -> Callable[[Mark], float | None]:
+    return lambda mark: getattr(mark, name)
+
+
+def _over_iterations(function: Callable[[Sequence[int]], float]) -> Callable[[Mark], float | None]:
+    return lambda mark: function(mark.times_ns) if mark.times_ns else None
+
+
+def _latency(mark: Mark) -> float | None:
+    # A phase of iterations is as long as its typical iteration; how many there were is the user's choice.
+    return statistics.median(mark.times_ns) if mark.times_ns else mark.time_ns
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share lies, linear between neighbours (numpy's default, Hyndman and Fan's type 7)."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean; a value of 0 counts as 1."""
+    return math.exp(sum(math.log(max(value, 1)) for value in values) / len(values))
+
+
+_METRICS = (
+    Metric("time_ns", "Latency", NS, _latency),
+    Metric("rss_peak_bytes", "RSS peak", BYTES, _field("rss_peak_bytes"), "rss_end_bytes"),
+    Metric("anon_end_bytes", "Anonymous memory at the end", BYTES, _field("anon_end_bytes"), "anon_end_bytes"),
+    Metric("file_end_bytes", "File-backed memory at the end", BYTES, _field("file_end_bytes"), "file_end_bytes"),
+    Metric("vms_end_bytes", "VMS at the end", BYTES, _field("vms_end_bytes"), "vms_end_bytes"),
+    Metric("hwm_bytes", "HWM, never reset", BYTES, _field("hwm_bytes"), "rss_end_bytes"),
+    Metric("pss_end_bytes", "PSS at the end", BYTES, _field("pss_end_bytes"), "pss_end_bytes"),
+    Metric("uss_end_bytes", "USS at the end", BYTES, _field("uss_end_bytes"), "uss_end_bytes"),
+    Metric("rss_end_bytes", "RSS at the end", BYTES, _field("rss_end_bytes"), "rss_end_bytes"),
+    Metric("shmem_end_bytes", "Shared memory at the end", BYTES, _field("shmem_end_bytes"), "shmem_end_bytes"),
+    Metric("swap_end_bytes", "Swapped out at the end", BYTES, _field("swap_end_bytes"), "swap_end_bytes"),
+    Metric("vms_peak_bytes", "VMS peak, never reset", BYTES, _field("vms_peak_bytes"), "vms_end_bytes"),
+    Metric("heap_used_end_bytes", "Heap in use at the end", BYTES, _field("heap_used_end_bytes"), "heap_used_end_bytes"),
+    Metric("heap_free_end_bytes", "Heap freed but kept at the end", BYTES, _field("heap_free_end_bytes"), "heap_free_end_bytes"),
+    Metric("minor_faults", "Minor page faults", COUNT, _field("minor_faults")),
+    Metric("major_faults", "Major page faults", COUNT, _field("major_faults")),
+    Metric("read_bytes", "Read from disk", BYTES, _field("read_bytes")),
+    Metric("cpu_ns", "CPU time", NS, _field("cpu_ns")),
+    Metric("time_min_ns", "Shortest iteration", NS, _over_iterations(min)),
+    Metric("time_mean_ns", "Mean iteration", NS, _over_iterations(statistics.fmean)),
+    Metric("time_median_ns", "Median iteration", NS, _over_iterations(statistics.median)),
+    Metric("time_max_ns", "Longest iteration", NS, _over_iterations(max)),
+    Metric("time_geomean_ns", "Geometric mean of iterations", NS, _over_iterations(geometric_mean)),
+    Metric("time_p90_ns", "90th percentile of iterations", NS, _over_iterations(lambda times: percentile(times, 0.9))),
+    Metric(
+        "time_stdev_ns",
+        "Standard deviation of iterations",
+        NS,
+        _over_iterations(lambda times: statistics.stdev(times) if len(times) > 1 else 0.0),
+    ),
+)
+METRICS = {metric.name: metric for metric in _METRICS}
+
+# What `run` prints, in this order; the latencies of EXECUTE follow as one table.
+DEFAULT_METRICS = tuple(metric.name for metric in _METRICS[:8])
+ITERATION_METRICS = ("time_min_ns", "time_mean_ns", "time_max_ns", "time_median_ns", "time_geomean_ns")
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name. Raises UsageError."""
+    if name not in METRICS:
+        raise UsageError(f"there is no metric {name!r}{near(name, METRICS) or '; there are ' + ', '.join(METRICS)}")
+    return METRICS[name]
+
+
+def value(run: Run, phase: str, wanted: Metric) -> float | None:
+    """A metric in a phase of a run, None where it could not be had. The phase PEAK is the largest of all; only RSS has one."""
+    if phase == PEAK:
+        peaks = [mark.rss_peak_bytes for mark in run.marks if mark.rss_peak_bytes is not None]
+        return max(peaks) if peaks and run.outcome.ok and wanted.name == "rss_peak_bytes" else None
+    mark = run.mark(phase)
+    return wanted.of(mark) if mark is not None else None
+
+
+def baseline(run: Run, wanted: Metric) -> float | None:
+    """What the metric is before any model is loaded, None where that has no meaning or was not measured."""
+    mark = run.mark(STARTUP)
+    return getattr(mark, wanted.baseline) if mark is not None and wanted.baseline else None
+
+
+def exact(run: Run, phase: str, wanted: Metric) -> bool:
+    """Whether the value is what it says, and not only what polling happened to see."""
+    if wanted.name != "rss_peak_bytes":
+        return True
+    return all(mark.rss_peak_exact for mark in run.marks if phase in (PEAK, mark.phase))

@@ -1,0 +1,331 @@
+"""The types that cross a wall: what is asked for (Job), what was seen (Mark, Timeline), and all that is known afterwards (Run).
+
+Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The probe writes a Run as JSON with the stdlib
+alone and so does not import this module; memprof.store decodes strictly what it wrote, which keeps the two in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..units import format_bytes
+
+# The version of a line of a runs file, in its first field, "memprof".
+#   1   2026-11   the first
+SCHEMA = 1
+
+STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
+PEAK = "PEAK"
+RUN = "RUN"  # a program without phases, from its start to its end
+COMMAND = "command"  # the runtime of a program that was started as it is
+
+Cache = Literal["warm", "cold", "asis"]
+Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model: where it lies, its size and its content."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it is given to a runtime: a set of files that belong together, the first of them (or their folder) being its path.
+
+    weight_bytes: the size of its weights, where they can be told apart from the rest.
+    """
+
+    name: str
+    path: str
+    files: tuple[ModelFile, ...]
+    bytes: int
+    sha256: str
+    weight_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that is known before a measurement.
+
+    knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
+    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
+    and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
+    each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
+    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
+    words.
+    """
+
+    model: Model
+    runtime: str
+    variant: str
+    repeat: int
+    warmup: int
+    runs: int
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    python: str | None = None
+    cache: Cache = "warm"
+    deterministic: bool = False
+    timeout_ns: int = 0
+    interval_ns: int = 1_000_000
+    iterations_interval_ns: int = 5_000_000
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    built: str | None = None
+    argv: tuple[str, ...] = ()
+    cwd: str | None = None
+    program: ModelFile | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
+    limit: str | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One finished phase, said by the child: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
+
+    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only where an imported log does not say it.
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). hwm_bytes: the
+    largest high-water mark since the process started, as a tool that never resets it would report. samples: how often it was polled.
+    interval_ns: at which period it was polled, 0 for not at all.
+    """
+
+    phase: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int | None
+    rss_peak_exact: bool
+    times_ns: tuple[int, ...] = ()
+    samples: int = 0
+    interval_ns: int = 0
+    hwm_bytes: int | None = None
+    rss_begin_bytes: int | None = None
+    rss_end_bytes: int | None = None
+    anon_end_bytes: int | None = None
+    file_end_bytes: int | None = None
+    shmem_end_bytes: int | None = None
+    swap_end_bytes: int | None = None
+    vms_end_bytes: int | None = None
+    vms_peak_bytes: int | None = None
+    pss_end_bytes: int | None = None
+    uss_end_bytes: int | None = None
+    heap_used_end_bytes: int | None = None
+    heap_free_end_bytes: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    read_bytes: int | None = None
+    cpu_ns: int | None = None
+
+    @property
+    def time_ns(self) -> int:
+        """The phase's duration."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def height_bytes(self) -> int:
+        """The peak where it is known, else 0: for finding the highest phase, never to be shown."""
+        return self.rss_peak_bytes or 0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What polling saw. The columns are packed; memprof.store.unpack gives them as arrays.
+
+    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
+    file (file-backed and shared) and vms in bytes. One row a change; rows are thinned in long runs without losing a maximum. The minimum,
+    mean (weighted by time) and maximum are of all samples.
+    """
+
+    t_ns: str
+    rss: str
+    file: str
+    vms: str
+    samples: int
+    rss_min_bytes: int
+    rss_mean_bytes: int
+    rss_max_bytes: int
+
+
+@dataclass(frozen=True)
+class Polling:
+    """How often it was polled, and the period really achieved over the newest 4,096 polls of phases that have the job's own period."""
+
+    polls: int
+    median_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it was measured. peak_bound_bytes: how far a high-water mark can lie from the truth here."""
+
+    name: str
+    arch: str
+    kernel: str
+    libc: str
+    cpu: str
+    cpus: int
+    cpus_usable: int
+    memory_bytes: int
+    swap_bytes: int
+    page_bytes: int
+    huge_pages: str
+    peak_bound_bytes: int
+
+    @property
+    def words(self) -> str:
+        """What it is, for people, as far as that is known: of an imported log it may not be."""
+        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
+
+
+@dataclass(frozen=True)
+class About:
+    """What the child said of itself: versions, and what a reader of its figures must know."""
+
+    runtime_version: str
+    python_version: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
+
+    phase: the phase that ran, None for none. t_ns: when, on CLOCK_MONOTONIC.
+    """
+
+    name: str
+    t_ns: int
+    value: float
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a command's tree, as far as polling saw it.
+
+    name: what it called itself last. command: its words, shortened. begin_ns and end_ns: when it was first and last seen. rss_peak_bytes: the
+    largest of its samples and of its high-water mark where that was looked at. pss_peak_bytes: its largest share of memory that processes
+    have in common, None where that was never read.
+    """
+
+    pid: int
+    name: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int
+    command: str = ""
+    parent: int | None = None
+    pss_peak_bytes: int | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Charged:
+    """What a control group was charged for the run: its peak, which holds only pages that the run itself brought in, and how many of its
+    processes were killed for want of memory. None what this kernel's version does not say."""
+
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a measurement ended.
+
+    status: ok; import, refused or error (said by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
+    exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
+    or its probe was ended).
+    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    """
+
+    status: Status
+    phase: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    rss_last_bytes: int | None = None
+    out_of_memory: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the job was completed."""
+        return self.status == "ok"
+
+    @property
+    def word(self) -> str:
+        """How it ended, in a word or two: `SIGSEGV`, `exit code 3`, `timeout`."""
+        return self.signal or (f"exit code {self.exit_code}" if self.status == "exit" and self.exit_code else self.status)
+
+    @property
+    def where(self) -> str:
+        """Where it ended: `in PREPARE`, `after PREPARE`, or nothing where that is not known."""
+        return f"in {self.phase}" if self.phase and not self.phase.startswith("after") else self.phase or ""
+
+    @property
+    def sentence(self) -> str:
+        """How it ended, for people."""
+        where = self.where
+        last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
+        message = _shortened(self.message) if self.message else ""
+        if self.status == "signal":
+            hint = "; the kernel killed a process for want of memory meanwhile" if self.out_of_memory else ""
+            return f"ended by {self.signal} {where}{last}{hint}"
+        if self.status == "timeout":
+            return f"{message or 'did not end in time'} {where}{last}"
+        if self.status == "exit":
+            return f"ended with exit code {self.exit_code} {where}{f' ({message})' if message else ''}"
+        if self.status == "lost":
+            return message or f"ended {where} without saying that it was done: what follows is not known"
+        return f"{where}: {message or self.status}"
+
+
+def _shortened(message: str, most: int = 300) -> str:
+    return message if len(message) <= most else message[: most - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is known after a measurement: one line of a runs file.
+
+    output_bytes: what the child printed, output_tail its end. output_error: how far the model's outputs lie from those of other settings they
+    were compared with: the largest difference over the largest magnitude; 0 for the same, None where nothing was compared.
+    Where a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
+    processes names each.
+    """
+
+    memprof: int
+    job: Job
+    machine: Machine
+    started_ns: int
+    outcome: Outcome
+    timeline: Timeline
+    marks: tuple[Mark, ...] = ()
+    about: About | None = None
+    polling: Polling | None = None
+    warnings: tuple[str, ...] = ()
+    output_bytes: int = 0
+    charged: Charged | None = None
+    output_error: float | None = None
+    output_tail: str | None = None
+    values: tuple[Value, ...] = ()
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool's log is all that is known of it: a probe always knows the kernel it runs on."""
+        return not self.machine.kernel
+
+    def mark(self, phase: str) -> Mark | None:
+        """The finished phase of that name, or None."""
+        return next((mark for mark in self.marks if mark.phase == phase), None)

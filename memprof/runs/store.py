@@ -1,0 +1,313 @@
+"""Runs files: one Run a line, as JSON, appended as soon as it exists and decoded strictly.
+
+A file whose last line is torn (the machine lost power, the disk was full) is read up to there with a warning, and mended before the
+next Run is appended. Lines of several memprof processes that append to one file do not mix: each holds a lock while it writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+import zlib
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from ..errors import InputError, os_reason
+from .records import SCHEMA, Run, Timeline
+
+_decoder = msgspec.json.Decoder(Run)
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Runs of one or several files, and what was wrong with the files."""
+
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def load(paths: Iterable[str | Path]) -> Loaded:
+    """All Runs of the files, in their order.
+
+    Raises InputError for a file that cannot be read, holds no Run, is no runs file, or was written by a newer memprof.
+    """
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for path in paths:
+        found, said = _load_one(Path(path))
+        runs += found
+        warnings += said
+    apart, said = told_apart(runs)
+    return Loaded(apart, (*warnings, *said))
+
+
+def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
+    """The runs, with a variant's name completed where runs of that name were measured in different ways, and a sentence for each such name.
+
+    Without it they would be taken for repeats of one another and averaged.
+    """
+    same: dict[tuple[object, ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        same.setdefault((run.job.model.name, run.job.variant, run.job.threads, run.machine.name), []).append(index)
+    found, said = list(runs), []
+    for places in same.values():
+        ways = {index: _way(runs[index]) for index in places}
+        differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
+        if not differing and any(runs[index].job.hold for index in places):
+            differing = ["hold"]  # what was held and looked at is no figure to set beside a plain one, in this file or another
+        if "command" in differing:
+            shown = _shortest({runs[index].job.argv for index in places} - {()})
+            for index in places:
+                if runs[index].job.argv:
+                    ways[index]["command"] = shown[runs[index].job.argv]
+        for index in places if differing else ():
+            run = runs[index]
+            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
+            found[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
+        if differing:
+            job = runs[places[0]].job
+            said.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
+    return tuple(found), said
+
+
+def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Each of different commands by the words that not all of them have, an option before its value, behind its program, with as much of its
+    path as tells it from others, or behind `…` where all have the same."""
+    programs = {words[0] for words in commands}
+    most = max(len(program.split("/")) for program in programs)
+    tails = ({program: "/".join(program.split("/")[-parts:]) for program in programs} for parts in range(1, most + 1))
+    called = next((tail for tail in tails if len(set(tail.values())) == len(programs)), {})
+    common = set.intersection(*(set(words[1:]) for words in commands))
+    found = {}
+    for words in commands:
+        kept: list[str] = []
+        for before, word in pairwise(words):
+            if word not in common:
+                kept += [before, word] if before in common and before.startswith("-") and not word.startswith("-") else [word]
+        program = "…" if kept and len(programs) == 1 else shlex.quote(called.get(words[0], words[0]))
+        found[words] = " ".join([program, *map(shlex.quote, kept)])
+    return found if len(set(found.values())) == len(found) else {words: f"command {shlex.join(words)}" for words in commands}
+
+
+def _differs(name: str, ways: list[dict[str, str]]) -> bool:
+    values = {way.get(name) for way in ways}
+    return len(values - {None} if name == "version" else values) > 1  # a run that failed early has not said its version
+
+
+def _way(run: Run) -> dict[str, str]:
+    """How a run was measured, beyond what its row says: words by what they are about."""
+    job = run.job
+    facts = {
+        "model": f"model {job.model.sha256[:8]}",
+        "runtime": job.runtime,
+        "version": run.about.runtime_version if run.about else None,
+        "warmup": f"warmup {job.warmup}",
+        "runs": f"runs {job.runs}",
+        "cache": f"cache {job.cache}",
+        "deterministic": "deterministic" if job.deterministic else None,
+        "hold": "held" if job.hold else "plain",
+        "inputs": f"inputs {job.inputs}" if job.inputs else None,
+        "program": f"program {job.program.sha256[:8]}" if job.program else None,
+        "command": f"command {shlex.join(job.argv)}" if job.argv else None,
+        "folder": f"folder {job.cwd}" if job.cwd else None,
+        "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()) or None,
+        "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()) or None,
+        "limit": job.limit,
+    }
+    facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
+    facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})
+    facts.update({f"variable {name}": f"{name}={value}" for name, value in job.env.items()})
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _load_one(path: Path) -> tuple[list[Run], list[str]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    lines = data.split(b"\n")
+    torn = lines.pop() if not _is_whole(lines[-1]) else b""
+    warnings = [f"{path}: the last line is torn and was left out"] if torn else []
+    runs = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not runs:
+        if torn and not _looks_like_a_run(torn):
+            raise InputError(f"{path} is no runs file of memprof")
+        raise InputError(f"{path} holds no complete run")
+    return runs, warnings
+
+
+def decode(line: bytes, where: str) -> Run:
+    """One Run from one line. Raises InputError, naming `where` and the bad field."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        version = _version(line)
+        if version is None:
+            raise InputError(f"{where}: not a run of memprof") from None
+        if version > SCHEMA:
+            raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
+        raise InputError(f"{where}: {error}") from None
+
+
+def _version(line: bytes) -> int | None:
+    try:
+        found: Any = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    version = found.get("memprof") if isinstance(found, dict) else None
+    return version if isinstance(version, int) else None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a last line without a line's end lacks nothing else: an editor may have taken it off."""
+    return line.startswith(b"{") and line.endswith(b"}") and _version(line) is not None
+
+
+def _looks_like_a_run(line: bytes) -> bool:
+    return line.startswith(b'{"memprof":') or b'{"memprof":'.startswith(line)
+
+
+def is_runs_file(path: Path) -> bool:
+    """Whether a file that exists begins as a runs file does. A pipe is none: reading it would take from it, or wait for ever."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(32)
+            return bool(head) and _looks_like_a_run(head)
+    except OSError:
+        return False
+
+
+def encode(run: Run) -> bytes:
+    """A Run as one line, its end included."""
+    return _encoder.encode(run) + b"\n"
+
+
+class Writer:
+    """Appends Runs to a file, each whole or not at all.
+
+    Raises InputError where the file exists and `append` is not given, where it is no runs file, or where it cannot be written; what was
+    written before stays.
+    """
+
+    def __init__(self, path: Path, *, append: bool) -> None:
+        self.path = path
+        self.written = 0
+        self._created = not (append and path.exists())
+        self.mended = not self._created and _mend(path)
+        if not self._created:
+            return
+        try:
+            path.open("xb").close()
+        except FileExistsError:
+            raise InputError(f"{path} exists; --append adds to it, -o names another") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+    def write(self, line: bytes) -> None:
+        """Append one encoded Run."""
+        try:
+            with _locked(self.path, "ab") as file:
+                size = os.fstat(file.fileno()).st_size
+                try:
+                    _write_all(file.fileno(), line)
+                finally:
+                    if os.fstat(file.fileno()).st_size < size + len(line):  # the disk is full, or someone pressed Ctrl-C
+                        os.ftruncate(file.fileno(), size)
+                self.written += 1
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {os_reason(error)}") from None
+
+    def discard_if_empty(self) -> None:
+        """Remove the file where this Writer made it and nobody ever wrote to it."""
+        if not self._created:
+            return
+        with suppress(OSError), _locked(self.path, "r+b") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                self.path.unlink()
+
+
+@contextmanager
+def _locked(path: Path, mode: str) -> Iterator[IO[bytes]]:
+    """The file, unbuffered, with no other memprof writing to it."""
+    import fcntl  # here, because runs are read where there is none
+
+    while True:
+        with open(path, mode, buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:  # else another memprof has just discarded it
+                yield file
+                return
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _mend(path: Path) -> bool:
+    """Cut a torn last line off; True where there was one. Raises InputError where the file is none that this memprof can add to."""
+    if not path.is_file():
+        raise InputError(f"{path} is no file that runs could be added to")
+    try:
+        with _locked(path, "r+b") as file:
+            data = file.read()
+            whole, end, torn = data.rpartition(b"\n")
+            first = whole.split(b"\n", 1)[0] or torn
+            version = _version(first)
+            if first and version is None and (whole or not _looks_like_a_run(first)):
+                raise InputError(f"{path} is no runs file of memprof; nothing was added to it")
+            if version is not None and version > SCHEMA:
+                raise InputError(f"{path} was written by a newer memprof; nothing was added to it")
+            if _is_whole(torn):
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
+                return False
+            file.truncate(len(whole) + len(end))
+            return bool(torn)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+# A timeline without a sample, for a Run whose probe was ended.
+_NO_COLUMN = base64.b64encode(zlib.compress(b"")).decode()
+NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length."""
+
+    t_ns: Sequence[int]
+    rss: Sequence[int]
+    file: Sequence[int]
+    vms: Sequence[int]
+
+
+def unpack(timeline: Timeline) -> Columns:
+    """The columns of a timeline. Raises InputError where they are damaged."""
+    try:
+        columns = [_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)]
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"a timeline is damaged: {error}") from None
+    if len({len(column) for column in columns}) != 1:
+        raise InputError("a timeline is damaged: its columns differ in length")
+    return Columns(*columns)
+
+
+def _unpacked(text: str) -> array[int]:
+    steps = array("q")
+    steps.frombytes(zlib.decompress(base64.b64decode(text, validate=True)))
+    if array("H", [1]).tobytes()[0] == 0:
+        steps.byteswap()
+    return array("q", accumulate(steps))

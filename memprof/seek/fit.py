@@ -1,0 +1,385 @@
+"""The least memory in which a model still runs: bisects a limit that the child is put under before it starts.
+
+Each trial is a fresh process in a fresh control group, its model's page cache and that of the files it maps dropped before, because a group is
+charged only for pages that it brings in itself. For a phase alone the limit is set while the child stands still before it, and lifted while
+it stands still after it. A limit works when the job is completed under it, in time; what works is tried three times before it is believed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import MeasurementError, UsageError
+from ..measuring import campaign, limits, suite
+from ..measuring.campaign import Progress
+from ..measuring.limits import By, Limiter
+from ..measuring.suite import MS, Order, Suite, Variant
+from ..models.identity import identify
+from ..programs import runtimes
+from ..runs import metrics
+from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..units import format_bytes, format_duration
+
+WHOLE = "whole run"
+PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
+CONFIRMATIONS = 3
+# How near the limit is found: this share of it, and no nearer than so many bytes.
+_SHARE, _NEAREST = 0.005, 256 << 10
+_PLAIN_RUNS = 3
+_CURVE = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
+# Near its limit a run reads its own libraries again and again: one that takes so many times as long as without a limit, and so long, is ended.
+_PATIENCE, _LEAST_PATIENCE_NS = 5, 5 * 1000 * MS
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked: the model, the runtime and its settings, and how much longer an iteration may take than without a limit (None: any)."""
+
+    model: str
+    runtime: str
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    max_time: float | None = None
+    threads: int | None = None
+    python: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    runs: int = 5
+    parts: Sequence[str] = PARTS
+    by: By = "auto"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The least limit in bytes under which a part of the job works, None where none was found; beside it what the part takes with no limit.
+
+    rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
+    resident pages that it referenced, None where the kernel does not say. trials: how many it took.
+    """
+
+    name: str
+    least_bytes: int | None
+    rss_peak_bytes: int
+    touched_bytes: int | None
+    trials: int
+
+
+@dataclass(frozen=True)
+class At:
+    """A place on the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and what failed."""
+
+    limit_bytes: int | None
+    time_ns: float | None
+    minor_faults: float | None
+    major_faults: float | None
+    ended: str | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The outcome. charged_bytes: the most that its group was charged with no limit; None where no group was had."""
+
+    model: str
+    runtime: str
+    settings: str
+    limiter: str
+    exact: bool
+    parts: tuple[Part, ...]
+    curve: tuple[At, ...]
+    charged_bytes: int | None
+    max_time: float | None
+    remarks: tuple[str, ...]
+
+
+def fit(wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
+    """Find the limits. Each Run is given to `keep`.
+
+    Raises UsageError or InputError for what is wrong with the wish or the machine, MeasurementError where it does not even run without a
+    limit.
+    """
+    return _Fitter(wish, progress, keep).run()
+
+
+class _Fitter:
+    def __init__(self, wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._wish, self._progress, self._keep = wish, progress, keep
+        for part in wish.parts:
+            if part not in PARTS:
+                raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
+        python = runtimes.interpreter(wish.python)
+        model = identify(Path(wish.model))
+        variant = Variant(runtime=wish.runtime, name="fit", set=dict(wish.knobs), python=python)
+        words = Suite(
+            threads=(wish.threads,) if wish.threads else (),
+            shapes=dict(wish.shapes),
+            inputs=wish.inputs,
+            warmup=1,
+            runs=wish.runs,
+            cache="cold",
+        )
+        self._order = suite.order(words, model, variant)
+        if not self._order.runtime.takes(model.path):
+            raise UsageError(f"{model.name}: {self._order.runtime.name} does not take it")
+        self._limiter: Limiter = limits.find(wish.by)
+        self._drop: list[str] = []
+        self._patience_ns = 0
+        self._plain_time = 0.0
+        self._remarks: list[str] = []
+
+    def run(self) -> Fitted:
+        self._progress.say(f"limited by {self._limiter.words}")
+        touched = self._look_at_it()
+        plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
+        for run in plain:
+            if not run.outcome.ok:
+                raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
+        self._plain_time = statistics.median(_time(run) for run in plain)
+        charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
+        upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
+        parts: list[Part] = []
+        curve: list[At] = []
+        try:
+            for name in self._wish.parts:
+                parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
+            whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
+            for at in self._curve(whole, upper):
+                curve.append(at)  # noqa: PERF402 (the same)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            self._remark("Interrupted: this is what was found until then.")
+        job = self._order.job
+        return Fitted(
+            job.model.name,
+            job.runtime,
+            ",".join(f"{name}={value}" for name, value in sorted(runtimes.written(job.knobs).items())),
+            self._limiter.words,
+            self._limiter.exact,
+            tuple(parts),
+            (*curve, _at(None, plain)),
+            max(charges) if charges else None,
+            self._wish.max_time,
+            tuple(self._remarks),
+        )
+
+    # -- one run without a limit, looked at while it stands still
+
+    def _look_at_it(self) -> dict[str, int]:
+        """Bytes that each phase touched; on the way, the files it maps, how long it takes, and so what is to be expected."""
+        touched: dict[str, int] = {}
+        files: dict[str, None] = {}
+
+        def look(job: Job, phase: str, pid: int) -> None:
+            if phase != STARTUP and (referenced := _referenced(pid)) is not None:
+                touched[phase] = referenced
+            files.update(dict.fromkeys(_mapped_files(pid)))
+            with suppress(OSError):  # `1`: clear the referenced bits of all pages (proc_pid_clear_refs(5))
+                Path(f"/proc/{pid}/clear_refs").write_text("1")
+
+        begin_ns = time.monotonic_ns()
+        run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
+        took_ns = time.monotonic_ns() - begin_ns
+        self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._wish.max_time or 0)) * took_ns))
+        if not run.outcome.ok:
+            raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
+        known = {file.path for file in run.job.model.files}
+        self._drop = [path for path in files if path not in known]
+        self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
+        return touched
+
+    def _runs_to_come(self, upper: int) -> int:
+        """About how many runs it will take, where luck neither helps nor hinders."""
+        high = _start(upper)
+        each = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
+        curve = len(_CURVE) if WHOLE in self._wish.parts else 0
+        return each * len(self._wish.parts) + _PLAIN_RUNS * (1 + curve)
+
+    def _announce(self, count: int, took_ns: int) -> None:
+        each = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
+        self._progress.say(f"about {count} runs follow, {each}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
+
+    # -- trials
+
+    def _trial(self, limit: int | None, *, part: str = WHOLE, name: str = "") -> Run:
+        """One run, the limit over all of it or over a phase alone."""
+        runs = 0 if part in (MODEL_LOAD, PREPARE) else self._order.job.runs
+        words = name or f"{part} in {format_bytes(limit or 0)}"
+        job = replace(
+            self._order.job,
+            variant=words,
+            runs=runs,
+            warmup=0 if not runs else self._order.job.warmup,
+            hold=part != WHOLE,
+            timeout_ns=self._patience_ns,
+            limit=None if limit is None else f"{part} limited to {limit} bytes",
+        )
+        begin = self._limiter.start(limit if part == WHOLE else None)
+        order = replace(self._order, job=job, drop=self._drop, **begin)  # type: ignore[arg-type]
+        if part == WHOLE:
+            return self._measured(order, None)
+        before = {MODEL_LOAD: STARTUP, PREPARE: MODEL_LOAD, EXECUTE: PREPARE}[part]
+
+        def look(job: Job, phase: str, pid: int) -> None:
+            if phase == before:
+                self._limiter.change(pid, limit)
+            elif phase == part:
+                self._limiter.change(pid, None)
+
+        return self._measured(order, look)
+
+    def _measured(self, order: Order, look: Callable[[Job, str, int], None] | None) -> Run:
+        return next(iter(campaign.measure([order], campaign.Quiet(self._progress), self._keep, look)))
+
+    def _works(self, limit: int, part: str) -> bool:
+        try:
+            run = self._trial(limit, part=part)
+        except limits.Refused as error:
+            self._progress.say(f"{part}, {format_bytes(limit)}: what it holds does not fit ({error})")
+            return False
+        if not run.outcome.ok:
+            said = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            self._progress.say(f"{part}, {format_bytes(limit)}: {said}")
+            if run.outcome.status == "timeout":
+                patience = format_duration(self._patience_ns)
+                self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
+            return False
+        seconds = _time(run)
+        slow = bool(seconds and self._wish.max_time is not None and seconds > self._wish.max_time * self._plain_time)
+        said = f", {format_duration(seconds)} an iteration" if seconds else ""
+        self._progress.say(f"{part}, {format_bytes(limit)}: works{said}{', which is too slow' if slow else ''}")
+        return not slow
+
+    def _remark(self, sentence: str) -> None:
+        if sentence not in self._remarks:
+            self._remarks.append(sentence)
+
+    # -- bisecting
+
+    def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> Part:
+        peak = max(_peak(run, name) for run in plain)
+        least, trials = self._least(name, upper)
+        return Part(name, least, peak, max(touched.values(), default=None) if name == WHOLE else touched.get(name), trials)
+
+    def _least(self, part: str, upper: int) -> tuple[int | None, int]:
+        """The least limit that works, and how many trials it took to find it."""
+        trials, high = 1, _start(upper)
+        for _ in range(4):
+            if self._works(high, part):
+                break
+            high, trials = _whole_pages(high * 1.25), trials + 1
+        else:
+            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
+            return None, trials
+        low, proven = 0, 1
+        while True:
+            if high - low > _step(high):
+                middle = _whole_pages((low + high) / 2)
+                trials += 1
+                if self._works(middle, part):
+                    high, proven = middle, 1
+                else:
+                    low = middle
+            elif proven < CONFIRMATIONS:
+                trials += 1
+                if self._works(high, part):
+                    proven += 1
+                else:  # it was luck: the least lies a step above
+                    low, high, proven = high, _whole_pages(high + _step(high)), 0
+            else:
+                break
+        # A failure may have been bad luck too, and have sent the search too high: down again while each step works as often.
+        while (lower := _whole_pages(high - _step(high))) > 0:
+            for _ in range(CONFIRMATIONS):
+                trials += 1
+                if not self._works(lower, part):
+                    return high, trials
+            high = lower
+        return high, trials
+
+    # -- the curve
+
+    def _curve(self, least: int | None, upper: int) -> Iterator[At]:
+        for factor in _CURVE if least is not None else ():
+            limit = _whole_pages((least or 0) * factor)
+            if limit > upper * 1.05:
+                break
+            yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
+
+    def _ceiling(self, run: Run) -> int:
+        """A limit under which a run passes with room to spare, where no group says what it was charged."""
+        if self._limiter.exact:
+            return _peak(run, WHOLE)
+        return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
+
+
+def _at(limit: int | None, runs: Sequence[Run]) -> At:
+    good = [run for run in runs if run.outcome.ok]
+    if not good:
+        return At(limit, None, None, None, _ended(runs[0].outcome))
+    marks = [mark for run in good if (mark := run.mark(EXECUTE)) is not None]
+    faults = [
+        statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
+        for name in ("minor_faults", "major_faults")
+    ]
+    ended = None if len(good) == len(runs) else f"{len(runs) - len(good)} of {len(runs)} failed"
+    return At(limit, statistics.median(_time(run) for run in good), faults[0], faults[1], ended)
+
+
+def _time(run: Run) -> float:
+    mark = run.mark(EXECUTE)
+    return statistics.median(mark.times_ns) if mark is not None and mark.times_ns else 0.0
+
+
+def _peak(run: Run, part: str) -> int:
+    if part == WHOLE:
+        return int(metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"]) or 0)
+    mark = run.mark(part)
+    return mark.height_bytes if mark is not None else 0
+
+
+def _ended(outcome: Outcome) -> str:
+    return "out of memory" if outcome.out_of_memory else outcome.word
+
+
+def _start(upper: int) -> int:
+    """The first limit to try: what it takes with no limit, and a little more."""
+    return _whole_pages(upper * 1.02 + _NEAREST)
+
+
+def _step(limit: int) -> float:
+    return max(_NEAREST, _SHARE * limit)
+
+
+def _long(ns: float) -> str:
+    """A duration that people wait for: `90 s`, `7 min`."""
+    return f"{ns / 60e9:.0f} min" if ns >= 120e9 else f"{ns / 1e9:.0f} s"
+
+
+def _whole_pages(size: float) -> int:
+    return int(size) // _PAGE * _PAGE
+
+
+def _referenced(pid: int) -> int | None:
+    """`Referenced:` of /proc/PID/smaps_rollup (proc_pid_smaps(5)), in bytes: resident pages touched since the bits were cleared."""
+    try:
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("Referenced:")), None)
+
+
+def _mapped_files(pid: int) -> list[str]:
+    """The files that a process maps."""
+    try:
+        rows = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    paths = dict.fromkeys(fields[5] for row in rows if len(fields := row.split(None, 5)) == 6 and fields[5].startswith("/"))
+    return [path for path in paths if os.path.isfile(path)]

@@ -1,0 +1,265 @@
+"""Bars of each phase's RSS peak by variant: what is known of it as anonymous and file-backed, the rest of it as seen by nobody.
+
+A bar is as long as the median peak over the repeats. A high-water mark has no split of its own, so the parts are those of the highest
+sample of the phase (or of its end, where that was higher), in the repeat whose peak is the median; what the mark is above it is a part
+of its own, a transient that polling missed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib.patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
+
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import BYTES
+from memprof.runs.records import STARTUP, Run
+from memprof.runs.summary import Key
+
+from ..columns import Cache, split
+from ..tables.grid import Unit, choose_unit, number
+from . import style
+from .style import ANON, FILE, UNSEEN, Entry, Sheet
+
+_ROW, _TITLES, _TICKS, _GAP = 0.27, 0.24, 0.4, 0.12
+_COLUMNS = 4
+_MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limits
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One phase of one variant, in bytes: its median peak and what that was made of, the smallest and largest repeat, the baseline."""
+
+    peak: float
+    anon: float
+    file: float
+    low: float
+    high: float
+    exact: bool
+    baseline: float | None
+    failed: bool
+    imported: bool
+
+    @property
+    def unseen(self) -> float:
+        """What of the peak is known to the high-water mark alone, or to a log that does not split it."""
+        return self.peak - self.anon - self.file
+
+
+def render(runs: Sequence[Run]) -> Figure:
+    """The picture of these runs: for each model a row a variant, a column a phase, one scale for all.
+
+    Raises InputError where no run succeeded.
+    """
+    if not any(run.outcome.ok for run in runs):
+        raise style.no_success(runs)
+    with style.look():
+        return _render(runs)
+
+
+def _render(runs: Sequence[Run]) -> Figure:
+    grouped = summary.groups(runs)
+    left_out = list(grouped)[_MOST_BARS:]
+    grouped = dict(list(grouped.items())[:_MOST_BARS])
+    blocks = style.by_model(grouped)
+    cache = Cache()
+    bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
+    known = [one for one in bars.values() if one is not None]
+    unit = choose_unit(BYTES, [one.high for one in known])
+    called = style.names(list(grouped))
+    indent = max(style.width(style.readable(name)) for name in called.values())
+    indent = min(indent, 2.7) + 0.15 + 0.1
+    texts = dict(zip(called, style.distinct(list(called.values()), indent - 0.25), strict=True))
+
+    heights = [_block_height(group, several=len(blocks) > 1) for group in blocks.values()]
+    remarks = style.remarks(grouped)
+    if left_out:
+        remarks.insert(0, f"{len(left_out)} more variants are not drawn: --model and --variant choose")
+    several = any(len(group) > 1 for group in grouped.values())
+    sheet = Sheet(
+        "RSS peak of each phase" if len(blocks) > 1 else f"RSS peak of each phase: {next(iter(blocks))}",
+        style.conditions(runs),
+        sum(heights),
+        legend=_legend(known, several),
+        remarks=remarks,
+    )
+    limit = _limit(known, unit, indent)
+    top = 0.0
+    for (model, block), high in zip(blocks.items(), heights, strict=True):
+        if len(blocks) > 1:
+            sheet.text(0.15, top + 0.02, style.label(model, 9.5, weight="bold"), weight="bold")
+        offset = top + (0.22 if len(blocks) > 1 else 0)
+        _block(sheet, offset, indent, block, texts, bars, unit, limit)
+        top += high
+    return sheet.figure
+
+
+def phases(block: Mapping[Key, list[Run]]) -> list[str]:
+    """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline."""
+    reached = [mark.phase for group in block.values() for run in group for mark in run.marks]
+    failed = [run.outcome.phase for group in block.values() for run in group if not run.outcome.ok and run.outcome.phase]
+    plain_failed = [phase for phase in failed if not phase.startswith("after")]
+    return [phase for phase in summary.order([*reached, *plain_failed]) if phase != STARTUP] or [STARTUP]
+
+
+def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
+    """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
+    marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and mark.rss_peak_bytes is not None]
+    having = sorted(marks, key=lambda one: one[0].height_bytes)
+    if not having:
+        return None
+    peaks = [mark.height_bytes for mark, _ in having]
+    median = statistics.median(peaks)
+    typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
+    parts = split(typical, cache(run)) if not run.imported else None
+    grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
+    return Bar(
+        peak=median,
+        anon=parts.anon if parts else 0,
+        file=parts.file if parts else 0,
+        low=peaks[0],
+        high=peaks[-1],
+        exact=all(mark.rss_peak_exact for mark, _ in having),
+        baseline=statistics.median(grounds) if grounds else None,
+        failed=any(not run.outcome.ok and run.outcome.phase == phase for run in group),
+        imported=run.imported,
+    )
+
+
+def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
+    lines = -(-len(phases(block)) // _COLUMNS)
+    return lines * (_TITLES + len(block) * _ROW + _TICKS) + (0.22 + 0.1 if several else 0)
+
+
+def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
+    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.imported for one in known) else []
+    unseen = {one.imported: None for one in known if _visible(one)}
+    if unseen and not found:
+        found.append(Entry("RSS, as the log says", fill=UNSEEN))
+    elif unseen:
+        why = {False: "high-water mark above every sample", True: "RSS of a log"}
+        found.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
+    if any(one.baseline is not None for one in known):
+        found.append(
+            Entry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
+        )
+    if several:
+        spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}
+        found.append(Entry("all repeats (bar and number: their median)", line=spread))
+    found.append(Entry("bold: the variant's PEAK"))
+    if any(one.failed for one in known):
+        found.append(Entry("✗ failed in some repeats"))
+    if not all(one.exact for one in known):
+        what = {False: "only what polling saw", True: "what its log says"}
+        found.append(Entry("~ " + ", or ".join(what[imported] for imported in {one.imported: None for one in known if not one.exact})))
+    return found
+
+
+def _visible(one: Bar) -> bool:
+    return one.unseen > 0.005 * one.peak
+
+
+def _limit(known: Sequence[Bar], unit: Unit, indent: float) -> float:
+    """The right end of all axes: room for the longest bar and its number."""
+    wide = _panel_width(indent, _COLUMNS)
+    room = max(style.width(_text(one, unit), style.SMALL, "bold") for one in known) + 0.12
+    return max(one.high for one in known) / unit.size / (1 - room / wide)
+
+
+def _panel_width(indent: float, count: int) -> float:
+    return (10.0 - indent - 0.15 - _GAP * (count - 1)) / count
+
+
+def _text(one: Bar, unit: Unit) -> str:
+    return ("" if one.exact else "~") + number(one.peak / unit.size) + (" ✗" if one.failed else "")
+
+
+def _block(
+    sheet: Sheet,
+    top: float,
+    indent: float,
+    block: Mapping[Key, list[Run]],
+    texts: Mapping[Key, str],
+    bars: Mapping[tuple[Key, str], Bar | None],
+    unit: Unit,
+    limit: float,
+) -> None:
+    columns = phases(block)
+    lines = [columns[start : start + _COLUMNS] for start in range(0, len(columns), _COLUMNS)]
+    high = len(block) * _ROW
+    wide = _panel_width(indent, min(len(columns), _COLUMNS)) if len(lines) == 1 else _panel_width(indent, _COLUMNS)
+    for index, line in enumerate(lines):
+        offset = top + index * (_TITLES + high + _TICKS) + _TITLES
+        for place, phase in enumerate(line):
+            left = indent + place * (wide + _GAP)
+            axes = sheet.axes(left, offset, wide, high)
+            _frame(axes, len(block), unit, limit, style.label(phase, wide, weight="bold"))
+            shown = {row: one for row, key in enumerate(block) if (one := bars[key, phase]) is not None}
+            _bars(axes, shown, unit, limit)
+            for row, (key, group) in enumerate(block.items()):
+                if place == 0:
+                    sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, style.escaped(texts[key]), ha="right", va="center")
+                if row in shown:
+                    _value(axes, row, shown[row], unit, bold=phase == summary.peak_phase(group))
+                else:
+                    _absence(axes, row, group, phase, limit)
+
+
+def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
+    axes.set_xlim(0, limit)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.set_title(title, fontsize=style.BODY, fontweight="bold", loc="left", pad=4)
+    axes.set_xlabel(unit.caption("RSS"), labelpad=1)
+    ticks = MaxNLocator(4, min_n_ticks=2).tick_values(0, limit)
+    axes.set_xticks([tick for tick in ticks if tick <= limit * 0.93])  # the last would touch the next panel's first
+    axes.grid(axis="x")
+    axes.tick_params(length=2.5)
+
+
+def _bars(axes: Axes, shown: Mapping[int, Bar], unit: Unit, limit: float) -> None:
+    """Bars by row, all of a kind as one artist: one by one they take many times as long, above all their hatches."""
+    rows = list(shown)
+    lefts = [0.0] * len(rows)
+    for part, fill in (("anon", ANON), ("file", FILE), ("unseen", UNSEEN)):
+        sizes = [getattr(one, part) / unit.size for one in shown.values()]
+        boxes = [(left, row - 0.31, left + size, row + 0.31) for left, row, size in zip(lefts, rows, sizes, strict=True) if size > 0]
+        if boxes:
+            axes.add_patch(PathPatch(_outline(boxes), label=part, **fill.words()))
+        lefts = [left + size for left, size in zip(lefts, sizes, strict=True)]
+    grounds = {row: one.baseline / unit.size for row, one in shown.items() if one.baseline is not None}
+    under = [matplotlib.patheffects.withStroke(linewidth=3.2, foreground="white")]
+    ends = [row - 0.44 for row in grounds], [row + 0.44 for row in grounds]
+    axes.vlines(list(grounds.values()), *ends, color=style.INK, linewidth=1.6, path_effects=under)
+    spreads = {row: (one.low / unit.size, one.high / unit.size) for row, one in shown.items()}
+    wide = {row: (low, high) for row, (low, high) in spreads.items() if high - low > 0.004 * limit}
+    axes.hlines(list(wide), [low for low, _ in wide.values()], [high for _, high in wide.values()], color=style.INK, linewidth=0.9)
+    caps = [(value, row) for row, both in wide.items() for value in both]
+    axes.plot([value for value, _ in caps], [row for _, row in caps], color=style.INK, marker="|", markersize=5, linestyle="none")
+
+
+def _outline(boxes: Sequence[style.Box]) -> Path:
+    """Boxes (left, bottom, right, top) as one path of five vertices each."""
+    corners = [((left, low), (right, low), (right, high), (left, high), (left, low)) for left, low, right, high in boxes]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(boxes)
+    return Path([corner for box in corners for corner in box], codes)
+
+
+def _value(axes: Axes, row: int, one: Bar, unit: Unit, bold: bool) -> None:
+    place = (max(one.peak, one.high) / unit.size, row)
+    weight = "bold" if bold else "normal"
+    axes.annotate(_text(one, unit), place, (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight=weight)
+
+
+def _absence(axes: Axes, row: int, group: Sequence[Run], phase: str, limit: float) -> None:
+    """What stands in the place of a bar: how the variant failed in this phase, or nothing."""
+    failed = [run.outcome for run in group if not run.outcome.ok and run.outcome.phase == phase]
+    text = style.label(f"✗ {failed[0].word}" if failed else "–", 3.0, style.SMALL)
+    axes.text(limit * 0.01, row, text, va="center", size=style.SMALL, color=style.FAILED if failed else style.GREY)

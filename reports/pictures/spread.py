@@ -1,0 +1,223 @@
+"""Every repeat as a point, so that two modes are seen as two: as measured on one scale, and as the difference from each variant's median."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from memprof.errors import InputError
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import Metric
+from memprof.runs.records import Run
+from memprof.runs.summary import Key
+
+from ..tables.grid import Unit, choose_unit, number
+from . import style
+from .style import Entry, Sheet
+
+_ROW, _TITLES, _TICKS, _GAP, _TEXT = 0.36, 0.26, 0.36, 0.3, 1.5
+_DOT = 0.062  # inches, a point's width
+_ROOM, _HIGHEST_ROW = 0.11, 0.9
+_MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One variant: a value a repeat that has one, in the order of the repeats."""
+
+    key: Key
+    name: str
+    values: tuple[float, ...]
+    lost: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
+    """The picture of these runs: for each model and metric (RSS peak where none is named) a row a variant.
+
+    phase: PEAK for RSS peaks and EXECUTE for all else where None. Raises UsageError for an unknown metric, InputError where no run
+    succeeded or none has the metric.
+    """
+    wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]
+    if not any(run.outcome.ok for run in runs):
+        raise style.no_success(runs)
+    with style.look():
+        return _render(runs, wanted, phase)
+
+
+def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
+    everyone = summary.groups(runs)
+    grouped = dict(list(everyone.items())[:_MOST_ROWS])
+    called = style.names(list(grouped))
+    blocks = [
+        (model, metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()])
+        for model, block in style.by_model(grouped).items()
+        for metric in wanted
+    ]
+    units = {metric.name: _unit(blocks, metric, phase) for metric in wanted}
+    indent = min(2.7, max(style.width(style.readable(name)) for name in called.values())) + 0.25
+    texts = dict(zip(called, style.distinct(list(called.values()), indent - 0.25), strict=True))
+    several = len({model for model, _, _ in blocks}) > 1
+    rows = [_row_height(indent, strips, units[metric.name]) for _, metric, strips in blocks]
+    heights = [
+        _TITLES + (0.22 if several else 0) + row * len(strips) + _TICKS + 0.1 for row, (_, _, strips) in zip(rows, blocks, strict=True)
+    ]
+    remarks = style.remarks(grouped)
+    if len(everyone) > len(grouped):
+        remarks.insert(0, f"{len(everyone) - len(grouped)} more variants are not drawn: --model and --variant choose")
+    sheet = Sheet(
+        "Every repeat" if several else f"Every repeat: {blocks[0][0]}",
+        style.conditions(runs),
+        sum(heights),
+        legend=[
+            *_LEGEND,
+            *([Entry("✗ failed before it had a value")] if any(strip.lost for *_, strips in blocks for strip in strips) else []),
+        ],
+        remarks=remarks,
+    )
+    top = 0.0
+    for (model, metric, strips), row, high in zip(blocks, rows, heights, strict=True):
+        if several:
+            sheet.text(0.15, top, style.label(model, 9.5, weight="bold"), weight="bold")
+        offset = top + (0.22 if several else 0) + _TITLES
+        called_here = [texts[strip.key] for strip in strips]
+        _block(sheet, offset, indent, row, strips, called_here, metric, style.phase_of(metric, phase), units[metric.name])
+        top += high
+    return sheet.figure
+
+
+_LEGEND = (
+    Entry("a repeat", line={"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "linestyle": "none"}),
+    Entry("median", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"}),
+    Entry("the axes do not begin at 0"),
+)
+
+
+def _strip(key: Key, name: str, group: Sequence[Run], metric: Metric, phase: str | None) -> Strip:
+    where = style.phase_of(metric, phase)
+    values = tuple(value for run in group if (value := metrics.value(run, where, metric)) is not None)
+    return Strip(key, name, values, len(group) - len(values))
+
+
+def _unit(blocks: Sequence[tuple[str, Metric, Sequence[Strip]]], metric: Metric, phase: str | None) -> Unit:
+    values = [value for _, other, strips in blocks if other == metric for strip in strips for value in strip.values]
+    if not values:
+        raise InputError(f"these runs have no {metric.name} in {style.phase_of(metric, phase)}")
+    return choose_unit(metric.unit, values)
+
+
+def _block(
+    sheet: Sheet,
+    top: float,
+    indent: float,
+    high: float,
+    strips: Sequence[Strip],
+    texts: Sequence[str],
+    metric: Metric,
+    phase: str,
+    unit: Unit,
+) -> None:
+    wide = _panel_width(indent)
+    absolute = sheet.axes(indent, top, wide, high * len(strips))
+    relative = sheet.axes(indent + wide + _GAP, top, wide, high * len(strips))
+    _frame(absolute, len(strips), style.label(metric.title + style.in_phase(phase), wide, weight="bold"), unit.caption("as measured"))
+    _frame(relative, len(strips), "from the variant's own median", unit.caption("difference"))
+    words = {"ha": "right", "va": "baseline", "weight": "bold"}
+    sheet.text(sheet.width - 0.15, top - 4 / 72, unit.caption("median"), **words)
+    sides = [(axes, *_side(strips, unit, even)) for axes, even in ((absolute, False), (relative, True))]
+    for axes, limits, _ in sides:
+        axes.set_xlim(limits)
+    for row, (strip, text) in enumerate(zip(strips, texts, strict=True)):
+        middle = top + (row + 0.5) * high
+        sheet.text(indent - 0.1, middle, style.escaped(text), ha="right", va="center")
+        said, colour = _said(strip, unit)
+        sheet.text(sheet.width - 0.15, middle, said, ha="right", va="center", size=style.SMALL, color=colour)
+        for axes, limits, values in sides:
+            if strip.values:
+                _dots(axes, row, values[row], limits, wide, high)
+
+
+def _panel_width(indent: float) -> float:
+    return (10.0 - indent - _TEXT - 0.15 - _GAP) / 2
+
+
+def _side(strips: Sequence[Strip], unit: Unit, relative: bool) -> tuple[tuple[float, float], list[list[float]]]:
+    """An axis's limits and what is drawn along it for each strip."""
+    values = [[(value - (strip.median if relative else 0)) / unit.size for value in strip.values] for strip in strips]
+    flat = [value for ours in values for value in ours]
+    low, high = (min(flat), max(flat)) if flat else (0.0, 1.0)
+    if relative:
+        high = max(abs(low), abs(high)) or 1e-3
+        low = -high
+    room = max((high - low) * 0.06, abs(high) * 1e-4, 1e-6)
+    return (low - room, high + room), values
+
+
+def _row_height(indent: float, strips: Sequence[Strip], unit: Unit) -> float:
+    """Enough for the widest swarm, within reason."""
+    deepest = 0.0
+    for even in (False, True):
+        limits, values = _side(strips, unit, even)
+        deepest = max([deepest, *(abs(offset) for ours in values for offset in _offsets(ours, limits, _panel_width(indent)))])
+    return min(max(_ROW, 2 * deepest + _DOT + _ROOM), _HIGHEST_ROW)
+
+
+def _offsets(values: Sequence[float], limits: tuple[float, float], wide: float) -> list[float]:
+    return swarm([(value - limits[0]) / (limits[1] - limits[0]) * wide for value in values], _DOT)
+
+
+def _said(strip: Strip, unit: Unit) -> tuple[str, str]:
+    if not strip.values:
+        return "✗ none succeeded", style.FAILED
+    count = len(strip.values)
+    lost = f", ✗ {strip.lost}" if strip.lost else ""
+    return f"{number(strip.median / unit.size)}  ({count} repeat{'s' if count > 1 else ''}{lost})", style.INK
+
+
+def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.set_title(title, fontsize=style.BODY, fontweight="bold", loc="left", pad=4)
+    axes.set_xlabel(label, labelpad=1)
+    axes.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=2))
+    axes.grid(axis="x")
+    axes.tick_params(length=2.5)
+    for edge in range(1, rows):
+        axes.axhline(edge - 0.5, color=style.FAINT, linewidth=0.6)
+
+
+def _dots(axes: Axes, row: int, values: Sequence[float], limits: tuple[float, float], wide: float, high: float) -> None:
+    offsets = _offsets(values, limits, wide)
+    deepest = max(abs(offset) for offset in offsets)
+    press = min(1.0, (high - _DOT - _ROOM) / 2 / deepest) if deepest else 1.0
+    ys = [row + offset * press / high for offset in offsets]
+    axes.vlines(statistics.median(values), row - 0.46, row + 0.46, color=style.INK, linewidth=1.6, zorder=2)
+    look = {"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "markeredgewidth": 0.5}
+    axes.plot(values, ys, linestyle="none", zorder=3, **look)  # type: ignore[arg-type]
+
+
+def swarm(places: Sequence[float], size: float) -> list[float]:
+    """How far each dot moves to the side so that none hides another, where dots of this size lie at these places along a line."""
+    offsets = [0.0] * len(places)
+    done: list[int] = []
+    for index in sorted(range(len(places)), key=places.__getitem__):
+        near = [other for other in done[-60:] if places[index] - places[other] < size]
+        step = 0
+        while any(abs(offsets[other] - _step(step) * size) < size * 0.99 for other in near):
+            step += 1
+        offsets[index] = _step(step) * size
+        done.append(index)
+    return offsets
+
+
+def _step(step: int) -> int:
+    """0, 1, -1, 2, -2, ..."""
+    return (step + 1) // 2 * (1 if step % 2 else -1)

@@ -1,0 +1,273 @@
+"""Latency against memory, a point a variant: who is on the Pareto front, and who is beaten by another in both."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, MaxNLocator, NullFormatter
+
+from memprof.errors import InputError
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import Metric
+from memprof.runs.records import EXECUTE, Run
+from memprof.runs.summary import Key
+
+from ..tables.grid import Unit, choose_unit
+from . import style
+from .style import Entry, Sheet
+
+_LEFT, _RIGHT, _HIGH, _BELOW = 0.72, 0.2, 4.3, 0.45
+_LOG_FROM = 30.0
+_KEY_ROW = 0.16
+_MOST_NAMES = 60
+
+
+@dataclass(frozen=True)
+class Point:
+    """A variant: its memory in bytes and its latency in ns over the repeats that succeeded."""
+
+    name: str
+    memory: tuple[float, ...]
+    latency: tuple[float, ...]
+
+    @property
+    def at(self) -> tuple[float, float]:
+        return statistics.median(self.memory), statistics.median(self.latency)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis: from low to high, in its unit, logarithmic where the values span orders of magnitude."""
+
+    low: float
+    high: float
+    log: bool
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats: no other has less of one and no more of the other. By memory, smallest first."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda one: one.at):
+        if not found or point.at[1] < found[-1].at[1] or point.at == found[-1].at:
+            found.append(point)
+    return found
+
+
+def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | None = None) -> Figure:
+    """The picture of these runs, a panel a model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None).
+
+    Raises UsageError for an unknown metric, InputError where no run succeeded or none has both figures.
+    """
+    metric = metrics.metric(memory)
+    if not any(run.outcome.ok for run in runs):
+        raise style.no_success(runs)
+    with style.look():
+        return _render(runs, metric, style.phase_of(metric, phase))
+
+
+def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
+    grouped = summary.groups(runs)
+    called = style.names(list(grouped))
+    points = {model: _points(block, called, metric, phase) for model, block in style.by_model(grouped).items()}
+    everyone = [point for ours in points.values() for point in ours]
+    if not everyone:
+        raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
+    latency = metrics.METRICS["time_ns"]
+    units = (
+        choose_unit(metric.unit, [value for point in everyone for value in point.memory]),
+        choose_unit(latency.unit, [value for point in everyone for value in point.latency]),
+    )
+    shown = {model: ours for model, ours in points.items() if ours}
+    several = len(points) > 1
+    panels = {model: _Panel(ours, units) for model, ours in shown.items()}
+    title = "Latency against memory" if several else f"Latency against memory: {next(iter(points))}"
+    heights = [(0.26 if several else 0) + _HIGH + _BELOW + panel.key_height for panel in panels.values()]
+    remarks = style.remarks(grouped)
+    remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
+    remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
+    sheet = Sheet(title, style.conditions(runs), sum(heights), legend=_LEGEND, remarks=remarks)
+    top = 0.0
+    for (model, panel), high in zip(panels.items(), heights, strict=True):
+        if several:
+            sheet.text(0.15, top, style.label(model, 9.5, weight="bold"), weight="bold")
+        across = style.label(units[0].caption(metric.title + style.in_phase(phase)), 8.0, style.SMALL)
+        panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption("Latency, one iteration"))
+        top += high
+    return sheet.figure
+
+
+_ON: dict[str, Any] = {"marker": "o", "markersize": 7, "color": "#0072B2", "markeredgecolor": style.INK, "linestyle": "none"}
+_BEATEN: dict[str, Any] = {"marker": "o", "markersize": 6, "color": "white", "markeredgecolor": style.GREY, "linestyle": "none"}
+_LEGEND = (
+    Entry("Pareto front: no other variant is better", line={**_ON, "linestyle": "--", "linewidth": 1.2, "markeredgecolor": style.INK}),
+    Entry("another is better", line=_BEATEN),
+    Entry("thin bars: all repeats, point: their medians"),
+    Entry("further left and down is better"),
+)
+
+
+def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str) -> list[Point]:
+    latency = metrics.METRICS["time_ns"]
+    found = []
+    for key, group in block.items():
+        both = [(metrics.value(run, phase, metric), metrics.value(run, EXECUTE, latency)) for run in group if run.outcome.ok]
+        having = [(memory, time) for memory, time in both if memory is not None and time is not None]
+        if having:
+            memory, time = zip(*having, strict=True)
+            found.append(Point(called[key], memory, time))
+    return found
+
+
+class _Panel:
+    """One model's points with a place for each label, decided before the sheet is made: where names find no room, letters stand for them."""
+
+    def __init__(self, points: Sequence[Point], units: tuple[Unit, Unit]) -> None:
+        self._points = points
+        self._units = units
+        self._wide = 10.0 - _LEFT - _RIGHT
+        self._scales = (_scale([point.memory for point in points], units[0]), _scale([point.latency for point in points], units[1]))
+        self._named = points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES]
+        self._spots = [self._spot(point) for point in self._named]
+        self._key: list[str] = []
+        self._texts, self._boxes = self._placed()
+
+    def _spot(self, point: Point) -> tuple[float, float]:
+        return self._along(0, point.at[0]), self._along(1, point.at[1])
+
+    def _placed(self) -> tuple[list[str], list[style.Box]]:
+        area = (0.05, 0.04, self._wide, _HIGH)
+        names = [point.name for point in self._named]
+        bars, steps = self._lines()
+        # Clear of all lines if there is room, else of the front, else of one another at least; rather over a line than shortened to nothing.
+        for obstacles, inches in (((*bars, *steps), 3.2), ((*bars, *steps), 2.2), (steps, 2.6), (steps, 1.8), ((), 1.8)):
+            texts = style.distinct(names, inches, style.SMALL)
+            boxes = style.beside(self._spots, [_size(text) for text in texts], area, obstacles)
+            if boxes is not None:
+                return texts, boxes
+        letters = [str(index) for index in range(1, len(names) + 1)]
+        self._key = [f"{letter}  {text}" for letter, text in zip(letters, style.distinct(names, 2.8, style.SMALL), strict=True)]
+        boxes = style.beside(self._spots, [_size(text) for text in letters], area)
+        loose = [(x + 0.05, y + 0.03, x + 0.25, y + 0.15) for x, y in self._spots]  # points on one another: numbers may touch
+        return letters, boxes or loose
+
+    @property
+    def unnamed(self) -> int:
+        return len(self._points) - len(self._named)
+
+    def _lines(self) -> tuple[list[style.Box], list[style.Box]]:
+        """The bars over the repeats, and the steps of the front, as boxes a label may not lie on."""
+        bars = []
+        for point in self._points:
+            x, y = self._spot(point)
+            left, right = (self._along(0, value) for value in (min(point.memory), max(point.memory)))
+            low, high = (self._along(1, value) for value in (min(point.latency), max(point.latency)))
+            bars += [(left, y - 0.01, right, y + 0.01), (x - 0.01, low, x + 0.01, high)]
+        corners = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in front(self._points)]
+        steps = [(corners[0][0] - 0.01, corners[0][1], corners[0][0] + 0.01, _HIGH)]
+        for (x, y), (across, down) in zip(corners, [*corners[1:], (self._wide, corners[-1][1])], strict=True):
+            steps += [(x, y - 0.01, across, y + 0.01), (across - 0.01, down, across + 0.01, y)]
+        return bars, steps
+
+    def _along(self, axis: int, value: float) -> float:
+        """Where a value lies along an axis, in inches."""
+        return self._scales[axis].share(value / self._units[axis].size) * (self._wide, _HIGH)[axis]
+
+    @property
+    def key_height(self) -> float:
+        return -(-len(self._key) // 3) * _KEY_ROW + (0.1 if self._key else 0)
+
+    def draw(self, sheet: Sheet, top: float, across: str, up: str) -> None:
+        axes = sheet.axes(_LEFT, top, self._wide, _HIGH)
+        for scale, way in ((self._scales[0], "x"), (self._scales[1], "y")):
+            _axis(axes, scale, way)
+        axes.set_xlabel(across + (" (logarithmic)" if self._scales[0].log else ""), labelpad=2)
+        axes.set_ylabel(up + (" (logarithmic)" if self._scales[1].log else ""))
+        axes.grid()
+        axes.tick_params(length=2.5, which="both")
+        best = front(self._points)
+        self._draw_front(axes, best)
+        self._draw_bars(axes)
+        on_front = {id(point) for point in best}
+        self._draw_points(axes, [point for point in self._points if id(point) in on_front], _ON)
+        self._draw_points(axes, [point for point in self._points if id(point) not in on_front], _BEATEN)
+        for text, box, spot in zip(self._texts, self._boxes, self._spots, strict=True):
+            self._draw_label(axes, text, box, spot)
+        for index, text in enumerate(self._key):
+            rows = -(-len(self._key) // 3)
+            place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
+            sheet.text(*place, style.escaped(text), size=style.SMALL)
+
+    def _draw_front(self, axes: Axes, best: Sequence[Point]) -> None:
+        xs = [point.at[0] / self._units[0].size for point in best]
+        ys = [point.at[1] / self._units[1].size for point in best]
+        corners = ([xs[0], *xs, self._scales[0].high], [self._scales[1].high, *ys, ys[-1]])
+        axes.plot(*corners, drawstyle="steps-post", color="#0072B2", linewidth=1.2, linestyle="--", zorder=2)
+
+    def _draw_bars(self, axes: Axes) -> None:
+        memory, latency = (unit.size for unit in self._units)
+        lefts, rights, xs = zip(
+            *((min(one.memory) / memory, max(one.memory) / memory, one.at[0] / memory) for one in self._points), strict=True
+        )
+        lows, highs, ys = zip(
+            *((min(one.latency) / latency, max(one.latency) / latency, one.at[1] / latency) for one in self._points), strict=True
+        )
+        axes.hlines(ys, lefts, rights, color=style.GREY, linewidth=0.8)
+        axes.vlines(xs, lows, highs, color=style.GREY, linewidth=0.8)
+
+    def _draw_points(self, axes: Axes, points: Sequence[Point], look: Mapping[str, Any]) -> None:
+        memory, latency = (unit.size for unit in self._units)
+        axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
+
+    def _draw_label(self, axes: Axes, text: str, box: style.Box, spot: tuple[float, float]) -> None:
+        left, bottom, right, upper = box
+        if (line := style.leader(spot, box)) is not None:
+            ends = ([x / self._wide for x, _ in line], [y / _HIGH for _, y in line])
+            axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=3)
+        middle = ((left + right) / 2 / self._wide, (bottom + upper) / 2 / _HIGH)
+        axes.text(
+            *middle,
+            style.escaped(text),
+            transform=axes.transAxes,
+            ha="center",
+            va="center",
+            size=style.SMALL,
+            zorder=5,
+            bbox=style.backing(),
+        )
+
+
+def _size(text: str) -> tuple[float, float]:
+    return style.width(text, style.SMALL) + 0.03, 0.14
+
+
+def _scale(values: Sequence[Sequence[float]], unit: Unit) -> Scale:
+    flat = [value / unit.size for ours in values for value in ours]
+    low, high = min(flat), max(flat)
+    if low > 0 and high / low >= _LOG_FROM:
+        room = (high / low) ** 0.1
+        return Scale(low / room, high * room, True)
+    span = max(high - low, high * 0.1, 1e-9)
+    return Scale(max(low - span * 0.12, 0.0), high + span * 0.15, False)
+
+
+def _axis(axes: Axes, scale: Scale, way: str) -> None:
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    if scale.log:
+        axes.set_xscale("log") if way == "x" else axes.set_yscale("log")
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(7, min_n_ticks=2))
+    axes.set_xlim(scale.low, scale.high) if way == "x" else axes.set_ylim(scale.low, scale.high)

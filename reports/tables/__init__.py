@@ -1,0 +1,1 @@
+"""Runs and judgements as text: Markdown, HTML, CSV and JSON."""

@@ -1,0 +1,96 @@
+"""What only commands have: the processes of their tree, and figures that they report of themselves, as tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from memprof.runs.metrics import BYTES
+from memprof.runs.records import Process, Run
+from memprof.runs.summary import Key
+
+from . import grid
+from .grid import Table
+from .swap import shown_value
+
+_ROWS = 12
+Groups = Mapping[Key, Sequence[Run]]
+Labels = Callable[[Key], tuple[str, ...]]
+
+
+def tables(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
+    """Both tables, where there is anything to show. labels: what a row of a key begins with, under label_names."""
+    return [*_values(groups, label_names, labels, unit), *_processes(groups, label_names, labels, unit)]
+
+
+def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
+    """Rows as frame.runs_frame has them, the first of each run with what the tables show besides: values (the last by name) and processes."""
+    first: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in rows:
+        first.setdefault(tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat")), row)
+    for run in runs:
+        row = first.get((run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat), {})
+        if run.values:
+            row["values"] = {value.name: value.value for value in run.values}
+        if run.processes:
+            row["processes"] = [
+                {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
+            ]
+    return rows
+
+
+def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
+    """The last that a run reported of each name; the median over the repeats."""
+    found: dict[Key, dict[str, float]] = {}
+    for key, group in groups.items():
+        lasts = [{value.name: value.value for value in run.values} for run in group]
+        names = dict.fromkeys(name for last in lasts for name in last)
+        found[key] = {name: statistics.median(last[name] for last in lasts if name in last) for name in names}
+    everything = list(dict.fromkeys(name for values in found.values() for name in values))
+    if not everything:
+        return []
+    sizes = [value for values in found.values() for name, value in values.items() if name.endswith("_bytes")]
+    size = grid.choose_unit(BYTES, sizes, unit)
+    columns = {name: shown_value(name, [values[name] for values in found.values() if name in values], size) for name in everything}
+    rows = []
+    for key, values in found.items():
+        cells = {name: columns[name][1].pop(0) if name in values else "-" for name in everything}
+        rows.append((*labels(key), *(cells[name] for name in everything)))
+    header = (*label_names, *(columns[name][0] for name in everything))
+    return [Table("Reported by the program itself, last", header, tuple(rows), len(label_names))]
+
+
+def _processes(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
+    """A row a process of the repeat with the most; processes of one name are a row together where there are many."""
+    chosen = {key: max((run.processes for run in group), key=len) for key, group in groups.items()}
+    everything = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
+    if not everything:
+        return []
+    size = grid.choose_unit(BYTES, everything, unit)
+    rows = []
+    for key, processes in chosen.items():
+        for name, same in _together(processes):
+            shares = [process.pss_peak_bytes for process in same if process.pss_peak_bytes is not None]
+            seen_s = max(process.end_ns - process.begin_ns for process in same) / 1e9
+            rows.append(
+                (
+                    *labels(key),
+                    name,
+                    grid.number(max(process.rss_peak_bytes for process in same) / size.size),
+                    grid.number(max(shares) / size.size) if shares else "-",
+                    f"{seen_s:.2f}",
+                )
+            )
+    header = (*label_names, "process", "RSS peak", "PSS peak", "seen (s)")
+    return [Table(size.caption("Processes, each one's largest"), header, tuple(rows), len(label_names) + 1)]
+
+
+def _together(processes: Sequence[Process]) -> list[tuple[str, list[Process]]]:
+    if len(processes) <= _ROWS:
+        return [(f"{process.name} ({process.pid})", [process]) for process in processes]
+    names: dict[str, list[Process]] = {}
+    for process in processes:
+        names.setdefault(process.name, []).append(process)
+    return [(f"{name} x{len(same)}" if len(same) > 1 else f"{name} ({same[0].pid})", same) for name, same in names.items()]

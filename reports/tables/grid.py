@@ -1,0 +1,144 @@
+"""Tables of text, and how they become Markdown or HTML; numbers and their units as a reader of tables wants them."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from memprof.errors import UsageError
+from memprof.runs.metrics import BYTES, NS
+from memprof.units import BYTE_UNITS
+
+_WIDEST = 100  # one long name must not push all other rows off the screen
+
+# The unit of a table is the largest whose threshold its largest value reaches.
+_BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
+_TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
+_TIME_SIZES = {"s": 10**9, "ms": 10**6, "us": 10**3}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as texts: the first `labels` columns name the row, the others hold numbers."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    labels: int = 1
+
+
+@dataclass(frozen=True)
+class Section:
+    """Tables that belong together, under a title and over their notes."""
+
+    title: str
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit by name, and how many bytes or nanoseconds one of it is."""
+
+    name: str
+    size: float
+
+    def caption(self, title: str) -> str:
+        """A title with the unit behind it."""
+        return f"{title} ({self.name})" if self.name else title
+
+
+def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -> Unit:
+    """One unit for all values of a table: the wanted one for bytes, else the one that suits the largest. Raises UsageError."""
+    if kind == BYTES and wanted is not None:
+        if wanted not in BYTE_UNITS:
+            raise UsageError(f"{wanted!r} is no unit: {', '.join(BYTE_UNITS)}")
+        return Unit(wanted, BYTE_UNITS[wanted])
+    if kind not in (BYTES, NS):
+        return Unit("", 1)
+    largest = max((abs(value) for value in values), default=0)
+    name = next(name for name, least in (_BYTE_STEPS if kind == BYTES else _TIME_STEPS) if largest >= least)
+    return Unit(name, BYTE_UNITS[name] if kind == BYTES else _TIME_SIZES[name])
+
+
+def number(value: float, beside: float | None = None) -> str:
+    """Four significant digits at most, and no more places than a value beside it has."""
+    size = abs(beside if beside is not None else value)
+    places = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:.{places}f}"
+    return text[1:] if text.startswith("-") and not any(digit in text for digit in "123456789") else text
+
+
+def spread(middle: float, values: Sequence[float]) -> str:
+    """`137.2 ±0.4`: a value, and the distance to the farthest of those it stands for, where there are several."""
+    if len(values) < 2:
+        return number(middle)
+    return f"{number(middle)} ±{number(max(abs(value - middle) for value in values), middle)}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change: 1.05 is `+5.0%`."""
+    return f"{(ratio - 1) * 100:+.1f}%".replace("-0.0%", "+0.0%")
+
+
+# -- Markdown, and the same as plain text
+
+Say = Callable[[str], str]
+
+
+def markdown(section: Section) -> str:
+    """A section as Markdown, its columns aligned so that it reads well as plain text too."""
+    return laid_out(section, escaped)
+
+
+def laid_out(section: Section, say: Say) -> str:
+    """The same with each text as `say` writes it: `escaped` for Markdown, `style.plain` for a terminal, where nothing is escaped."""
+    parts = [say(section.title)] if section.title else []
+    for table in section.tables:
+        parts += [*([say(table.title)] if table.title else []), _grid(table, say)]
+    parts += ["\n".join(f"- {say(note)}" for note in section.notes)] if section.notes else []
+    return "\n\n".join(parts)
+
+
+def _grid(table: Table, say: Say) -> str:
+    rows = [[say(text) for text in row] for row in (table.header, *table.rows)]
+    widths = [max(3, min(_WIDEST, max(len(row[place]) for row in rows))) for place in range(len(table.header))]
+    lines = ["| " + " | ".join(_aligned(row, widths, table.labels)) + " |" for row in rows]
+    rule = ["-" * width if place < table.labels else "-" * (width - 1) + ":" for place, width in enumerate(widths)]
+    return "\n".join([lines[0], "| " + " | ".join(rule) + " |", *lines[1:]])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str]:
+    return [text.ljust(width) if place < labels else text.rjust(width) for place, (text, width) in enumerate(zip(row, widths, strict=True))]
+
+
+def escaped(text: str) -> str:
+    """Text that stays text in a Markdown table: no cell's end, no line's end, no tag."""
+    plain = " ".join(text.split()) if any(mark.isspace() and mark != " " for mark in text) else text
+    return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+
+
+# -- HTML
+
+
+def html(sections: Sequence[Section]) -> str:
+    """Sections as a piece of HTML: headings, tables and notes, without a style of its own."""
+    return "\n".join(_html_section(section) for section in sections)
+
+
+def _html_section(section: Section) -> str:
+    lines = [f"<h2>{escaping.escape(section.title)}</h2>"] if section.title else []
+    for table in section.tables:
+        lines += ["<table>", f"<caption>{escaping.escape(table.title)}</caption>"]
+        lines += [f"<thead>{_html_row(table.header, 'th', len(table.header))}</thead>", "<tbody>"]
+        lines += [_html_row(row, "td", table.labels) for row in table.rows]
+        lines += ["</tbody>", "</table>"]
+    if section.notes:
+        lines += ["<ul>", *(f"<li>{escaping.escape(note)}</li>" for note in section.notes), "</ul>"]
+    return "\n".join(lines)
+
+
+def _html_row(row: Sequence[str], tag: str, labels: int) -> str:
+    names = ["th" if place < labels else tag for place in range(len(row))]
+    return "<tr>" + "".join(f"<{name}>{escaping.escape(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"

@@ -1,0 +1,47 @@
+"""The table that onert's developers compare loading with: a row a variant, the memory that MODEL_LOAD takes, and how long it and PREPARE last.
+
+In their words MB is 1024 * 1024 bytes, and a time is the whole milliseconds that have gone by: 288.84 ms are 288.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from memprof.runs import metrics
+from memprof.runs.metrics import METRICS
+from memprof.runs.records import MODEL_LOAD, PREPARE, Run
+from memprof.runs.summary import Key
+from memprof.units import BYTE_UNITS
+
+from .grid import Table
+
+NOTES = (
+    "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds.",
+    "MB means 1024 * 1024 bytes here, as in onert's own tables.",
+)
+_MS = 1_000_000
+_MIB = 1 << 20
+
+
+def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above: bool, unit: str | None) -> Table:
+    """The table of these runs; unit: for memory, MB as above where None."""
+    rows = [(name(key), _memory(group, above, unit), _time(group, MODEL_LOAD), _time(group, PREPARE)) for key, group in groups.items()]
+    return Table("", ("Runtime", "Memory", "Load time", "Prepare time"), tuple(rows))
+
+
+def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:
+    metric = METRICS["rss_peak_bytes"]
+    found = []
+    for run in group:
+        value, ground = metrics.value(run, MODEL_LOAD, metric), metrics.baseline(run, metric) if above else 0
+        if value is not None and ground is not None:
+            found.append(value - ground)
+    size = BYTE_UNITS[unit] if unit else _MIB
+    return f"{statistics.median(found) / size:.0f} {unit or 'MB'}" if found else "-"
+
+
+def _time(group: Sequence[Run], phase: str) -> str:
+    times = [mark.time_ns for run in group if (mark := run.mark(phase)) is not None]
+    return f"{math.floor(statistics.median(times) / _MS)} ms" if times else "-"

@@ -1,0 +1,474 @@
+"""What was planned, as text and JSON: the costs of an order, its table of steps, residency, and a section that stands beside measurements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from memprof.errors import MemprofError, UsageError
+from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
+from memprof.plan.arenas.packing import Packed
+from memprof.plan.graphs.graph import Account, read
+from memprof.plan.reordering import Reordered
+from memprof.plan.residency import Residency
+from memprof.runs import metrics, summary
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
+from memprof.units import BYTE_UNITS, format_bytes
+
+from . import grid, swap, table
+from .grid import Section, Table, Unit
+
+SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
+# A table of more small figures than this is read better in KiB.
+_PLAIN_BYTES = 100_000
+_MOST_NAMES = 10
+_LONGEST_NAME = 40
+_NAMES = {
+    "model": "the model's order",
+    "sorted": "the model's order, made topological",
+    "best": "the best order",
+    "onnxruntime": "onnxruntime's order",
+    "onnxruntime:priority": "onnxruntime's order by priority",
+}
+
+
+def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
+    """One unit for a table: the wanted one, bytes where all are small, else the one that suits the largest. Raises UsageError."""
+    if wanted is None and max(values, default=0) < _PLAIN_BYTES:
+        return Unit("B", 1)
+    if wanted == "B":
+        return Unit("B", 1)
+    if wanted is not None and wanted not in BYTE_UNITS:
+        raise UsageError(f"{wanted!r} is no unit: {', '.join(BYTE_UNITS)}")
+    return grid.choose_unit(metrics.BYTES, values, wanted)
+
+
+def show(found: Analysis, steps: Sequence[Row] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
+    """An analysis as text. format: `markdown` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
+    if format == "json":
+        content: dict[str, Any] = asdict(found)
+        if steps is not None:
+            content["steps"] = [asdict(row) for row in steps]
+        return json.dumps(content, indent=1, ensure_ascii=False)
+    tables = [_costs(found, unit), *([_training(found, unit)] if found.training else []), _weights(found, unit)]
+    tables += [_steps(found.chosen, steps, unit)] if steps is not None else [_peak(found.chosen, unit)]
+    title = (
+        f"{Path(found.model).name}: {_count(found.operators, 'operator')} in {found.mode}{', working in place' if found.in_place else ''}"
+    )
+    return grid.markdown(Section(title, tuple(tables), tuple(_notes(found))))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _name(order: Ordered) -> str:
+    return _NAMES.get(order.name, f"order of {Path(order.name).name}" if "/" in order.name or "." in order.name else order.name)
+
+
+def _exact(bytes: int, unit: Unit) -> str:
+    return f"{bytes:,}" if unit.size == 1 else grid.number(bytes / unit.size)
+
+
+def _columns(found: Analysis) -> list[Ordered]:
+    return [found.chosen, *([found.best] if found.best is not None and found.best is not found.chosen else [])]
+
+
+def _costs(found: Analysis, wanted: str | None) -> Table:
+    orders = _columns(found)
+    unit = unit_of([order.peak_bytes for order in orders], wanted)
+    least = "at least " if found.unsized else ""
+    rows = [("peak of tensors", *(least + _exact(order.peak_bytes, unit) for order in orders))]
+    if found.best is not None:
+        rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(found, unit)))
+    for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
+        rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
+    rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
+    names = [_name(order) for order in orders]
+    if found.best is found.chosen and found.chosen.name != "best":
+        names = [f"{names[0]}, a best one" if found.proven else f"{names[0]}, the best found"]
+    return Table(unit.caption("Tensors"), ("", *names), tuple(rows))
+
+
+def _bound(found: Analysis, unit: Unit) -> str:
+    assert found.lower_bound_bytes is not None and found.best is not None
+    proven = "as far as sizes are known" if found.unsized else "proven"
+    return f"{_exact(found.lower_bound_bytes, unit)}, {proven if found.proven else 'not proven to be reached'}"
+
+
+def _greedy(order: Ordered, unit: Unit) -> str:
+    return _exact(order.arena.greedy_bytes, unit) if order.arena else "-"
+
+
+def _packed(order: Ordered, unit: Unit) -> str:
+    if order.arena is None or order.arena.packed_bytes is None:
+        return "-"
+    text = _exact(order.arena.packed_bytes, unit)
+    return f"{text}, proven" if order.arena.proven else f"{text} (bound {_exact(order.arena.lower_bound_bytes, unit)})"
+
+
+def _weights(found: Analysis, wanted: str | None) -> Table:
+    weights = found.weights
+    shown: list[tuple[str, Account]] = [
+        ("stored", weights.stored),
+        ("read by several operators", weights.shared),
+        ("copies of the same content", weights.duplicated),
+        ("folded away at load", weights.folded),
+        ("results of folding", weights.results),
+        ("read through a fused DequantizeLinear", weights.fused),
+        ("read by no operator", weights.unused),
+        ("held after folding", weights.held),
+    ]
+    unit = unit_of([account.bytes for _, account in shown], wanted)
+    rows = [(label, f"{account.count:,}", _exact(account.bytes, unit)) for label, account in shown if account.count or label == "stored"]
+    return Table(unit.caption("Weights"), ("", "tensors", "size"), tuple(rows))
+
+
+def _training(found: Analysis, wanted: str | None) -> Table:
+    beside = found.training
+    assert beside is not None
+    tensors = found.chosen.peak_bytes - beside.kept_activation_bytes_at_peak - beside.gradient_bytes_at_peak
+    lines: list[tuple[str, int, int | None]] = [
+        ("activations kept for the backward pass", beside.kept_activation_bytes_at_peak, beside.kept_activation_bytes),
+        ("gradients of weights", beside.gradient_bytes_at_peak, beside.gradient_bytes),
+        ("other tensors", tensors, None),
+        ("trained weights", beside.trainable_bytes, beside.trainable_bytes),
+        ("other weights", found.weights.held.bytes - beside.trainable_bytes, found.weights.held.bytes - beside.trainable_bytes),
+        (f"optimizer's state ({beside.optimizer})", beside.state_bytes, beside.state_bytes),
+    ]
+    lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
+    unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
+    rows = tuple((label, *("" if bytes is None else _exact(bytes, unit) for bytes in both)) for label, *both in lines)
+    return Table(unit.caption(f"Training in {_name(found.chosen)}"), ("", "at the peak", "in the whole step"), rows)
+
+
+def _peak(order: Ordered, wanted: str | None) -> Table:
+    unit = unit_of([one.bytes for one in order.alive], wanted)
+    shown = order.alive[:_MOST_NAMES]
+    names = _shortened(one.name for one in shown)
+    rows: list[tuple[str, str, str]] = [(names[one.name], one.use, _exact(one.bytes, unit)) for one in shown]
+    rest = order.alive[_MOST_NAMES:]
+    if rest:
+        rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
+    return Table(
+        unit.caption(f"In memory at {_short(order.operator)}, the peak of {_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
+    )
+
+
+def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
+    unit = unit_of([row.peak_bytes for row in rows], wanted)
+    operators = _shortened(row.operator for row in rows)
+    tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), _LONGEST_NAME // 2)
+    lines = [
+        (
+            operators[row.operator],
+            _names([tensors[name] for name in row.in_use], 4),
+            _names([tensors[name] for name in row.to_keep], 4),
+            _exact(row.memory_bytes, unit),
+            _exact(row.peak_bytes, unit),
+        )
+        for row in rows
+    ]
+    header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
+    return Table(unit.caption(f"Steps in {_name(order)}"), header, tuple(lines), 3)
+
+
+def _short(name: str, most: int = _LONGEST_NAME) -> str:
+    """A name with its middle left out where it is long, as exporters' are; JSON has it whole."""
+    keep = most - 1
+    return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
+
+
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _shortened(names: Iterable[str], most: int = _LONGEST_NAME) -> dict[str, str]:
+    """Names by what is shown for them. Of those that would come out alike what they begin with in common is left out instead; what is alike
+    even so is numbered."""
+    found = {name: _short(name, most) for name in names}
+    for alike in _alike(found):
+        differ = next(place for place, letters in enumerate(zip_longest(*alike)) if len(set(letters)) > 1)
+        found.update({name: _short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
+    for alike in _alike(found):
+        found.update({name: _short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
+    return found
+
+
+def _alike(shown: dict[str, str]) -> list[list[str]]:
+    """Different names that are shown the same."""
+    found: dict[str, list[str]] = {}
+    for name, short in shown.items():
+        found.setdefault(short, []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
+    return ", ".join(_short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _notes(found: Analysis) -> list[str]:
+    notes = [SCRATCH, *(_sentence(said) for said in (found.moved, found.source) if said)]
+    if found.best is not None and found.lower_bound_bytes is not None:
+        optimum = "" if found.proven else f"; the least peak is between {found.lower_bound_bytes:,} and {found.best.peak_bytes:,} bytes"
+        notes.append(f"Best order: {found.how}{optimum}.")
+    if found.folded_operators:
+        notes.append(
+            f"{_count(found.folded_operators, 'operator')} computed from constants alone are no steps: a runtime folds them at load."
+        )
+    if found.unsized:
+        count = _count(len(found.unsized), "tensor")
+        counts = "counts" if len(found.unsized) == 1 else "count"
+        notes.append(f"{count} of unknown size {counts} nothing, so every figure reads at least: {_names(found.unsized, longest=120)}.")
+    notes += [f"Not understood: {one.what}{': ' + _names(one.names, longest=80) if one.names else ''}." for one in found.unknown]
+    return notes + [f"Assumed: {assumption}." for assumption in found.assumptions]
+
+
+def reordered(done: Reordered, *, format: str = "text") -> str:
+    """What was written in another order, as a sentence or as JSON."""
+    if format == "json":
+        return json.dumps(asdict(done), indent=1, ensure_ascii=False)
+    copied = f"; its external data is written too: {_names(done.files[1:])}" if done.files[1:] else ""
+    if not done.moved:
+        least = "which no order undercuts" if done.proven else "and no better order is known"
+        return f"{done.files[0]} is written in the model's order: it peaks at {done.before_bytes:,} bytes of tensors, {least}{copied}"
+    least = "" if done.after_bytes == done.before_bytes else f" instead of {done.before_bytes:,}"
+    if done.lower_bound_bytes is not None:
+        least += ", proven to be the least" if done.proven else f"; no order needs less than {done.lower_bound_bytes:,}"
+    return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes{least}{copied}"
+
+
+def packed(found: Packed, *, format: str = "markdown") -> str:
+    """Offsets for a file's buffers, as a table or as JSON."""
+    if format == "json":
+        content = asdict(found)
+        del content["csv"]
+        return json.dumps(content, indent=1, ensure_ascii=False)
+    least = ", proven the least" if found.proven else ""
+    rows = [
+        ("arena", f"{found.size_bytes:,}{least}"),
+        ("no arena is smaller than", f"{found.lower_bound_bytes:,}"),
+        ("greedy by size (TFLite's rule)", f"{found.greedy_bytes:,}"),
+    ]
+    if found.capacity_bytes is not None:
+        words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
+        rows.append(("capacity", f"{found.capacity_bytes:,}: {words[str(found.verdict)]}"))
+    title = f"{Path(found.file).name}: {_count(found.buffers, 'buffer')}"
+    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {found.how}.",) if found.how else ()))
+
+
+# -- residency
+
+
+def residency(
+    model: str,
+    found: Residency,
+    runs: Sequence[Run],
+    *,
+    format: str = "markdown",
+    bandwidth: float | None = None,
+    unit: str | None = None,
+    timed: bool = False,
+) -> str:
+    """What is resident, in the shape of the swap table, beside what runs of the model measured.
+
+    bandwidth: of the device, bytes a second. timed: the operators' times come from a profile.
+    """
+    run_ns = _latency(runs)
+    if format == "json":
+        return json.dumps(_residency_json(model, found, runs, bandwidth, run_ns), indent=1)
+    measured = _measured(runs)
+    header = ["", f"planned, {found.lookahead} ahead", "planned, all resident", *(f"{name}, RSS" for name in measured)]
+    lines: list[tuple[str, list[float | None]]] = [
+        ("MIN", [found.min_bytes, None, *(values[0] for values in measured.values())]),
+        ("AVR", [found.mean_bytes, None, *(values[1] for values in measured.values())]),
+        ("MAX", [found.max_bytes, found.all_bytes, *(values[2] for values in measured.values())]),
+    ]
+    size = unit_of([value for _, values in lines for value in values if value is not None], unit)
+    rows = [(label, *("-" if value is None else _exact(round(value), size) for value in values)) for label, values in lines]
+    resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
+    tables = (resident, _moved(found, unit), *_times(found, bandwidth, run_ns))
+    notes = _said(found, measured, timed, run_ns)
+    return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
+
+
+def _moved(found: Residency, wanted: str | None) -> Table:
+    lines = [
+        ("moved in a run", found.in_bytes + found.out_bytes),
+        ("of that in", found.in_bytes),
+        ("of that out", found.out_bytes),
+        ("before the first operator", found.before_bytes),
+    ]
+    unit = unit_of([bytes for _, bytes in lines], wanted)
+    return Table(unit.caption("Moved"), ("", "size"), tuple((label, _exact(bytes, unit)) for label, bytes in lines))
+
+
+def _times(found: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
+    """How long a run and its transfers take, where a run was measured or a bandwidth given."""
+    lines = [] if run_ns is None else [("a run, measured with all resident", run_ns)]
+    if bandwidth:
+        lines.append((f"transfers at {_rate(bandwidth)}, all of a run", (found.in_bytes + found.out_bytes) / bandwidth * 1e9))
+        if run_ns is not None:
+            slowed = found.slowed_ns(run_ns, bandwidth)
+            lines.append((f"a run at {_rate(bandwidth)} ({grid.percent(slowed / run_ns)})", slowed))
+        elif found.speed is not None:
+            lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", found.speed / bandwidth * 1e9))
+    unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
+    return [Table(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))] if lines else []
+
+
+def _rate(bytes: float) -> str:
+    """Bytes a second in powers of ten, as devices are sold."""
+    name, size = next((name, size) for name, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1)) if bytes >= size or size == 1)
+    return f"{grid.number(bytes / size)} {name}/s"
+
+
+def _said(found: Residency, measured: dict[str, Any], timed: bool, run_ns: float | None) -> list[str]:
+    notes = [
+        "Resident is what the running operator"
+        + (f" and the {found.lookahead} after it" if found.lookahead else "")
+        + " read and what it writes, weights and activations; AVR is weighted by time.",
+        "Operators' times are those of the profile."
+        if timed
+        else "An operator's time is taken in proportion to its multiply-adds and the bytes it touches; --profile has it measured.",
+        SCRATCH,
+    ]
+    if found.max_operator:
+        notes.append(f"Most is resident at {_short(found.max_operator)}.")
+    if run_ns is not None and (needed := found.bandwidth(run_ns)) is not None:
+        notes.append(f"A device that moves {_rate(needed)} slows the measured run down by 1% at most.")
+    if not found.lookahead:
+        notes.append("Looking no operator ahead, no transfer overlaps with computing: any device slows a run down.")
+    if measured:
+        notes.append(
+            "Measured RSS holds the runtime itself too, and is over the whole run, from the baseline on: loading, preparing and running."
+        )
+    return notes
+
+
+def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth: float | None, run_ns: float | None) -> dict[str, Any]:
+    content = {name: value for name, value in asdict(found).items() if name not in ("resident", "shares", "loads", "speed")}
+    return {
+        "model": model,
+        **content,
+        "moved_bytes": found.in_bytes + found.out_bytes,
+        "run_ns": run_ns,
+        "bandwidth_needed_bytes_per_s": found.bandwidth(run_ns) if run_ns is not None else None,
+        "device_bandwidth_bytes_per_s": bandwidth,
+        "slowed_run_ns": found.slowed_ns(run_ns, bandwidth) if run_ns is not None and bandwidth else None,
+        "measured": {
+            name: {"rss_min_bytes": least, "rss_mean_bytes": mean, "rss_max_bytes": most}
+            for name, (least, mean, most) in _measured(runs).items()
+        },
+    }
+
+
+def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
+    """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
+    groups = summary.groups(runs)
+    each = {table.row_name(key, groups): swap.extremes(group, "RSS", swap.Window()) for key, group in groups.items()}
+    return {name: found for name, found in each.items() if found}
+
+
+def _latency(runs: Sequence[Run]) -> float | None:
+    """The shortest of the variants' median iterations."""
+    import statistics
+
+    by_variant: dict[str, list[float]] = {}
+    for run in runs:
+        value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.outcome.ok else None
+        if value is not None:
+            by_variant.setdefault(run.job.variant, []).append(value)
+    return min((statistics.median(values) for values in by_variant.values()), default=None)
+
+
+# -- beside measurements
+
+
+def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
+    """Planned activations beside what the phases of these runs of one model measured; None where the model is not at hand or cannot be planned.
+
+    The model must be the one that was measured, by its content.
+    """
+    analysis = _at_hand(runs, time_limit_s)
+    rows, unit = _phases(runs)
+    if analysis is None or not rows:
+        return None
+    peak = analysis.chosen.peak_bytes
+    least = "at least " if analysis.unsized else ""
+    lines = [
+        (
+            name,
+            grid.number(analysis.weights.held.bytes / unit.size),
+            least + grid.number(peak / unit.size),
+            grid.number((analysis.weights.held.bytes + peak) / unit.size),
+            *("-" if value is None else grid.number(value / unit.size) for value in values),
+        )
+        for name, values in rows
+    ]
+    header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
+    notes = [
+        "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order, "
+        f"at {analysis.chosen.operator}.",
+        "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
+        "WARMUP and EXECUTE.",
+        SCRATCH,
+    ]
+    if analysis.best is not None and analysis.best.peak_bytes < peak:
+        notes.append(
+            f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
+            f"{' (proven to be the least)' if analysis.proven else ''}: memprof plan reorder writes it."
+        )
+    notes += [_sentence(analysis.moved)] if analysis.moved else []
+    notes += [f"Assumed: {one}." for one in analysis.assumptions[:3]]
+    return Section("", (Table(f"Sizes in {unit.name}", header, tuple(lines)),), tuple(notes))
+
+
+def _at_hand(runs: Sequence[Run], time_limit_s: float) -> Analysis | None:
+    model = runs[0].job.model
+    path = Path(model.path)
+    try:
+        if not path.is_file() or path.suffix not in (".onnx", ".tflite", ".circle") or not _same(path, model):
+            return None
+        shapes = dict(runs[0].job.shapes)
+        question = Question(time_limit_s=time_limit_s)
+        return analyse(planned(read(path, shapes), question), question)
+    except (MemprofError, OSError):
+        return None
+
+
+def _same(path: Path, model: Model) -> bool:
+    from memprof.models.identity import identify
+
+    return path.stat().st_size == model.files[0].bytes and identify(path).sha256 == model.sha256
+
+
+def _phases(runs: Sequence[Run]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
+    import statistics
+
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.outcome.ok and run.mark(STARTUP) is not None:
+            groups.setdefault(run.job.variant, []).append(run)
+    rows = []
+    for name, group in groups.items():
+        each = [_above(run) for run in group]
+        columns = [[value for one in each if (value := one[place]) is not None] for place in range(3)]
+        middle = [statistics.median(values) if values else None for values in columns]
+        rows.append((name, tuple(middle)))
+    largest = [value for _, values in rows for value in values if value is not None]
+    return rows, grid.choose_unit(metrics.BYTES, largest)
+
+
+def _above(run: Run) -> tuple[float | None, ...]:
+    start = run.mark(STARTUP)
+    ground = start.rss_end_bytes if start else None
+    load, prepare = run.mark(MODEL_LOAD), run.mark(PREPARE)
+    peaks = [mark.height_bytes for phase in (WARMUP, EXECUTE) if (mark := run.mark(phase)) is not None]
+    ends = [mark.rss_end_bytes if mark else None for mark in (load, prepare)]
+    values = [*ends, max(peaks) if peaks else None]
+    return tuple(None if value is None or ground is None else value - ground for value in values)

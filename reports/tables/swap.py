@@ -1,0 +1,287 @@
+"""The swap table: MIN, AVR and MAX of memory over a window of the run, original against swap, with the difference in percent.
+
+For RSS, for anonymous and for file-backed memory, because a mapped swap file moves memory from one to the other and a verdict on RSS alone
+is then wrong. What the program reports of itself (tensor and weight bytes) stands in further columns of the first table.
+
+A window is a phase (`EXECUTE`), a span of time since the program's start (`2s..10s`), or either of them from and to: `PREPARE..` from the
+begin of PREPARE to the end of the run, `MODEL_LOAD..EXECUTE`, `loss..` from the first value of that name on. Without a window it is all but
+STARTUP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from memprof.errors import UsageError, near
+from memprof.programs.commands import phase as phase_named
+from memprof.runs import store
+from memprof.runs.metrics import BYTES, NS
+from memprof.runs.records import STARTUP, Run
+from memprof.runs.summary import Key
+from memprof.units import parse_duration_ns
+
+from . import grid
+from .grid import Table
+
+KINDS = ("RSS", "anonymous", "file-backed")
+ROWS = ("MIN", "AVR", "MAX")
+Groups = Mapping[Key, Sequence[Run]]
+Extremes = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Window:
+    """From where to where: a time since the start in ns, the name of a phase or value, or None for the run's own begin or end."""
+
+    begin: int | str | None = None
+    end: int | str | None = None
+    words: str = ""
+
+    @property
+    def title(self) -> str:
+        """As a title has it: `over the run`, `in EXECUTE`, `from PREPARE on`."""
+        if not self.words:
+            return "over the run"
+        first, dots, last = self.words.partition("..")
+        if not dots:
+            return f"in {self.begin}"
+        shown = [str(side) if isinstance(side, str) else text for side, text in ((self.begin, first), (self.end, last))]
+        return f"from {shown[0] or 'the start'} {f'to {shown[1]}' if shown[1] else 'on'}"
+
+
+def window(text: str | None) -> Window:
+    """A window in a user's words. Raises UsageError."""
+    if not text:
+        return Window()
+    first, dots, last = text.partition("..")
+    if not dots:
+        if _is_time(first):
+            raise UsageError(f"--window {text!r}: a span of time has two ends, as in 2s..10s or 2s..")
+        name = phase_named(first)
+        return Window(name, name, text)
+    begin, end = (_side(side) for side in (first, last))
+    if begin is None and end is None:
+        raise UsageError(f"--window {text!r}: write PHASE, FROM..TO, FROM.. or ..TO")
+    if isinstance(begin, int) and isinstance(end, int) and begin >= end:
+        raise UsageError(f"--window {text!r} ends before it begins")
+    return Window(begin, end, text)
+
+
+def _side(text: str) -> int | str | None:
+    if not text.strip():
+        return None
+    return parse_duration_ns(text) if _is_time(text) else phase_named(text.strip())
+
+
+def _is_time(text: str) -> bool:
+    return re.match(r"\s*[0-9.]", text) is not None
+
+
+# -- tables
+
+
+def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | None) -> list[Table]:
+    """A table each kind of memory. names: what a column is called, by key. Raises UsageError where no run has the window."""
+    _check(groups, over)
+    made = []
+    for kind in KINDS:
+        columns = {key: extremes(group, kind, over) for key, group in groups.items()}
+        everything = [value for found in columns.values() if found for value in found]
+        if not everything:
+            continue
+        size = grid.choose_unit(BYTES, everything, unit)
+        header = ["", *(names[key] for key in columns)]
+        rows = [[name, *(_shown(found, place, size) for found in columns.values())] for place, name in enumerate(ROWS)]
+        rows += _differences(columns)
+        if kind == KINDS[0]:
+            for title, cells in _reported(groups, names, over, size):
+                header.append(title)
+                for place, row in enumerate(rows):
+                    row.append(cells[place] if place < len(cells) else "")
+        made.append(Table(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
+    return made
+
+
+def note(over: Window) -> str:
+    """What the cells are."""
+    where = "the whole run as polled, from the baseline on" if not over.words else "that part of the run, as polled"
+    exact = "MAX of RSS takes in the exact peaks of phases that lie within it"
+    return f"MIN, AVR and MAX over {where}, AVR weighted by time; {exact}; the median over repeats."
+
+
+def as_json(groups: Groups, over: Window) -> str:
+    """The same figures, an object a variant, kind of memory or value: bytes, or what the value is in."""
+    _check(groups, over)
+    rows = []
+    for key, group in groups.items():
+        about = {"model": key.model, "variant": key.variant, "threads": key.threads, "machine": key.machine, "window": over.words or "run"}
+        good = [run for run in group if run.outcome.ok]
+        found = [(kind, extremes(good, kind, over)) for kind in KINDS]
+        found += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]
+        for kind, seen in found:
+            if seen is not None:
+                figures = dict(zip(("min", "avr", "max"), seen, strict=True))
+                rows.append({**{name: value for name, value in about.items() if value is not None}, "what": kind, **figures})
+    return json.dumps(rows, indent=1)
+
+
+def _check(groups: Groups, over: Window) -> None:
+    runs = [run for group in groups.values() for run in group if run.outcome.ok]
+    known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
+    for side in (over.begin, over.end):
+        if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
+            meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"
+            raise UsageError(f"--window {over.words}: no run has a phase or value {side!r}{meant}")
+
+
+def _shown(found: Extremes | None, place: int, unit: grid.Unit) -> str:
+    return grid.number(found[place] / unit.size) if found else "-"
+
+
+def extremes(group: Iterable[Run], kind: str, over: Window) -> Extremes | None:
+    """Medians over the repeats that succeeded of the smallest, mean and largest of one of KINDS, in bytes."""
+    return _over_repeats(run_extremes(run, kind, over) for run in group if run.outcome.ok)
+
+
+def _over_repeats(each: Iterable[Extremes | None]) -> Extremes | None:
+    """Medians over repeats."""
+    found = [extremes for extremes in each if extremes is not None]
+    if not found:
+        return None
+    smallest, mean, largest = (statistics.median(values) for values in zip(*found, strict=True))
+    return smallest, mean, largest
+
+
+def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
+    """Rows with the change in percent from a model's first variant to each other one."""
+    firsts: dict[tuple[str, int | None, str], Key] = {}
+    for key in columns:
+        firsts.setdefault((key.model, key.threads, key.machine), key)
+    if len(firsts) == len(columns):
+        return []
+    rows = []
+    for place, name in enumerate(ROWS):
+        cells = []
+        for key, found in columns.items():
+            first = firsts[key.model, key.threads, key.machine]
+            base = columns[first] if first != key else None
+            cells.append(grid.percent(found[place] / base[place]) if found and base and base[place] else "")
+        rows.append([f"{name} difference", *cells])
+    return rows
+
+
+# -- one run
+
+
+def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
+    """Smallest, mean (weighted by time) and largest of one of KINDS over the window, in bytes; None where the run has no such window."""
+    if not run.timeline.samples or (run.imported and kind != KINDS[0]):  # a log does not say which part is file-backed
+        return None
+    columns = store.unpack(run.timeline)
+    span = _span(run, columns.t_ns, over)
+    if span is None:
+        return None
+    begin_ns, end_ns = span
+    values = [
+        file if kind == KINDS[2] else rss - file if kind == KINDS[1] else rss for rss, file in zip(columns.rss, columns.file, strict=True)
+    ]
+    found = _extremes(columns.t_ns, values, begin_ns, end_ns)
+    if found is None or kind != KINDS[0]:
+        return found
+    peaks = [mark.height_bytes for mark in run.marks if mark.rss_peak_exact and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
+    return found[0], found[1], max(found[2], *peaks, 0)
+
+
+def _extremes(t_ns: Sequence[int], values: Sequence[float], begin_ns: int, end_ns: int) -> Extremes | None:
+    """Of a level that holds from each time until the next: what it was where the window begins counts too."""
+    inside = [(max(time, begin_ns), value) for time, value in zip(t_ns, values, strict=True) if time <= end_ns]
+    first = max((index for index, (time, _) in enumerate(inside) if time <= begin_ns), default=0)
+    inside = inside[first:]
+    if not inside:
+        return None
+    steps = [(value, after - now) for (now, value), (after, _) in pairwise([*inside, (max(end_ns, inside[-1][0]), 0)])]
+    total = sum(step for _, step in steps)
+    mean = sum(value * step for value, step in steps) / total if total else inside[-1][1]
+    return min(value for _, value in inside), mean, max(value for _, value in inside)
+
+
+def _span(run: Run, t_ns: Sequence[int], over: Window) -> tuple[int, int] | None:
+    """The window's begin and end on CLOCK_MONOTONIC, None where the run, sampled at these times, does not have it."""
+    last_ns = t_ns[-1]
+    zero_ns = run.marks[0].begin_ns if run.marks else t_ns[0]
+    startup = run.mark(STARTUP)
+    begin_ns = (startup.end_ns if startup is not None else t_ns[0]) if over.begin is None else zero_ns
+    end_ns = last_ns
+    if over.begin is None and over.end is not None:
+        begin_ns = zero_ns
+    for side, which in ((over.begin, 0), (over.end, 1)):
+        if side is None:
+            continue
+        if isinstance(side, int):
+            at = zero_ns + side
+        else:
+            place = _place(run, side)
+            if place is None:
+                return None
+            at = place[which]
+        if which:
+            end_ns = min(at, last_ns) if isinstance(side, int) else at
+        else:
+            begin_ns = at
+    return (begin_ns, end_ns) if begin_ns <= end_ns else None
+
+
+def _place(run: Run, name: str) -> tuple[int, int] | None:
+    """Begin and end of a phase; for a value, the first and last time it was reported."""
+    mark = run.mark(name) or next((mark for mark in run.marks if mark.phase.lower() == name.lower()), None)
+    if mark is not None:
+        return mark.begin_ns, mark.end_ns
+    times = [value.t_ns for value in run.values if value.name.lower() == name.lower()]
+    return (times[0], times[-1]) if times else None
+
+
+# -- what programs report of themselves
+
+
+def _value_names(runs: Iterable[Run]) -> list[str]:
+    return list(dict.fromkeys(value.name for run in runs for value in run.values))
+
+
+def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
+    found = [value for value in run.values if value.name == name]
+    if not found or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
+        return None
+    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span)
+    if extremes is None or name.endswith("_bytes"):
+        return extremes
+    inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one
+    return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
+
+
+def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid.Unit) -> list[tuple[str, list[str]]]:
+    """Title and cells of a column for each value of each group; one column for all variants of a model where they report the same."""
+    found: dict[tuple[str, str], dict[Key, Extremes]] = {}
+    for key, group in groups.items():
+        good = [run for run in group if run.outcome.ok]
+        for name in _value_names(good):
+            seen = _over_repeats(_value_extremes(run, name, over) for run in good)
+            if seen is not None:
+                found.setdefault((key.model, name), {})[key] = seen
+    made = []
+    for (model, name), by_key in found.items():
+        shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
+        for key, seen in list(by_key.items())[: 1 if shared else None]:
+            title, cells = shown_value(name, seen, size)
+            made.append((f"{model if shared else names[key]}: {title}", cells))
+    return made
+
+
+def shown_value(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, list[str]]:
+    """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, all else as it is."""
+    unit = size if name.endswith("_bytes") else grid.choose_unit(NS, values) if name.endswith("_ns") else grid.Unit("", 1)
+    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [grid.number(value / unit.size) for value in values]

@@ -1,0 +1,447 @@
+"""Tables of a comparison, from Runs: what is a row and what is a column is the style's choice.
+
+    phases    for each model one table a metric, a row a variant, a column a phase
+    models    one table a metric, a row a model, a column a variant, in one phase
+    threads   for each model one table a metric, a row a variant, a column a thread count, in one phase
+    swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
+    load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
+
+A cell is a statistic over the repeats, the median where nothing else is asked for; ± is the distance from it to the farthest repeat. Where a
+variant failed, the cell of the phase says how, and a note below says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from memprof.errors import InputError, UsageError
+from memprof.runs import metrics, summary
+from memprof.runs.metrics import BYTES, NS, Metric
+from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
+from memprof.runs.summary import Key
+
+from . import commands, grid, load, native, swap
+from .grid import Section, Table, Unit
+
+BASELINE = "baseline"
+STYLES = ("phases", "models", "threads", "swap", "load")
+FORMATS = ("markdown", "csv", "json", "html")
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "max": max,
+    "geomean": metrics.geometric_mean,
+    "p90": lambda values: metrics.percentile(values, 0.9),
+}
+Groups = dict[Key, list[Run]]
+
+
+def render(
+    runs: Sequence[Run],
+    names: Sequence[str] = (),
+    *,
+    style: str = "phases",
+    format: str = "markdown",
+    stat: str = "median",
+    unit: str | None = None,
+    phase: str | None = None,
+    above_baseline: bool = False,
+    window: str | None = None,
+) -> str:
+    """The tables of these runs as text.
+
+    names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
+    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
+    have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
+    UsageError.
+    """
+    if format == "json" and style == "swap":
+        return swap.as_json(summary.groups(runs), swap.window(window))
+    if format in ("csv", "json"):
+        return _plain(runs, names, format)
+    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window)
+    return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
+
+
+def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
+    from .. import frame  # brings pandas along, which takes longer than all the rest and which Markdown does not need
+
+    table = frame.runs_frame(runs)
+    if names:
+        table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]
+    if format == "csv":
+        return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
+    rows = json.loads(table.to_json(orient="records", double_precision=15))
+    kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
+
+
+def sections(
+    runs: Sequence[Run],
+    names: Sequence[str] = (),
+    *,
+    style: str = "phases",
+    stat: str = "median",
+    unit: str | None = None,
+    phase: str | None = None,
+    above_baseline: bool = False,
+    window: str | None = None,
+) -> list[Section]:
+    """The same as texts in sections, before they are Markdown or HTML."""
+    made = _Tables(stat, unit, above_baseline)
+    wanted = [metrics.metric(name) for name in names]
+    by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
+    if style == "phases":
+        return [made.by_phase(group, wanted) for group in by_model]
+    if style == "threads":
+        return [made.by_threads(group, wanted, phase) for group in by_model]
+    if style == "models":
+        return [made.by_model(runs, wanted, phase)]
+    if style == "load":
+        return [made.load(group) for group in by_model]
+    return [made.swap(runs, swap.window(window))]
+
+
+class _Tables:
+    """The choices that all tables of one report share."""
+
+    def __init__(self, stat: str, unit: str | None, above: bool) -> None:
+        self.stat, self.unit, self.above = stat, unit, above
+
+    # -- styles
+
+    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric]) -> Section:
+        groups = summary.groups(runs)
+        tables = []
+        # Where no run came past the baseline, one table says so as well as eight.
+        usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
+        shown = wanted or [metrics.METRICS[name] for name in usual]
+        for metric in shown:
+            columns = _phase_columns(runs, metric)
+            rows = {(_labels(key, groups)): [(group, column) for column in columns] for key, group in groups.items()}
+            tables += self._table(metric, _label_names(groups), columns, rows)
+        if not wanted:
+            tables += self._iterations(groups)
+            tables += commands.tables(groups, _label_names(groups), lambda key: _labels(key, groups), self.unit)
+        return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
+
+    def by_threads(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
+        groups = summary.groups(runs)
+        counts = sorted({key.threads for key in groups if key.threads is not None})
+        if not counts:
+            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with --threads 1,2,4")
+        labels = dict.fromkeys(_labels(key, groups, threads=False) for key in groups)
+        tables = []
+        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        for metric in shown:
+            where = phase or _usual_phase(metric)
+            rows = {
+                label: [
+                    (
+                        [
+                            run
+                            for key, group in groups.items()
+                            if key.threads == count and _labels(key, groups, threads=False) == label
+                            for run in group
+                        ],
+                        where,
+                    )
+                    for count in counts
+                ]
+                for label in labels
+            }
+            columns = [f"T={count}" for count in counts]
+            tables += self._table(metric, _label_names(groups, threads=False), columns, rows, where)
+        return Section(_title(runs, threads=False), tuple(tables), tuple(self._notes(groups, shown)))
+
+    def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
+        groups = summary.groups(runs)
+        labels = list(dict.fromkeys(row_name(key, groups) for key in groups))
+        tables = []
+        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        for metric in shown:
+            where = phase or _usual_phase(metric)
+            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
+                (model,): [
+                    (
+                        [run for key, group in groups.items() if key.model == model and row_name(key, groups) == label for run in group],
+                        where,
+                    )
+                    for label in labels
+                ]
+                for model in dict.fromkeys(key.model for key in groups)
+            }
+            tables += self._table(metric, ("model",), labels, rows, where)
+        return Section("", tuple(tables), tuple(self._notes(groups, shown)))
+
+    def load(self, runs: Sequence[Run]) -> Section:
+        groups = summary.groups(runs)
+        if self.unit is not None:
+            grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
+        made = load.table(groups, lambda key: row_name(key, groups), self.above, self.unit)
+        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
+        return Section(
+            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
+        )
+
+    def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
+        groups = summary.groups(runs)
+        names = {key: f"{key.model}, {row_name(key, groups)}" for key in groups}
+        made = swap.tables(groups, names, over, self.unit)
+        if not made:
+            raise InputError(
+                "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
+            )
+        notes = [swap.note(over), *self._notes(groups, (), spread=False)]
+        return Section("", tuple(made), tuple(notes))
+
+    # -- one table
+
+    def _table(
+        self,
+        metric: Metric,
+        names: Sequence[str],
+        columns: Sequence[str],
+        rows: dict[tuple[str, ...], list[tuple[list[Run], str]]],
+        phase: str | None = None,
+    ) -> list[Table]:
+        """A table of a metric, a cell for each (repeats, phase); none where no cell has a value."""
+        everything = [value for cells in rows.values() for group, where in cells for value in self._values(group, where, metric)]
+        if not everything:
+            return []
+        unit = grid.choose_unit(metric.unit, everything, self.unit)
+        texts = tuple((*label, *(self._cell(group, where, metric, unit) for group, where in cells)) for label, cells in rows.items())
+        above = " above the baseline" if self.above and metric.baseline else ""
+        stat = f", {self.stat}" if self.stat != "median" else ""
+        place = "" if phase is None or phase == PEAK else f" in {phase}"
+        return [Table(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
+
+    def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
+        found = [self._value(run, column, metric) for run in group]
+        return [value for value in found if value is not None]
+
+    def _value(self, run: Run, column: str, metric: Metric) -> float | None:
+        if column == BASELINE:
+            return metrics.baseline(run, metric) if metric.baseline else metrics.value(run, STARTUP, metric)
+        if metric.name == "time_ns" and (mark := run.mark(column)) is not None and mark.times_ns:
+            return STATISTICS[self.stat](mark.times_ns)
+        value = metrics.value(run, column, metric)
+        if value is None or not self.above or not metric.baseline:
+            return value
+        ground = metrics.baseline(run, metric)
+        return value - ground if ground is not None else None
+
+    def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
+        values = [value / unit.size for value in self._values(group, column, metric)]
+        if not values:
+            failures = [
+                run.outcome
+                for run in group
+                if not run.outcome.ok and run.outcome.phase in (column, *([STARTUP] if column == BASELINE else []))
+            ]
+            return f"failed ({failures[0].word})" if failures else "-"
+        middle = STATISTICS[self.stat](values)
+        text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
+
+    def _iterations(self, groups: Groups) -> list[Table]:
+        runs = [run for group in groups.values() for run in group]
+        phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
+        return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
+
+    def _iterations_of(self, phase: str, groups: Groups) -> list[Table]:
+        wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
+        cells = {key: [self._values(group, phase, metric) for metric in wanted] for key, group in groups.items()}
+        everything = [value for row in cells.values() for values in row for value in values]
+        if not everything:
+            return []
+        unit = grid.choose_unit(NS, everything)
+        rows = tuple(
+            (*_labels(key, groups), *(self._spread([value / unit.size for value in values]) for values in row))
+            for key, row in cells.items()
+        )
+        names = _label_names(groups)
+        return [Table(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
+
+    def _spread(self, values: Sequence[float]) -> str:
+        return grid.spread(STATISTICS[self.stat](values), values) if values else "-"
+
+    # -- notes
+
+    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True) -> list[str]:
+        runs = [run for group in groups.values() for run in group]
+        notes = []
+        if spread and any(len(group) > 1 for group in groups.values()):
+            beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
+            notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
+        notes += [f"~ not exact: {why}; it may have been higher." for why in inexact(runs)]
+        notes += _absences(runs, shown)
+        said: dict[str, list[str]] = {}
+        for key, group in groups.items():
+            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), row_name(key, groups)])
+            for sentence in dict.fromkeys(_sentences(group)):
+                said.setdefault(sentence, []).append(name)
+        for sentence, names in said.items():
+            who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
+            notes.append(f"{who}: {sentence}")
+        return notes + native.notes(groups)
+
+
+# -- columns
+
+
+def _phase_columns(runs: Sequence[Run], metric: Metric) -> list[str]:
+    failed = [run.outcome.phase for run in runs if run.outcome.phase]
+    phases = summary.order(
+        [*(mark.phase for run in runs for mark in run.marks), *(phase for phase in failed if not phase.startswith("after"))]
+    )
+    if metric.unit == NS:
+        # How long an import takes is no property of the model, and warming up is not timed.
+        return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
+    columns = [BASELINE if phase == STARTUP else phase for phase in phases]
+    return [*columns, PEAK] if metric.name == "rss_peak_bytes" else columns
+
+
+def _usual_phase(metric: Metric) -> str:
+    return PEAK if metric.name == "rss_peak_bytes" else EXECUTE
+
+
+# -- labels
+
+
+def _iterated(runs: Sequence[Run]) -> str:
+    """The phases that have iterations, in words."""
+    found = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
+    return " and ".join(found) or EXECUTE
+
+
+def _title(runs: Sequence[Run], threads: bool = True) -> str:
+    job = runs[0].job
+    counts = sorted({run.job.threads for run in runs if run.job.threads})
+    said = [job.model.name]
+    if counts and threads:
+        said.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
+    if job.warmup or job.runs or not job.argv:  # a command's iterations are its own, unless it took their number from here
+        said.append(f"warming up {job.warmup} & running {job.runs}")
+    repeats = max(len(group) for group in summary.groups(runs).values())
+    said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
+    return ", ".join(said)
+
+
+def _label_names(groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
+    several = threads and len({key.threads for key in groups}) > 1
+    return ("variant", *(["threads"] if several else []), *(["machine"] if len({key.machine for key in groups}) > 1 else []))
+
+
+def _labels(key: Key, groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
+    count = str(key.threads) if key.threads else "default"
+    names = _label_names(groups, threads)
+    return (key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else []))
+
+
+def row_name(key: Key, groups: Iterable[Key]) -> str:
+    """A row's labels as one: `tflite, 2 threads`."""
+    count = f"{key.threads} thread{'s' if key.threads > 1 else ''}" if key.threads else "default threads"
+    names = _label_names(groups)
+    return ", ".join([key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else [])])
+
+
+# -- notes
+
+
+def inexact(runs: Sequence[Run]) -> list[str]:
+    """Why peaks are not exact, each reason once."""
+    marks = [(run, mark) for run in runs for mark in run.marks if mark.rss_peak_bytes is not None and not mark.rss_peak_exact]
+    return list(dict.fromkeys(_why_inexact(run, mark) for run, mark in marks))
+
+
+def _why_inexact(run: Run, mark: Mark) -> str:
+    if run.imported:
+        return "the peak is what the imported log says"
+    if run.processes:
+        return "the peak is what polling saw of several processes together: each has a high-water mark, their sum has none"
+    if mark.phase in run.job.phase_regexes:
+        return "the phase ends where a line of output arrived, which is later than what it tells of"
+    return "the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw"
+
+
+_AT_THE_END = {
+    "anon_end_bytes": "anonymous memory",
+    "file_end_bytes": "file-backed memory",
+    "vms_end_bytes": "VMS",
+    "hwm_bytes": "HWM",
+    "pss_end_bytes": "PSS",
+    "uss_end_bytes": "USS",
+}
+
+
+def _unread(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
+    """Why figures that some phases have at their end are missing in those of commands."""
+    marks = [(run, mark) for run in runs for mark in run.marks]
+    found: dict[str, dict[str, None]] = {}
+    for metric in shown:
+        if metric.name not in _AT_THE_END or all(metric.of(mark) is None for _, mark in marks):
+            continue  # no table has it
+        for run, mark in marks:
+            if run.job.argv and metric.of(mark) is None:
+                found.setdefault(_why_unread(run, mark), {})[_AT_THE_END[metric.name]] = None
+    return [f"{', '.join(names)}: -, {why}" for why, names in found.items()]
+
+
+def _why_unread(run: Run, mark: Mark) -> str:
+    if run.imported:
+        return "the imported log does not say"
+    if mark.rss_end_bytes is None:
+        return f"{mark.phase} lasted until the program's end, and then there is nothing to read"
+    if mark.phase in run.job.phase_regexes:
+        return "not read where a line ends a phase"
+    if run.job.phases:
+        return "not read after each of many short calls of a function"
+    return "memprof_marks.py does not read it, or /proc/PID/smaps_rollup could not be read"
+
+
+def _absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
+    """Why figures are missing that finished phases should have."""
+    # A command's marks may come from where such a figure is not looked for: see `_unread`.
+    marks = [mark for run in runs if not run.job.argv for mark in run.marks]
+    reasons = {
+        "pss_end_bytes": "PSS: -, /proc/PID/smaps_rollup could not be read",
+        "uss_end_bytes": "USS: -, /proc/PID/smaps_rollup could not be read",
+        "heap_used_end_bytes": "heap figures: -, the C library has no mallinfo2 (glibc 2.33 and later have)",
+        "read_bytes": "bytes read from disk: -, /proc/PID/io could not be read",
+        "anon_end_bytes": "anonymous and file-backed memory: -, not in what the kernel says",
+    }
+    missing = [metric.name for metric in shown if any(metric.of(mark) is None for mark in marks)]
+    return [*(reason for name, reason in reasons.items() if name in missing), *_unread(runs, shown)]
+
+
+def _sentences(group: Sequence[Run]) -> list[str]:
+    failed = [run for run in group if not run.outcome.ok]
+    said = []
+    for run in failed:
+        count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
+        share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
+        said.append(f"failed{share}: {run.outcome.sentence}")
+    return said + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
+
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+def _alike(each: Sequence[Sequence[str]]) -> list[str]:
+    """The notes of each repeat without those that differ from an earlier repeat's in their figures alone."""
+    kinds: dict[tuple[str, int], dict[str, None]] = {}
+    for notes in each:
+        counts: Counter[str] = Counter()
+        for note in notes:
+            if any(note in same for same in kinds.values()):
+                continue
+            words = _NUMBER.sub("", note)
+            kinds.setdefault((words, counts[words]), {})[note] = None
+            counts[words] += 1
+    return [next(iter(same)) + (" (in other repeats other figures)" if len(same) > 1 else "") for same in kinds.values()]
