@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .measuring import campaign, suite
+from .measuring.orders import plan
+from .measuring.progress import Progress
 from .measuring.suite import Suite, Variant
 from .runs import store, summary
 from .runs.records import Job, Run
@@ -63,7 +65,7 @@ def measure(
     repeats: int = 5,
     output: str | Path | None = None,
     append: bool = False,
-    progress: campaign.Progress | None = None,
+    progress: Progress | None = None,
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
@@ -82,7 +84,7 @@ def measure(
         repeats=repeats,
     )
     keep: Callable[[bytes], None] = lambda line: None  # noqa: E731
-    orders = suite.plan(wanted).orders
+    orders = plan(wanted).orders
     if output is not None:
         keep = store.Writer(Path(output), append=append).write
     return Runs(campaign.measure(orders, progress or _Silent(), keep))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import InputError
+from .errors import InputError, os_reason
 
 
 def make_way(overwrite: bool, *paths: Path) -> None:
@@ -41,3 +44,32 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
     finally:
         for draft in drafts:
             draft.unlink(missing_ok=True)
+
+
+def check_target(path: Path) -> None:
+    """Raises InputError where it is known before anything is measured that no file can be written at this path."""
+    if path.is_dir():
+        raise InputError(f"{path} cannot be written: it is a folder")
+    if not path.exists() and not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put the file in place whole: an interrupted update leaves the old one."""
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    finally:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)

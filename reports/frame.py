@@ -11,9 +11,9 @@ import pandas
 from numpy.typing import NDArray
 
 from memprof.errors import InputError
-from memprof.programs.runtimes import written
 from memprof.runs import metrics, summary
 from memprof.runs.records import PEAK, Run
+from memprof.runs.settings import written
 
 from .columns import Array, Columns, columns
 

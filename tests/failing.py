@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 
 from memprof.measuring import campaign
-from memprof.measuring.suite import Suite, plan
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite
 from memprof.runs.records import Run
 
 MIB = 1 << 20

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from memprof.heap.profile import Frame, HeapProfile, PhaseSpan, Snapshot, Tree
+from memprof.heap.frames import Frame
+from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
+from memprof.heap.trees import Tree
 from memprof.heap.trie import Trie
 
 MIB = 1 << 20

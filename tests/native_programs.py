@@ -12,7 +12,8 @@ from conftest import need_tool
 from failing import Silent
 
 from memprof.measuring import campaign
-from memprof.measuring.suite import Order, Suite, Variant, plan
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.runs.records import COMMAND, Run

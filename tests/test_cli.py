@@ -10,7 +10,7 @@ import pytest
 
 import memprof as package
 from memprof.cli import _COMMANDS
-from memprof.programs.runtimes import SIZES
+from memprof.runs.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
 

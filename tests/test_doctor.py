@@ -18,8 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.cli.doctor import command
+from memprof.doctor import kernel, known, process, tools
 from memprof.doctor import report as doctor
-from memprof.doctor.report import Report, Transient
+from memprof.doctor.known import Transient
+from memprof.doctor.machine import huge_pages, load, memory, processors, swap
+from memprof.doctor.report import Report
+from memprof.measuring import cgroups
 from memprof.probe import procfs
 from memprof.runs.records import Machine
 from memprof.runs.store import Columns
@@ -179,15 +183,15 @@ def test_nothing_heavy_is_imported() -> None:
 def test_pollers_see_a_spike_only_from_some_starts() -> None:
     # 10 ms at 100, within 100 ms at 1.
     columns = Columns(t_ns=[0, 40 * MS, 50 * MS, 100 * MS], rss=[1, 100, 1, 1], file=[], vms=[])
-    peaks = doctor.polled_peaks(columns, 0, 100 * MS, 50 * MS)
+    peaks = known.polled_peaks(columns, 0, 100 * MS, 50 * MS)
     assert sorted(set(peaks)) == [1, 100]
     assert peaks.count(100) == 10
-    assert doctor.polled_peaks(columns, 0, 100 * MS, 10 * MS) == [100] * len(peaks)
+    assert known.polled_peaks(columns, 0, 100 * MS, 10 * MS) == [100] * len(peaks)
 
 
 def test_a_poller_without_a_poll_in_the_phase_knows_the_level_at_its_begin() -> None:
     columns = Columns(t_ns=[0, 2 * MS, 3 * MS], rss=[7, 100, 7], file=[], vms=[])
-    peaks = doctor.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
+    peaks = known.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
     assert set(peaks) == {7, 100}
     assert peaks.count(100) == 1
 
@@ -195,8 +199,8 @@ def test_a_poller_without_a_poll_in_the_phase_knows_the_level_at_its_begin() -> 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 100))
 def test_no_poller_sees_more_than_there_was(rss: list[int], period: int) -> None:
     columns = Columns(t_ns=list(range(len(rss))), rss=rss, file=[], vms=[])
-    assert max(doctor.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
-    assert doctor.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
+    assert max(known.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
+    assert known.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
 
 
 # -- the verdict
@@ -240,7 +244,7 @@ def test_verdict_of_a_failure() -> None:
     ],
 )
 def test_counters_by_kernel(release: str, state: str, word: str) -> None:
-    found = doctor.counters(release)
+    found = kernel.counters(release)
     assert found[0] == state
     assert word in found[1]
 
@@ -261,9 +265,9 @@ def test_cgroup_v1_with_the_least_limit_of_its_parents(root: Root) -> None:
             f"{folder}/job/step/memory.limit_in_bytes": NO_LIMIT,
         }
     )
-    group = doctor.memory_group(place)
-    assert group == doctor.MemoryGroup(1, place / "sys/fs/cgroup/memory/job/step", 512 * MIB)
-    state, found, _ = doctor.control_group(place)
+    group = cgroups.memory_group(place)
+    assert group == cgroups.MemoryGroup(1, place / "sys/fs/cgroup/memory/job/step", 512 * MIB)
+    state, found, _ = kernel.control_group(place)
     # A new folder of a real cgroup holds files; here it holds none, so that the reset was not tried.
     assert (state, found) == ("limited", "v1, limit 512.0 MiB, groups can be made, peak not tried")
     assert [entry.name for entry in group.folder.iterdir()] == ["memory.limit_in_bytes"]
@@ -280,7 +284,7 @@ def test_cgroup_v2_where_no_group_can_be_made(root: Root) -> None:
             f"/sys/fs/cgroup/user.slice/memprof-doctor-{os.getpid()}": "in the way",
         }
     )
-    assert doctor.control_group(place)[:2] == ("limited", "v2, no limit, no groups can be made, peak can be reset")
+    assert kernel.control_group(place)[:2] == ("limited", "v2, no limit, no groups can be made, peak can be reset")
 
 
 def test_cgroup_of_a_container_is_the_folder_that_is_mounted(root: Root) -> None:
@@ -291,13 +295,13 @@ def test_cgroup_of_a_container_is_the_folder_that_is_mounted(root: Root) -> None
             "/sys/fs/cgroup/memory/memory.limit_in_bytes": f"{MIB}\n",
         }
     )
-    assert doctor.memory_group(place) == doctor.MemoryGroup(1, place / "sys/fs/cgroup/memory", MIB)
+    assert cgroups.memory_group(place) == cgroups.MemoryGroup(1, place / "sys/fs/cgroup/memory", MIB)
 
 
 def test_cgroup_v2_without_the_memory_controller_and_no_cgroup_at_all(root: Root) -> None:
     files = {"/proc/self/cgroup": "0::/\n", "/proc/self/mountinfo": V2_MOUNT, "/sys/fs/cgroup/cgroup.controllers": "cpu pids\n"}
-    assert doctor.control_group(root(files))[0] == "missing"
-    assert doctor.control_group(root({**files, "/proc/self/mountinfo": ""}))[0] == "missing"
+    assert kernel.control_group(root(files))[0] == "missing"
+    assert kernel.control_group(root({**files, "/proc/self/mountinfo": ""}))[0] == "missing"
 
 
 def test_a_small_limit_makes_the_known_allocations_small(root: Root) -> None:
@@ -307,9 +311,9 @@ def test_a_small_limit_makes_the_known_allocations_small(root: Root) -> None:
         "/proc/self/mountinfo": V2_MOUNT,
         "/sys/fs/cgroup/cgroup.controllers": "memory\n",
     }
-    assert doctor.transient_bytes(root(files)) == 100 * MIB
-    assert doctor.transient_bytes(root({**files, "/sys/fs/cgroup/memory.max": f"{256 * MIB}"})) == 8 * MIB
-    assert doctor.transient_bytes(root({**files, "/proc/meminfo": "MemAvailable: 100000 kB\n"})) == 8 * MIB
+    assert known.transient_bytes(root(files)) == 100 * MIB
+    assert known.transient_bytes(root({**files, "/sys/fs/cgroup/memory.max": f"{256 * MIB}"})) == 8 * MIB
+    assert known.transient_bytes(root({**files, "/proc/meminfo": "MemAvailable: 100000 kB\n"})) == 8 * MIB
 
 
 @pytest.mark.parametrize(
@@ -324,15 +328,15 @@ def test_a_small_limit_makes_the_known_allocations_small(root: Root) -> None:
 def test_huge_pages(root: Root, text: str, state: str, found: str) -> None:
     folder = "/sys/kernel/mm/transparent_hugepage"
     place = root({f"{folder}/enabled": text, f"{folder}/hpage_pmd_size": "33554432\n"})
-    assert doctor.huge_pages(place)[:2] == (state, found)
-    assert "32.0 MiB" in doctor.huge_pages(place)[2] or found != "always"
+    assert huge_pages(place)[:2] == (state, found)
+    assert "32.0 MiB" in huge_pages(place)[2] or found != "always"
 
 
 def test_what_sys_does_not_show_is_not_taken_for_missing(root: Root) -> None:
-    assert doctor.huge_pages(root({}))[0] == doctor.idle_pages(root({}))[0] == "unknown"
+    assert huge_pages(root({}))[0] == kernel.idle_pages(root({}))[0] == "unknown"
     place = root({"/sys/kernel/mm/ksm/run": "0\n"})
-    assert doctor.huge_pages(place)[:2] == ("ok", "not in this kernel")
-    assert doctor.idle_pages(place)[0] == "missing"
+    assert huge_pages(place)[:2] == ("ok", "not in this kernel")
+    assert kernel.idle_pages(place)[0] == "missing"
 
 
 @pytest.mark.parametrize(
@@ -344,18 +348,18 @@ def test_what_sys_does_not_show_is_not_taken_for_missing(root: Root) -> None:
     ],
 )
 def test_swap(root: Root, total: int, free: int, state: str, found: str) -> None:
-    assert doctor.swap(root({"/proc/meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"}))[:2] == (state, found)
+    assert swap(root({"/proc/meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"}))[:2] == (state, found)
 
 
 def test_memory(root: Root) -> None:
-    assert doctor.memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 102400 kB\n"}))[0] == "limited"
-    assert doctor.memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 1024000 kB\n"}))[0] == "ok"
+    assert memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 102400 kB\n"}))[0] == "limited"
+    assert memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 1024000 kB\n"}))[0] == "ok"
 
 
 def test_pressure(root: Root) -> None:
-    assert doctor.pressure(root({}))[0] == "missing"
-    assert doctor.pressure(root({"/proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"}))[0] == "ok"
-    state, found, _ = doctor.pressure(root({"/proc/pressure/memory": "some avg10=12.50 avg60=0.00 avg300=0.00 total=9\n"}))
+    assert kernel.pressure(root({}))[0] == "missing"
+    assert kernel.pressure(root({"/proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"}))[0] == "ok"
+    state, found, _ = kernel.pressure(root({"/proc/pressure/memory": "some avg10=12.50 avg60=0.00 avg300=0.00 total=9\n"}))
     assert state == "limited"
     assert "12.50%" in found
 
@@ -364,14 +368,14 @@ def test_pressure(root: Root) -> None:
     ("cpus", "usable", "bound", "state"), [(2, 2, MIB // 4, "ok"), (8, 2, MIB, "limited"), (64, 64, 32 * MIB, "limited")]
 )
 def test_processors(cpus: int, usable: int, bound: int, state: str) -> None:
-    found = doctor.processors(cpus, usable, bound)
+    found = processors(cpus, usable, bound)
     assert found[0] == state
     assert f"{bound / MIB:.2f} MiB" in found[2]
 
 
 def test_load() -> None:
-    assert doctor.load(3.0)[0] == "ok"
-    assert doctor.load(60.0)[:2] == ("limited", "60% of the CPUs are busy")
+    assert load(3.0)[0] == "ok"
+    assert load(60.0)[:2] == ("limited", "60% of the CPUs are busy")
 
 
 def test_nothing_can_be_read_and_everything_is_said_all_the_same(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +400,7 @@ def test_path_files_that_hold_code_are_named_and_others_are_not(tmp_path: Path) 
         "import.txt": "import os\n",
     }.items():
         (tmp_path / name).write_text(text)
-    found = doctor.executed_path_files([tmp_path, tmp_path, tmp_path / "missing"])
+    found = process.executed_path_files([tmp_path, tmp_path, tmp_path / "missing"])
     assert [file.name for file in found] == ["__editable__.thing.pth", "tab.pth"]
 
 
@@ -404,10 +408,10 @@ def test_an_editable_install_of_the_measured_interpreter_is_named_with_its_cost(
     monkeypatch.setenv("PYTHONNOUSERSITE", "1")
     venv.create(tmp_path / "other", symlinks=True)
     python = tmp_path / "other/bin/python"
-    assert doctor.path_files(str(python))[0] == "ok"
+    assert process.path_files(str(python))[0] == "ok"
     (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
     (packages / "__editable__.thing-1.0.pth").write_text("import decimal, email.message, http.client\n")
-    state, found, meaning = doctor.path_files(str(python))
+    state, found, meaning = process.path_files(str(python))
     assert state == "limited"
     assert str(python) in found
     assert "__editable__.thing-1.0.pth" in found
@@ -426,11 +430,11 @@ def test_an_interpreter_that_fails_is_said_in_its_own_words(tmp_path: Path) -> N
 
 def test_trying_changes_nothing_of_this_process() -> None:
     before = Path("/proc/self/personality").read_text()
-    assert doctor.address_layout()[0] in ("ok", "limited")
-    assert doctor.ending()[0] in ("ok", "limited")
+    assert process.address_layout()[0] in ("ok", "limited")
+    assert process.ending()[0] in ("ok", "limited")
     assert Path("/proc/self/personality").read_text() == before
     # A death signal that stayed would kill pytest with whoever started it.
-    assert "subreaper" in doctor.ending()[1] or doctor.ending()[0] == "limited"
+    assert "subreaper" in process.ending()[1] or process.ending()[0] == "limited"
 
 
 # -- tools
@@ -457,4 +461,4 @@ def test_tools_by_their_own_words(root: Root, tmp_path: Path, monkeypatch: pytes
 def test_perf_by_what_the_kernel_allows(root: Root, monkeypatch: pytest.MonkeyPatch, level: str, user: int, state: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     place = root({"/proc/sys/kernel/perf_event_paranoid": f"{level}\n"})
-    assert doctor.tool("perf", doctor.ToolAnswer("/usr/bin/perf", "6.1"), place)[0] == state
+    assert tools.tool("perf", tools.ToolAnswer("/usr/bin/perf", "6.1"), place)[0] == state

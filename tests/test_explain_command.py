@@ -15,7 +15,8 @@ import pytest
 from memprof.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
-from memprof.measuring.suite import Plan, Suite, Variant
+from memprof.measuring.orders import Plan
+from memprof.measuring.suite import Suite, Variant
 
 MIB = 1 << 20
 

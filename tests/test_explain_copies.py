@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memprof.explain import copies, waterfall
+from memprof.explain import copies, snippets, waterfall
 from memprof.models.tensors import Tensor
 
 BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
@@ -42,7 +42,7 @@ def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[Tensor]:
 
 
 def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
-    index = copies.index(tensors)
+    index = snippets.index(tensors)
     with bench.holding(tensors, kept, noise) as pid:
         seen = waterfall.take(pid, "x", index)
     return list(waterfall.account(seen, None, index, ()).held)
@@ -56,7 +56,7 @@ def test_known_copies_are_found_as_many_and_in_the_right_layout(tmp_path: Path) 
     tensors = bench.write_tensors(tmp_path / "w.bin", 60, mean_bytes=200_000)
     draw = random.Random(2)
     kept = [draw.choices((*bench.LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
-    index = copies.index(tensors)
+    index = snippets.index(tensors)
     with bench.holding(tensors, kept, 16 * MIB) as pid:
         seen = waterfall.take(pid, "x", index)
     found = waterfall.account(seen, None, index, ()).held
@@ -91,7 +91,7 @@ def test_an_image_of_a_file_is_a_copy_at_any_alignment(tmp_path: Path, shift: in
     (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
     program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
     with waiting(program) as pid:
-        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+        seen = waterfall.take(pid, "x", index := snippets.index([tensor]))
     found = waterfall.account(seen, None, index, ()).held
     assert [(copy.layout, copy.bytes) for copy in found] == [(copies.STORED, tensor.bytes)]
 
@@ -101,7 +101,7 @@ def test_a_converted_copy_is_found(tmp_path: Path, dtype: str, target: str) -> N
     (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
     program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
     with waiting(program) as pid:
-        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+        seen = waterfall.take(pid, "x", index := snippets.index([tensor]))
     kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
     assert target in kinds
 
@@ -115,7 +115,7 @@ def test_quantised_weights_are_counted(tmp_path: Path) -> None:
 def test_constant_tiny_and_poor_tensors_are_said_apart_and_never_found(tmp_path: Path) -> None:
     zeros, poor, tiny = np.zeros((300, 300), "f4"), RNG.integers(0, 2, (300, 300)).astype("f4"), normal(10, 10)
     tensors = written(tmp_path / "w.bin", zeros, poor, tiny, normal(300, 300))
-    index = copies.index(tensors)
+    index = snippets.index(tensors)
     assert [weight.why_not for weight in index.weights] == ["constant or of low entropy", "constant or of low entropy", "tiny", ""]
     found = held(tensors, [["stored"] * 3] * 4)
     assert {copy.weight for copy in found} == {3}
@@ -125,7 +125,7 @@ def test_constant_tiny_and_poor_tensors_are_said_apart_and_never_found(tmp_path:
 def test_what_the_model_holds_twice_is_due_twice(tmp_path: Path) -> None:
     same = normal(300, 300)
     tensors = written(tmp_path / "w.bin", same, same, normal(200, 300))
-    index = copies.index(tensors)
+    index = snippets.index(tensors)
     assert [weight.instances for weight in index.weights] == [2, 1]
     with bench.holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
         seen = waterfall.account(waterfall.take(pid, "x", index), None, index, ())
@@ -146,7 +146,7 @@ def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: 
         f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
     )
     with waiting(program) as pid:
-        seen = waterfall.take(pid, "x", index := copies.index([tensor]))
+        seen = waterfall.take(pid, "x", index := snippets.index([tensor]))
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(one.freed, one.copies) for one in account.phase.held] == [(False, 2), (True, 1)]
@@ -162,14 +162,14 @@ def test_a_look_moves_the_child_by_less_than_a_mebibyte(tmp_path: Path) -> None:
     )
     with waiting(program) as pid:
         before = bench._rss(pid)
-        seen = waterfall.take(pid, "x", copies.index(tensors))
+        seen = waterfall.take(pid, "x", snippets.index(tensors))
         moved = bench._rss(pid) - before
     assert seen.hits is not None and len(seen.hits.addresses)
     assert abs(moved) < MIB
 
 
 def test_a_model_with_no_large_tensor_needs_no_scan() -> None:
-    index = copies.index([])
+    index = snippets.index([])
     assert len(index.keys) == 0
 
 

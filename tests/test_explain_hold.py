@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from memprof.measuring import campaign
-from memprof.measuring.suite import Suite, plan
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite
 from memprof.runs import store
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.explain import copies, glibc, look, waterfall
+from memprof.explain import glibc, look, scan, snippets, waterfall
 from memprof.explain.glibc import ranges
 
 MIB = 1 << 20
@@ -123,8 +123,8 @@ def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
         good = sum(int(np.count_nonzero(piece.data == ord("x"))) for piece in memory.read(wanted.starts, wanted.ends))
         assert good >= 8 * MIB  # all of the third
         assert memory.skipped >= 8 * MIB
-        index = copies.index([])
-        copies.scan(index, process.pid, pages)  # pages that are no longer there
+        index = snippets.index([])
+        scan.scan(index, process.pid, pages)  # pages that are no longer there
         assert waterfall.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
 
 

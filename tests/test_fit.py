@@ -13,7 +13,7 @@ import pytest
 from memprof.api import _Silent
 from memprof.cli import seeking
 from memprof.errors import InputError
-from memprof.measuring import limits
+from memprof.measuring import cgroups, limits
 from memprof.reports.pictures import fit as report
 from memprof.runs import store
 from memprof.runs.records import MODEL_LOAD, PREPARE, Outcome
@@ -262,7 +262,7 @@ def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected,
     texts = {"/proc/self/cgroup": memberships, "/proc/self/mountinfo": mounts}
     monkeypatch.setattr(Path, "read_text", lambda self, *words, **rest: texts.get(str(self)) or read(self, *words, **rest))
 
-    assert [(version, str(own)) for version, _, own in limits._hierarchies()] == expected
+    assert [(version, str(own)) for version, _, own in cgroups.hierarchies()] == expected
 
 
 @pytest.mark.parametrize(

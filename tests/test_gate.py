@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
 from memprof.errors import InputError, UsageError
-from memprof.judge import baseline, verdicts
-from memprof.judge.compare import p_value
+from memprof.judge import baseline, ranks, verdicts
+from memprof.judge.ranks import p_value
 from memprof.judge.verdicts import Limits, Report
 from memprof.reports.tables import gate as report
 from memprof.runs.records import PEAK, Outcome
@@ -150,15 +150,15 @@ def test_an_increase_of_two_percent_or_two_mib_is_seen(more):
 @settings(max_examples=25, deadline=None)
 def test_the_rank_test_is_that_of_scipy_where_scipy_is_exact(base, head):
     if len(set(base)) > 1 or len(set(head)) > 1:
-        assert verdicts.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
+        assert ranks.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
 
 
 def test_the_stratified_test_is_the_exact_one():
-    assert verdicts.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
-    assert verdicts.stratified_p([((1, 1), (1, 1))]) == 1
-    assert verdicts.stratified_p([((2,), (1,))]) == 1
-    assert verdicts.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
-    assert verdicts.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
+    assert ranks.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
+    assert ranks.stratified_p([((1, 1), (1, 1))]) == 1
+    assert ranks.stratified_p([((2,), (1,))]) == 1
+    assert ranks.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
+    assert ranks.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
 
 
 # -- rows and runs

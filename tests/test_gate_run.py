@@ -15,9 +15,11 @@ import pytest
 from conftest import need_tool
 from made import MIB, job
 
-from memprof.gate import both_sides, worktrees
-from memprof.measuring.suite import Order, Variant, plan
+from memprof.gate import interleaved, worktrees
+from memprof.gate.again import orders_again
+from memprof.measuring.orders import Order, plan
 from memprof.measuring.suite import Suite as Wanted
+from memprof.measuring.suite import Variant
 from memprof.runs import store
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
@@ -134,7 +136,7 @@ def test_sides_are_interleaved_and_take_turns():
     head = [order("head", variant, repeat) for repeat in (1, 2) for variant in ("old", "new")]
 
     found = [
-        (name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in both_sides.interleaved({"base": base, "head": head})
+        (name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in interleaved.interleaved({"base": base, "head": head})
     ]
 
     assert found == [
@@ -154,7 +156,7 @@ def test_runs_are_measured_again_as_they_were(tmp_path, scenario):
     orders = plan(wanted).orders
     runs = [replace(run_of(one), job=one.job) for one in orders]
 
-    again = both_sides.orders_again(runs, ("net", "a", 2))
+    again = orders_again(runs, ("net", "a", 2))
 
     assert again == orders
 

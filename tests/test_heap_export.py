@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from memprof.errors import InputError
 from memprof.heap import export, heaptrack, load, massif, said
-from memprof.heap.profile import Frame, HeapProfile, Snapshot
+from memprof.heap.frames import Frame
+from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trie import Trie
 
 DATA = Path(__file__).parent / "data" / "heap"

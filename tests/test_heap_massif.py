@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from memprof.errors import InputError, MemprofError
 from memprof.heap import load, massif, memray
+from memprof.heap.frames import Frame
 from memprof.heap.names import group_name, is_allocator, module_name, short
-from memprof.heap.profile import Frame, HeapProfile
+from memprof.heap.profile import HeapProfile
 
 DATA = Path(__file__).parent / "data" / "heap"
 HEADER = "desc: (none)\ncmd: ./program\ntime_unit: ms\n"

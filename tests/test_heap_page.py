@@ -86,7 +86,7 @@ def test_thin_trees_lose_no_byte(share):
 def test_a_tree_that_lies_about_its_children_is_thinned_all_the_same():
     from array import array
 
-    from memprof.heap.profile import Tree
+    from memprof.heap.trees import Tree
 
     lying = Tree(array("i", [0, 1, 2]), array("i", [-1, 0, 1]), array("q", [100, 5, 90]))
 

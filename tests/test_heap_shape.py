@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
 from memprof.heap import load, said
-from memprof.heap.profile import NO_MODULE, HeapProfile
+from memprof.heap.frames import NO_MODULE
+from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, Shape, shape, sums
 
 NAMES = st.sampled_from(["a", "b", "c", "malloc", "operator new(unsigned long)", "(below)"])

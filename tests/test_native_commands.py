@@ -15,7 +15,7 @@ from native_programs import HEAD, built, order, phases, program, ran
 
 import memprof as memprof_package
 from memprof.errors import InputError, UsageError
-from memprof.measuring import suite
+from memprof.measuring import orders, suite
 from memprof.programs import commands
 from memprof.reports.tables import table
 from memprof.runs import store
@@ -53,7 +53,7 @@ def test_what_is_no_command(text, said):
 
 def words_of(*texts, **settings):
     """The argv of each order of these commands, without repeats."""
-    planned = suite.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, texts)), repeats=1, **settings))
+    planned = orders.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, texts)), repeats=1, **settings))
     return [(one.job.variant, one.job.model.name, one.job.threads, one.argv[1:]) for one in planned.orders]
 
 
@@ -67,7 +67,7 @@ def test_braces_are_filled_in_and_others_left_alone(tmp_path):
 
 
 def test_threads_may_go_into_a_variable():
-    (one,) = suite.plan(suite.Suite(variants=(suite.parse_cmd("a=OMP_NUM_THREADS={threads} echo"),), threads=(3,), repeats=1)).orders
+    (one,) = orders.plan(suite.Suite(variants=(suite.parse_cmd("a=OMP_NUM_THREADS={threads} echo"),), threads=(3,), repeats=1)).orders
     assert one.env["OMP_NUM_THREADS"] == "3"
     assert one.job.threads == 3
 
@@ -77,7 +77,7 @@ def test_the_model_is_the_first_word_that_is_one(tmp_path, form):
     (tmp_path / "net.circle").write_bytes(b"model")
     (tmp_path / "data.bin").write_bytes(b"data")
 
-    (one,) = suite.plan(
+    (one,) = orders.plan(
         suite.Suite(variants=(suite.parse_cmd(f"a=echo data.bin {form.format('net.circle')}"),), cwd=str(tmp_path), repeats=1)
     ).orders
 
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_before_anything_runs(texts, settings, error, said
 
 
 def test_one_command_that_cannot_be_started_among_several_is_an_order_with_its_reason():
-    planned = suite.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, ["here=true", "gone=./nope"])), repeats=1))
+    planned = orders.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, ["here=true", "gone=./nope"])), repeats=1))
     assert [(one.job.variant, str(one.error)) for one in planned.orders] == [("here", "None"), ("gone", "nope: no such file")]
     with pytest.raises(InputError, match=r"^nope: no such file$"):  # once, and not after its own name
         words_of("./nope", "other=./nope2")
@@ -162,7 +162,7 @@ def test_a_function_that_one_of_two_programs_lacks_is_that_ones_failure(tmp_path
     ours.write_text(HEAD + "__attribute__((noinline)) void load(void) { hold(MIB); } int main(void) { load(); return 0; }")
     both = [f"has={built(ours, '-g')}", f"lacks={program('')}"]
 
-    planned = suite.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, both)), phases={"MODEL_LOAD": "load"}, repeats=1))
+    planned = orders.plan(suite.Suite(variants=tuple(map(suite.parse_cmd, both)), phases={"MODEL_LOAD": "load"}, repeats=1))
 
     assert [one.error is None for one in planned.orders] == [True, False]
     with pytest.raises(UsageError, match="there is no function laod in program"):
@@ -185,7 +185,7 @@ def test_several_models_need_a_place_in_the_command(tmp_path):
 
 
 def test_a_number_of_runs_that_no_command_takes_is_said():
-    planned = suite.plan(suite.Suite(variants=(suite.parse_cmd("a=echo"),), runs=3, repeats=5))
+    planned = orders.plan(suite.Suite(variants=(suite.parse_cmd("a=echo"),), runs=3, repeats=5))
     assert planned.remarks == ("a: --runs has no effect, write {runs} into the command where the number goes",)
     assert planned.orders[0].job.runs == 0
 
@@ -201,7 +201,7 @@ def test_a_suite_file_holds_commands_too(tmp_path):
         '[[variant]]\nname = "two"\ncmd = ["build/app", "a b"]\n'
     )
 
-    one, two, *_ = suite.plan(suite.read(tmp_path / "suite.toml")).orders
+    one, two, *_ = orders.plan(suite.read(tmp_path / "suite.toml")).orders
 
     assert (one.job.variant, one.argv, one.cwd) == ("one", (str(app), "--runs", "3"), str(tmp_path / "build"))
     assert (dict(one.env), one.job.runs) == ({"A": "1", "B": "2"}, 3)

@@ -125,11 +125,11 @@ def test_inputs_and_shapes_by_name(nets: Path, tmp_path: Path, name: str) -> Non
 def _with(model: Path, variant: Variant, **words: object) -> list[Run]:
     from unittest.mock import Mock
 
-    from memprof.measuring import campaign, suite
+    from memprof.measuring import campaign, orders, suite
 
     settings = {key: str(value) if key == "inputs" else value for key, value in words.items()}
     wanted = suite.Suite(models=(str(model),), variants=(variant,), repeats=1, warmup=0, runs=1, **settings)  # type: ignore[arg-type]
-    return list(campaign.measure(suite.plan(wanted).orders, Mock(), lambda line: None))
+    return list(campaign.measure(orders.plan(wanted).orders, Mock(), lambda line: None))
 
 
 @pytest.mark.parametrize("name", PAIRS)

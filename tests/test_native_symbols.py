@@ -16,7 +16,7 @@ from failing import Silent
 
 from memprof.errors import InputError, UsageError
 from memprof.measuring import campaign
-from memprof.measuring.suite import Order
+from memprof.measuring.orders import Order
 from memprof.programs import elf, symbols
 from memprof.programs.runtimes import Runtime, runners_path
 from memprof.runs import store

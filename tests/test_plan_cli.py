@@ -13,21 +13,22 @@ import pytest
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
-import plan_models as models  # noqa: E402
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from plan_models import node, save, value, weight  # noqa: E402
+import plan_models as models
+from onnx import TensorProto, helper, numpy_helper
+from plan_models import node, save, value, weight
 
-from memprof import zoo  # noqa: E402
-from memprof.errors import InputError, MeasurementError, UsageError  # noqa: E402
-from memprof.plan import executed  # noqa: E402
-from memprof.plan.analysis import Question, analyse, planned, read_order, rows  # noqa: E402
-from memprof.plan.graphs import written  # noqa: E402
-from memprof.plan.graphs.graph import problem, read  # noqa: E402
-from memprof.plan.orders.order import best_order  # noqa: E402
-from memprof.plan.problem import peak, steps  # noqa: E402
-from memprof.plan.residency import residency  # noqa: E402
-from memprof.plan.training import training  # noqa: E402
-from memprof.units import parse_bandwidth  # noqa: E402
+from memprof import zoo
+from memprof.errors import InputError, MeasurementError, UsageError
+from memprof.plan import executed
+from memprof.plan.analysis import Question, analyse, planned, read_order, rows
+from memprof.plan.graphs import written
+from memprof.plan.graphs.read import read
+from memprof.plan.graphs.reduced import problem
+from memprof.plan.orders.order import best_order
+from memprof.plan.problem import peak, steps
+from memprof.plan.residency import residency
+from memprof.plan.training import training
+from memprof.units import parse_bandwidth
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -12,17 +12,22 @@ import pytest
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
-import plan_models as models  # noqa: E402
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from plan_models import FLOAT, node, save, value, weight  # noqa: E402
+import plan_models as models
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from plan_models import FLOAT, node, save, value, weight
 
-from memprof import zoo  # noqa: E402
-from memprof.errors import InputError, MemprofError, UsageError  # noqa: E402
-from memprof.plan.graphs import graph as reading  # noqa: E402
-from memprof.plan.graphs.graph import Graph, account, problem, read  # noqa: E402
-from memprof.plan.problem import peak, steps  # noqa: E402
+from memprof import zoo
+from memprof.errors import InputError, MemprofError, UsageError
+from memprof.plan.graphs.graph import Graph
+from memprof.plan.graphs.read import (
+    given_shapes,
+    read,
+)
+from memprof.plan.graphs.reduced import problem
+from memprof.plan.graphs.weights import account
+from memprof.plan.problem import peak, steps
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -534,7 +539,7 @@ def test_readers_say_no_in_a_sentence_whatever_the_bytes(seeds: dict[str, bytes]
 
 
 def test_shapes_from_words() -> None:
-    assert reading.given_shapes(["x=1,3,4", "a:b=2", "s="]) == {"x": (1, 3, 4), "a:b": (2,), "s": ()}
+    assert given_shapes(["x=1,3,4", "a:b=2", "s="]) == {"x": (1, 3, 4), "a:b": (2,), "s": ()}
     for text in ("x", "=1,2", "x=1,two", "x=-1"):
         with pytest.raises(UsageError, match="is no shape"):
-            reading.given_shapes([text])
+            given_shapes([text])

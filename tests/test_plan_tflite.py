@@ -11,13 +11,15 @@ pytest.importorskip("ai_edge_litert")
 pytest.importorskip("flatbuffers")
 np = pytest.importorskip("numpy")
 
-from plan_tflite import control_flow, operator, schema, subgraph, table, tensor, write  # noqa: E402
+from plan_tflite import control_flow, operator, schema, subgraph, table, tensor, write
 
-from memprof import zoo  # noqa: E402
-from memprof.errors import InputError, UsageError  # noqa: E402
-from memprof.plan.graphs import tflite_graph, written  # noqa: E402
-from memprof.plan.graphs.graph import account, problem, read, working_bytes  # noqa: E402
-from memprof.plan.problem import peak  # noqa: E402
+from memprof import zoo
+from memprof.errors import InputError, UsageError
+from memprof.plan.graphs import tflite_graph, written
+from memprof.plan.graphs.read import read
+from memprof.plan.graphs.reduced import problem, working_bytes
+from memprof.plan.graphs.weights import account
+from memprof.plan.problem import peak
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])

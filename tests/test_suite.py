@@ -7,7 +7,7 @@ import json
 import pytest
 
 from memprof.errors import InputError, UsageError
-from memprof.measuring import suite
+from memprof.measuring import orders, suite
 from memprof.measuring.suite import Suite, Variant
 
 
@@ -19,7 +19,7 @@ def model(tmp_path):
 
 
 def planned(model, **words):
-    return suite.plan(Suite(models=(model,), **{"runtimes": ("synthetic",), **words}))
+    return orders.plan(Suite(models=(model,), **{"runtimes": ("synthetic",), **words}))
 
 
 def test_variants_are_interleaved_within_each_repeat(model):

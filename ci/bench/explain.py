@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from memprof.explain import copies, records, waterfall
+from memprof.explain import copies, records, snippets, waterfall
 from memprof.models.tensors import Tensor
 from memprof.units import format_bytes
 
@@ -117,7 +117,7 @@ def named(copy: copies.Copy) -> str:
     )
 
 
-def score(index: copies.Index, held: Sequence[copies.Copy], kept: Sequence[Sequence[str]]) -> tuple[int, int, int, int]:
+def score(index: snippets.Index, held: Sequence[copies.Copy], kept: Sequence[Sequence[str]]) -> tuple[int, int, int, int]:
     """(right, right with their layout named, found, there) over all copies; a tensor that is not counted must have none found."""
     found: dict[int, Counter[str]] = {}
     for copy in held:
@@ -136,7 +136,7 @@ def score(index: copies.Index, held: Sequence[copies.Copy], kept: Sequence[Seque
 def _copies(words: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         tensors = write_tensors(Path(folder) / "weights.bin", words.tensors)
-        index = copies.index(tensors)
+        index = snippets.index(tensors)
         tables: dict[str, list[list[str]]] = {
             f"{count} {layout}": [[layout] * count for _ in tensors]
             for layout in LAYOUTS
@@ -167,7 +167,7 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         tensors = write_tensors(Path(folder) / "weights.bin", words.tensors)
         begin = time.monotonic()
-        index = copies.index(tensors)
+        index = snippets.index(tensors)
         chosen = time.monotonic() - begin
         with holding(tensors, [["stored", "transposed"] for _ in tensors], 512 << 20) as pid:
             before = _rss(pid)

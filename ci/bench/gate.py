@@ -23,9 +23,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memprof.judge import baseline, verdicts
-from memprof.measuring import campaign, suite
-from memprof.measuring.suite import Order, Suite, Variant
+from memprof.judge import baseline, ranks, verdicts
+from memprof.measuring import campaign
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.suite import Suite, Variant
 from memprof.runs import store
 from memprof.runs.records import Job, Run
 
@@ -140,7 +141,7 @@ def _orders(setting: Setting, name: str, ballast: int) -> tuple[Order, ...]:
     knobs = {**dict(setting.knobs), "ballast": str(ballast)}
     variant = Variant(setting.runtime, name, knobs, (setting.threads,) if setting.threads else ())
     wanted = Suite(models=(str(_model(setting)),), variants=(variant,), warmup=1, runs=2, repeats=GROUP)
-    return suite.plan(wanted).orders
+    return plan(wanted).orders
 
 
 def _model(setting: Setting) -> Path:
@@ -203,7 +204,7 @@ def _code(base: Sequence[Run], head: Sequence[Run]) -> int:
 
 def _modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
     peaks = [_peak(run) for run in group]
-    return verdicts.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
+    return ranks.split_modes(peaks, max(0.01 * statistics.median(peaks), 512 << 10))
 
 
 def _one_sample(base: Sequence[Run], head: Sequence[Run]) -> bool:

@@ -14,7 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring.suite import Order, Suite, Variant, plan
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands, runtimes
 from memprof.runs.records import COMMAND, Run
 

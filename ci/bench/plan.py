@@ -73,10 +73,10 @@ def models(setting: Setting) -> Iterator[str]:
     """The onnx package's own graphs."""
     import onnx
 
-    from memprof.plan.graphs import graph
+    from memprof.plan.graphs import read, reduced
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    found = {path.stem: graph.problem(graph.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
+    found = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
     yield from _orders(found, setting.seconds or 10, KNOWN)
 
 

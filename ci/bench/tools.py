@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring import campaign, suite
+from memprof.measuring import probing
 from memprof.measuring.bundle import probe_command
-from memprof.measuring.suite import Order, Suite
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.suite import Suite
 from memprof.runs import store
 from memprof.runs.records import Run
 
@@ -88,7 +89,7 @@ class Seen:
 
 def orders(models: Sequence[Path], runtime: str | Path, **words: Any) -> tuple[Order, ...]:
     """What `memprof run` would measure with these words."""
-    return suite.plan(Suite(models=tuple(map(str, models)), runtimes=(str(runtime),), **words)).orders
+    return plan(Suite(models=tuple(map(str, models)), runtimes=(str(runtime),), **words)).orders
 
 
 def program(order: Order) -> Program:
@@ -163,7 +164,7 @@ def _answer(pid: int, descriptor: int, begin_ns: int, look: bool) -> tuple[bytes
 
 
 def _message(order: Order) -> dict[str, Any]:
-    return json.loads(campaign.probe_line(order, set(), "bench"))  # type: ignore[no-any-return]
+    return json.loads(probing.probe_line(order, set(), "bench"))  # type: ignore[no-any-return]
 
 
 # -- its peers

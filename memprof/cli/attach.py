@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..units import parse_duration_ns
-from .run import kept
+from .measuring import kept
 
 _EPILOG = """\b
 Examples:

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ..doctor.report import Check, Report, Transient
+    from ..doctor.checks import Check
+    from ..doctor.known import Transient
+    from ..doctor.report import Report
     from ..runs.records import Job, Run
     from .progress import Bar
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .run import measured, phase_options
+from .measuring import measured, phase_options
 
 _EPILOG = """\b
 Examples:

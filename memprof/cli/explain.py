@@ -98,7 +98,8 @@ def _measured(
     from ..errors import InputError, UsageError
     from ..explain import engine, verify
     from ..measuring import campaign
-    from ..measuring.suite import Suite, Variant, parse_shape, plan
+    from ..measuring.orders import plan
+    from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
     from ..runs import store
     from .progress import chosen

@@ -72,6 +72,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
     """
     heed_sigterm()
+    from .. import files
     from ..errors import UsageError
     from ..gate import decide
     from . import report
@@ -81,7 +82,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
     targets = [_target(text) for text in others]
     for _, path in targets:
-        decide.check_target(Path(path))
+        files.check_target(Path(path))
     wish = _wish(**words)
     progress = chosen()
     try:
@@ -96,9 +97,9 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
 
 
 def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
-    from ..gate.decide import Wish
+    from ..gate.wish import Wish
     from ..judge.verdicts import parse_limits
-    from .run import unused_path
+    from .measuring import unused_path
 
     thresholds = rest.pop("thresholds")
     return Wish(

@@ -31,7 +31,7 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
     from .. import importing
     from ..runs import store
     from . import report, talk
-    from .run import unused_path
+    from .measuring import unused_path
 
     runs = importing.runs([importing.words(text) for text in files], name=name, machine=machine)
     writer = store.Writer(Path(output) if output else unused_path(), append=append)

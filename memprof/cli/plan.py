@@ -86,7 +86,7 @@ def _planned(
 ) -> tuple[Any, Any]:
     """The plan of a model and the question asked of it."""
     from ..plan.analysis import Question, planned
-    from ..plan.graphs.graph import given_shapes, read
+    from ..plan.graphs.read import given_shapes, read
     from . import talk
 
     graph = read(model, given_shapes(shapes), batch, inline)

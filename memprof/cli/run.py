@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 from ..units import parse_duration_ns
-from . import heed_sigterm
+from .measuring import measured, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -22,24 +19,6 @@ Examples:
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
-
-
-def phase_options(function: Any) -> Any:
-    """The options that say what the phases of a command are."""
-    function = click.option(
-        "--phase-regex",
-        "phase_regexes",
-        multiple=True,
-        metavar="NAME=REGEX",
-        help="The line of a command's output that ends a phase; times and peaks are then approximate (repeatable).",
-    )(function)
-    return click.option(
-        "--phase",
-        "phases",
-        multiple=True,
-        metavar="NAME=FUNCTION",
-        help="The function of a command that is a phase (load, prepare, warmup, execute or any name), followed by gdb (repeatable).",
-    )(function)
 
 
 @click.command(epilog=_EPILOG)
@@ -98,70 +77,6 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
     return measured(_suite(**words), output, append, above_baseline, as_json)
-
-
-def measured(suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool) -> int:
-    """Measure a suite, write its runs as they come and print its tables; the exit code."""
-    from ..measuring import campaign
-    from ..measuring.suite import plan
-
-    heed_sigterm()
-    planned = plan(suite)
-
-    def measure(progress: Any, keep: Any) -> Any:
-        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
-            progress.say(remark)
-        return campaign.measure(planned.orders, progress, keep)
-
-    return kept(measure, output, append, as_json, above_baseline)
-
-
-def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False) -> int:
-    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code."""
-    from ..runs import store
-    from . import talk
-    from .progress import chosen
-
-    writer = store.Writer(Path(output) if output else unused_path(), append=append)
-    runs = []
-    stopped: MemprofError | OSError | KeyboardInterrupt | None = None
-    progress = chosen()
-    try:
-        if writer.mended:
-            progress.say(f"{writer.path}: its last line was torn and has been cut off")
-        for run in measure(progress, writer.write):
-            runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
-    except (KeyboardInterrupt, OSError, MemprofError) as error:
-        stopped = error
-    finally:
-        progress.close()
-        writer.discard_if_empty()
-    try:
-        if runs:
-            _report(runs, above_baseline, as_json)
-    finally:
-        if writer.written:
-            talk(f"{writer.path} holds the runs")
-    if isinstance(stopped, MemprofError | OSError):
-        raise stopped
-    if stopped is not None:
-        talk("interrupted")
-        return EXIT_INTERRUPTED
-    return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
-
-
-def unused_path() -> Path:
-    """A name for a runs file that nobody has named."""
-    path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
-    return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
-
-
-def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:
-    from . import report
-
-    # Imported only now that the last child has ended.
-    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline)
-    click.echo(text)
 
 
 def _suite(

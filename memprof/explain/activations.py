@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..plan.graphs.graph import problem, read
+from ..plan.graphs.read import read
+from ..plan.graphs.reduced import problem
 from ..plan.problem import peak
 
 

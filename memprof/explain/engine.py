@@ -15,14 +15,14 @@ from pathlib import Path
 
 from ..errors import MeasurementError
 from ..measuring import campaign
-from ..measuring.campaign import Progress, Quiet
-from ..measuring.suite import Order
+from ..measuring.orders import Order
+from ..measuring.progress import Progress, Quiet
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
-from . import activations, copies, findings, waterfall
-from .copies import Index
+from . import activations, findings, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .snippets import Index
 from .waterfall import Look, Seen
 
 _TRIP_SHARE = 0.97
@@ -55,7 +55,7 @@ def _index(order: Order, remarks: list[str], progress: Progress) -> Index | None
     try:
         weights = tensors(path)
         progress.say(f"{order.job.model.name}: choosing what to look for in {len(weights)} tensors")
-        index = copies.index(weights)
+        index = snippets.index(weights)
     except Unparsed as error:
         remarks.append(f"{error}; copies of weights are not counted")
         return None

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import MemprofError
-from ..judge import compare
+from ..judge import ranks
 from ..measuring import campaign
-from ..measuring.campaign import Progress
-from ..measuring.suite import Suite, Variant, plan
+from ..measuring.orders import plan
+from ..measuring.progress import Progress
+from ..measuring.suite import Suite, Variant
 from ..runs import metrics
 from ..runs.metrics import METRICS
 from ..runs.records import EXECUTE, PEAK, PREPARE, Run
@@ -104,9 +105,9 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
 
 
 def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
-    if min(len(before), len(after)) < compare.LEAST_REPEATS:
+    if min(len(before), len(after)) < ranks.LEAST_REPEATS:
         return False
-    return abs(statistics.median(after) - statistics.median(before)) > bound and compare.p_value(before, after) <= compare.ALPHA
+    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.p_value(before, after) <= ranks.ALPHA
 
 
 def _last(runs: Sequence[Run]) -> str:

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.tensors import Tensor
-from . import copies, glibc, look
-from .copies import Copy, Hits, Index
+from . import copies, glibc, look, scan, snippets
+from .copies import Copy
 from .glibc import Heap, Ranges, common, ranges
 from .look import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
+from .scan import Hits
+from .snippets import Index
 
 IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
     "the model's file",
@@ -64,7 +66,7 @@ def take(pid: int, phase: str, wanted: Index | None) -> Look:
     pages = look.present_pages(pid, mappings)
     blocks = glibc.walk(pid, mappings, pages)
     pointers = tuple(look.threads_stack_pointers(pid))
-    hits = copies.scan(wanted, pid, pages) if wanted is not None else None
+    hits = scan.scan(wanted, pid, pages) if wanted is not None else None
     empty = _empty_huge_pages(pid, mappings, pages)
     return Look(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns)
 
@@ -204,7 +206,7 @@ def _is_freed(copy: Copy, free: Ranges) -> bool:
     return int(free.covered(start, end)[0]) > _FREED * (copy.end - copy.start)
 
 
-def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[copies.Weight]) -> dict[str, list[Copy]]:
+def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Weight]) -> dict[str, list[Copy]]:
     """Which copies are the one that is due (outside the model's file), which are more of the same, and which are repacked."""
     owned: dict[str, list[Copy]] = {ONCE: [], AGAIN: [], REPACKED: []}
     due = defaultdict(int, {number: weight.instances for number, weight in enumerate(weights)})

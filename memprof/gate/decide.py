@@ -5,103 +5,23 @@ Files are judged on any system; what measures is in memprof.fresh, and imported 
 
 from __future__ import annotations
 
-import errno
-import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
 from ..judge import baseline, budgets, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
-from ..judge.verdicts import Judged, Limits, Report
-from ..runs import metrics, store
+from ..judge.verdicts import Judged, Report
+from ..runs import store
+from .wish import HEAD, Known, Wish
 
 if TYPE_CHECKING:
-    from ..measuring.campaign import Progress
-    from ..measuring.suite import Order
-
-BASE, HEAD = "base", "head"
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now."""
-
-    heads: tuple[Path, ...] = ()
-    suite: Path | None = None
-    base: Path | None = None
-    base_ref: str | None = None
-    budgets: Path | None = None
-    metrics: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    repeats: int | None = None
-    strict: bool = False
-    confirm: bool = False
-    prove: bool = False
-    output: Path = Path("memprof-gate.jsonl")
-
-    def check(self) -> None:
-        """Raises UsageError for what cannot be meant together, InputError for an output file that exists."""
-        if bool(self.heads) == (self.suite is not None):
-            raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
-        if self.base_ref is not None and (self.suite is None or self.base is not None):
-            raise UsageError("--base-ref goes with --run, and takes the place of --baseline")
-        if self.base_ref is not None and not self.base_ref.strip():
-            raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
-        if self.base is None and self.base_ref is None and self.budgets is None:
-            raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
-        if self.repeats is not None and self.suite is None:
-            raise UsageError("--repeats goes with --run")
-        for name in self.metrics:
-            metrics.metric(name)
-        for path in self._outputs():  # now, and not when two builds have been made
-            if path.exists():
-                raise InputError(f"{path} exists; -o names another")
-            check_target(path)
-
-    def _outputs(self) -> Iterator[Path]:
-        if self.suite is not None:
-            yield self.output
-        if self.base_ref is not None:
-            yield self.base_output
-        if self.confirm or self.prove:
-            yield self.checks_output
-
-    @property
-    def base_output(self) -> Path:
-        """The runs file of base's runs."""
-        return self.output.with_name(f"{self.output.stem}.base.jsonl")
-
-    @property
-    def checks_output(self) -> Path:
-        """The runs file of what is measured again."""
-        return self.output.with_name(f"{self.output.stem}.checks.jsonl")
-
-
-def check_target(path: Path) -> None:
-    """Raises InputError where it is known before anything is measured that no file can be written at this path."""
-    if path.is_dir():
-        raise InputError(f"{path} cannot be written: it is a folder")
-    if not path.exists() and not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
-
-
-@dataclass(frozen=True)
-class Known:
-    """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file)."""
-
-    title: str
-    base: Side
-    head: Side
-    again: Callable[[str, Place], Sequence[Order]]
-    remarks: tuple[str, ...] = ()
+    from ..measuring.orders import Order
+    from ..measuring.progress import Progress
 
 
 def judge(wish: Wish, progress: Progress) -> Report:
@@ -127,7 +47,7 @@ def judge(wish: Wish, progress: Progress) -> Report:
             raise InputError("there is no row to judge")
         proof = None
         if wish.confirm or wish.prove:
-            from .both_sides import Checks
+            from .again import Checks
 
             checks = stack.enter_context(Checks.begun(wish, known, progress))
             if wish.heads:
@@ -216,7 +136,7 @@ def _known(wish: Wish, names: Sequence[str], limits: Sequence[Budget], progress:
         return
 
     def again(side: str, place: Place) -> Sequence[Order]:
-        from .both_sides import orders_again
+        from .again import orders_again
 
         return orders_again(head.from_runs, place) if side == HEAD else ()
 

@@ -22,8 +22,8 @@ from pathlib import Path, PurePath
 
 import psutil
 
+from ..cache import cache_folder
 from ..errors import InputError, UsageError, os_reason
-from ..measuring.bundle import cache_folder
 from ..measuring.suite import Build, Suite, read
 from ..runs.store import is_runs_file
 

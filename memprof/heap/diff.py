@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from ..errors import UndecidedError
 from ..units import format_bytes
 from . import said
+from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator, module_name, nameless
-from .profile import NO_MODULE, UNKNOWN, Frame, HeapProfile, Snapshot
+from .profile import HeapProfile, Snapshot
 from .shape import is_unknown
 from .trie import Trie
 

@@ -9,8 +9,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 
 from ..errors import InputError
+from .frames import NO_MODULE, UNKNOWN, Frame
 from .massif import EXPORTED
-from .profile import NO_MODULE, UNKNOWN, Frame, HeapProfile, Snapshot, Tree
+from .profile import HeapProfile, Snapshot
+from .trees import Tree
 
 _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 

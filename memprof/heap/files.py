@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
+import shutil
+import subprocess
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from ..errors import InputError, os_reason
 from . import massif
-from .names import demangled
 from .phases import spans, with_phases
 from .profile import HeapProfile
 
@@ -93,3 +96,37 @@ def _peek(file: BinaryIO, count: int) -> bytes:
     head = file.read(count)
     file.seek(0)
     return head
+
+
+_MANGLED = re.compile(r"_{1,2}Z[\w.$]{1,4000}$|_R[A-Z][\w.$]{1,4000}$", re.ASCII)
+_FILTER_S = 20
+
+
+def demangled(profile: HeapProfile) -> HeapProfile:
+    """The profile with the names that its tool left mangled (`_ZN3app4growEi`, Rust's too) as their author wrote them.
+
+    By binutils' c++filt where that is installed: in a process of its own, so that no name, however made, can do more than stay as it is.
+    """
+    names = sorted({frame.function for frame in profile.frames if _MANGLED.match(frame.function)})
+    program = shutil.which("c++filt") if names else None
+    if program is None:
+        return profile
+    try:
+        done = subprocess.run(
+            [program],
+            input="".join(f"{name}\n" for name in names).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_FILTER_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return profile
+    found = done.stdout.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+    if len(found) != len(names):
+        return profile
+    known = dict(zip(names, found, strict=True))
+    return replace(
+        profile,
+        frames=tuple(replace(frame, function=known[frame.function]) if frame.function in known else frame for frame in profile.frames),
+    )

@@ -30,7 +30,9 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..errors import InputError
-from .profile import BELOW, UNKNOWN, Frame, HeapProfile, Kind, PhaseSpan, Snapshot, Tree
+from .frames import BELOW, UNKNOWN, Frame
+from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
+from .trees import Tree
 from .trie import SMALLEST, Trie
 
 COUNTS = (

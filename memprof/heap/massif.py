@@ -28,7 +28,9 @@ from array import array
 from typing import Protocol
 
 from ..errors import InputError
-from .profile import UNKNOWN, Frame, HeapProfile, Kind, Snapshot, TimeUnit, Tree
+from .frames import UNKNOWN, Frame
+from .profile import HeapProfile, Kind, Snapshot, TimeUnit
+from .trees import Tree
 
 _PIECE = 1 << 18  # what is taken apart at once stays in a processor's cache
 _LONGEST_LINE = 1 << 22

@@ -16,7 +16,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import InputError
-from .profile import BELOW, NO_MODULE, UNKNOWN, Frame, HeapProfile, PhaseSpan, Snapshot
+from .frames import BELOW, NO_MODULE, UNKNOWN, Frame
+from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trie import SMALLEST, Trie
 
 COUNTS = (

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-from dataclasses import replace
 from functools import lru_cache
 
-from .profile import NO_MODULE, UNKNOWN, By, Frame, HeapProfile
+from .frames import NO_MODULE, UNKNOWN, By, Frame
 
 # Functions that only hand out memory: who calls them is who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
 _ALLOCATORS = re.compile(
@@ -43,8 +40,6 @@ _STL_FILES = frozenset(
         *("forward_list.tcc", "stl_tree.h", "hashtable.h", "hashtable_policy.h", "basic_string.h", "basic_string.tcc", "cow_string.h"),
     }
 )
-_MANGLED = re.compile(r"_{1,2}Z[\w.$]{1,4000}$|_R[A-Z][\w.$]{1,4000}$", re.ASCII)
-_FILTER_S = 20
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
@@ -150,33 +145,3 @@ def short(function: str) -> str:
     name = re.sub(r"\s+(?:const|volatile|noexcept|&{1,2})\b", "", "".join(out)).strip()
     name = re.sub(r"^(?:[\w:<>…*&~]+\s+[*&]*)+(?=[\w~:<>…(]+(?:::|$))", "", name) if "operator" not in name else name
     return name or text
-
-
-def demangled(profile: HeapProfile) -> HeapProfile:
-    """The profile with the names that its tool left mangled (`_ZN3app4growEi`, Rust's too) as their author wrote them.
-
-    By binutils' c++filt where that is installed: in a process of its own, so that no name, however made, can do more than stay as it is.
-    """
-    names = sorted({frame.function for frame in profile.frames if _MANGLED.match(frame.function)})
-    program = shutil.which("c++filt") if names else None
-    if program is None:
-        return profile
-    try:
-        done = subprocess.run(
-            [program],
-            input="".join(f"{name}\n" for name in names).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_FILTER_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return profile
-    found = done.stdout.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
-    if len(found) != len(names):
-        return profile
-    known = dict(zip(names, found, strict=True))
-    return replace(
-        profile,
-        frames=tuple(replace(frame, function=known[frame.function]) if frame.function in known else frame for frame in profile.frames),
-    )

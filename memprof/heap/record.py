@@ -19,7 +19,9 @@ from typing import Literal
 
 from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..measuring import campaign
-from ..measuring.suite import Order, Suite, plan
+from ..measuring.orders import Order, plan
+from ..measuring.progress import Progress, Quiet
+from ..measuring.suite import Suite
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Job, Model, Run
 from . import phases
 
@@ -127,7 +129,7 @@ def _missing(tool: Tool, python: str | None) -> str | None:
     return f"memray is not installed in {python}: pip install memray"
 
 
-def record(request: Request, progress: campaign.Progress) -> Recorded:
+def record(request: Request, progress: Progress) -> Recorded:
     """Run it under the tool. The folder is made, and must be new or empty.
 
     Raises UsageError or InputError before anything starts; MeasurementError where the program ended without leaving the tool's file.
@@ -141,9 +143,9 @@ def record(request: Request, progress: campaign.Progress) -> Recorded:
         wrap = _wrap(tool, request, scratch, python)
         if order is not None:
             order = _under(order, tool, request, wrap, progress.say)
-            run = next(campaign.measure([order], campaign.Quiet(progress), lambda line: None))
+            run = next(campaign.measure([order], Quiet(progress), lambda line: None))
         else:
-            run = _program(request, tool, wrap, python, campaign.Quiet(progress))
+            run = _program(request, tool, wrap, python, Quiet(progress))
         found = _kept(tool, Path(scratch), request.folder)
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
     if not found:
@@ -235,7 +237,7 @@ def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], sa
     return replace(under, wrap=wrap, teardown=tool == "heaptrack")
 
 
-def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | None, progress: campaign.Progress) -> Run:
+def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | None, progress: Progress) -> Run:
     command = request.command
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: no such program")

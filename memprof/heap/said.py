@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from ..errors import InputError, UsageError, near
 from ..units import format_bytes
-from .profile import NO_MODULE, HeapProfile, Snapshot, TimeUnit
+from .frames import NO_MODULE
+from .profile import HeapProfile, Snapshot, TimeUnit
 
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
 # What a total is from one snapshot to the next, where every view draws it on.

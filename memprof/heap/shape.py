@@ -10,7 +10,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .profile import UNKNOWN, By, Direction, Frame, HeapProfile, Tree
+from .frames import UNKNOWN, By, Frame
+from .profile import HeapProfile
+from .trees import Direction, Tree
 from .trie import Trie
 
 ROOT, BELOW = -1, -2

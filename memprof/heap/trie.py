@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from .profile import Direction, Tree
+from .trees import Direction, Tree
 
 # Of a stack that holds less than this part of the whole, readers keep the site only: there are tens of thousands of them in a program.
 SMALLEST = 5000

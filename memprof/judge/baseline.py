@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -32,9 +30,10 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, os_reason
-from ..programs.runtimes import written
+from ..files import write_whole
 from ..runs import metrics, store, summary
 from ..runs.records import Machine, Run
+from ..runs.settings import written
 from ..runs.summary import Key, Row
 
 # The version of a baseline, in its first field, "memprof_baseline".
@@ -266,7 +265,7 @@ def update(path: Path, found: Sequence[Entry]) -> Updated:
     places = {entry.place for entry in found}
     kept = tuple(entry for entry in before if entry.place not in places)
     replaced = [entry for entry in before if entry.place in places]
-    _write(path, _encoded([*kept, *found]))
+    write_whole(path, _encoded([*kept, *found]))
     return Updated(_changed(replaced, found), kept)
 
 
@@ -309,25 +308,6 @@ def _plain(value: float) -> float:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Put the file in place whole: an interrupted update leaves the old one."""
-    temporary = ""
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-    finally:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 # -- the same machine?

@@ -27,12 +27,12 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, UsageError, near, os_reason
-from ..runs.metrics import BYTES, METRICS, NS
+from ..runs.metrics import BYTES, METRICS, NS, amount
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
 from ..units import parse_bytes, parse_duration_ns
 from .baseline import Entry
-from .verdicts import Judged, amount
+from .verdicts import Judged
 
 _WHERE = ("model", "variant", "phase")
 _FIELDS = (*_WHERE, "metric")

@@ -15,16 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import InputError, UsageError
-from ..programs.runtimes import written
 from ..runs import metrics, summary
 from ..runs.records import Run
+from ..runs.settings import written
 from ..runs.summary import Key, Row
-
-LEAST_REPEATS = 5
-ALPHA = 0.01
-_RESAMPLES = 9999
-# Up to here every arrangement is tried (10 against 10 are 184,756); above, as many at random, with a fixed seed.
-_EXACT_UP_TO = 200_000
+from .ranks import ALPHA, LEAST_REPEATS, bootstrap, p_value
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -144,44 +139,6 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     if difference == 0 or abs(difference) <= bound or p_value(base.values, head.values) > ALPHA:
         return "noise"
     return "more" if difference > 0 else "less"
-
-
-def bootstrap(base: Sequence[float], head: Sequence[float]) -> tuple[float, float]:
-    """The 95% interval of the difference of the medians: percentiles over resampled sides (Efron 1979), with a fixed seed."""
-    import numpy
-
-    draw = numpy.random.default_rng(0)
-    medians = [
-        numpy.median(draw.choice(numpy.asarray(values, dtype=float), size=(_RESAMPLES, len(values))), axis=1) for values in (base, head)
-    ]
-    low, high = numpy.percentile(medians[1] - medians[0], [2.5, 97.5])
-    return float(low), float(high)
-
-
-def p_value(base: Sequence[float], head: Sequence[float], *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
-    """How often chance alone would part the two sides this far: the exact permutation test of the rank sum (Wilcoxon 1945).
-
-    greater: that head is larger. Tied values share their ranks. Sides that do not vary: 0 where they differ (as asked), 1 where they are equal.
-    """
-    if len(set(base)) == 1 and len(set(head)) == 1:
-        differs = head[0] > base[0] if alternative == "greater" else head[0] != base[0]
-        return 0.0 if differs else 1.0
-    import numpy
-    from scipy import stats
-
-    ranks = stats.rankdata([*base, *head])
-    sides = (ranks[len(base) :], ranks[: len(base)])
-    count = math.comb(len(ranks), len(base))
-    result = stats.permutation_test(
-        sides,
-        lambda first, second, axis: numpy.mean(first, axis=axis) - numpy.mean(second, axis=axis),
-        permutation_type="independent",
-        vectorized=True,
-        n_resamples=count if count <= _EXACT_UP_TO else _EXACT_UP_TO,
-        alternative=alternative,
-        rng=numpy.random.default_rng(0),
-    )
-    return float(result.pvalue)
 
 
 def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:

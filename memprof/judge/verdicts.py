@@ -22,17 +22,14 @@ from typing import Literal
 
 from ..errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
 from ..runs import metrics
-from ..runs.metrics import BYTES
+from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
-from ..units import format_bytes, format_duration, parse_bytes
+from ..units import format_bytes, parse_bytes
 from .baseline import Entry
-from .compare import ALPHA, LEAST_REPEATS
+from .ranks import ALPHA, LEAST_REPEATS, pooled_stdev, rank_p, split_modes, stratified_p
 
 _STDEVS = 3
-# Samples are two groups when the gap between them is this many times what either spreads.
-_GAP = 3
-_MOST_MODES = 3
 # Changes that differ by less than this share of base are shown as one.
 _ALIKE = 0.001
 # The metrics that are read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
@@ -380,78 +377,3 @@ class _Pair:
 
 def _modes(groups: Sequence[object]) -> str:
     return "one mode" if len(groups) == 1 else f"{len(groups)} modes"
-
-
-def split_modes(values: Sequence[float], floor: float) -> tuple[tuple[float, ...], ...]:
-    """The samples, sorted, as one group, or as two or three where gaps larger than `floor` part groups that each spread far less than any gap.
-
-    Where most samples stand alone there are no modes but noise.
-    """
-    ordered = sorted(values)
-    cuts = [place for place, (now, after) in enumerate(pairwise(ordered), 1) if after - now > floor]
-    groups = tuple(tuple(ordered[begin:end]) for begin, end in pairwise([0, *cuts, len(ordered)]))
-    gap = min((ordered[place] - ordered[place - 1] for place in cuts), default=0.0)
-    spread = max(group[-1] - group[0] for group in groups)
-    alone = sum(len(group) == 1 for group in groups)
-    return groups if gap > _GAP * spread and len(groups) <= _MOST_MODES and 2 * alone < len(ordered) else (tuple(ordered),)
-
-
-def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:
-    """The standard deviation within the groups together, 0 where none has two values."""
-    found = [group for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in found)
-    squares = sum((value - statistics.fmean(group)) ** 2 for group in found for value in group)
-    return math.sqrt(squares / freedom) if freedom else 0.0
-
-
-def rank_p(base: Sequence[float], head: Sequence[float]) -> float:
-    """How often chance alone would raise head this far above base: the exact one-sided test of the rank sum (Wilcoxon 1945), ties sharing ranks."""
-    return stratified_p([(base, head)])
-
-
-def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The same within each stratum, all strata together: the exact one-sided test of the sum of rank sums, at any number of samples.
-
-    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of one. scipy has neither form exact where values are tied: its
-    permutation test draws at random beyond ten a side.
-    """
-    bits = 8 * (sum(len(base) + len(head) for base, head in strata) // 8 + 1)  # no count of choices is wider
-    observed, ways = 0, 1
-    for base, head in strata:
-        ranks = _double_ranks([*base, *head])
-        observed += sum(ranks[len(base) :])
-        ways *= _ways(ranks, len(head), bits)
-    counts = _coefficients(ways, bits)
-    return sum(counts[observed:]) / sum(counts)
-
-
-def _double_ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each value, so that shared ranks are whole numbers."""
-    return [sum(other < value for other in values) + sum(other <= value for other in values) + 1 for value in values]
-
-
-def _ways(ranks: Sequence[int], size: int, bits: int) -> int:
-    """How many choices of `size` ranks have each sum: a polynomial whose coefficients are digits of `bits` bits, the exponent being the sum."""
-    ways = [1] + [0] * size
-    for rank in ranks:
-        for taken in range(size, 0, -1):
-            ways[taken] += ways[taken - 1] << (rank * bits)
-    return ways[size]
-
-
-def _coefficients(polynomial: int, bits: int) -> list[int]:
-    width = bits // 8
-    data = polynomial.to_bytes((polynomial.bit_length() + bits) // bits * width, "little")
-    return [int.from_bytes(data[begin : begin + width], "little") for begin in range(0, len(data), width)]
-
-
-def amount(metric: str, value: float) -> str:
-    """A metric's value as people read it."""
-    unit = metrics.METRICS[metric].unit
-    return format_bytes(value) if unit == BYTES else format_duration(value) if unit == metrics.NS else f"{value:g}"
-
-
-def signed(metric: str, value: float, beside: float) -> str:
-    """A difference as people read it, with its share of the value beside it: `+2.0 MiB, +4.5%`."""
-    share = f", {value / beside:+.1%}" if beside else ""
-    return f"{'+' if value >= 0 else '-'}{amount(metric, abs(value))}{share}"

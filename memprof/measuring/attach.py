@@ -18,7 +18,8 @@ from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..probe import procfs
 from ..programs import commands
 from ..runs.records import COMMAND, Job, Model, Run
-from .campaign import Progress, ask
+from .probing import ask
+from .progress import Progress
 
 _LEAST_NS = 100_000
 

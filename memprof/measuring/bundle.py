@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .. import probe
+from ..cache import cache_folder
 from ..errors import InputError, os_reason
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
@@ -27,17 +28,6 @@ _START = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from memprof.probe.__main__ import main; "
     "code = main(); sys.stdout.flush(); sys.stderr.flush(); os._exit(code)"
 )
-
-
-def cache_folder(name: str) -> Path:
-    """A folder of memprof's in the user's cache, made where it is missing. Raises InputError where that cannot be."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(base) / "memprof" / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made: {os_reason(error)}; XDG_CACHE_HOME can name another place") from None
-    return folder
 
 
 def probe_command() -> list[str]:

@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from ..errors import InputError
 from ..probe import procfs
+from .cgroups import hierarchies
 
 PREFIX = "memprof"
 By = Literal["auto", "cgroup", "data", "address-space"]
@@ -141,7 +142,7 @@ def find(by: By = "auto") -> Limiter:
 
 
 def _groups() -> Groups | None:
-    for version, mount, own in _hierarchies():
+    for version, mount, own in hierarchies():
         for folder in (own, *own.parents):
             if not str(folder).startswith(str(mount)):
                 break
@@ -151,7 +152,7 @@ def _groups() -> Groups | None:
 
 
 def _scopes() -> Scopes | None:
-    mount = next((mount for version, mount, _ in _hierarchies() if version == 2), None)
+    mount = next((mount for version, mount, _ in hierarchies() if version == 2), None)
     if mount is None or shutil.which(_SCOPE[0]) is None:
         return None
     try:
@@ -160,33 +161,6 @@ def _scopes() -> Scopes | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return Scopes(mount) if done.returncode == 0 else None
-
-
-def _hierarchies() -> list[tuple[int, Path, Path]]:
-    """(version, mount point, this process's own group) of each mounted hierarchy that may limit memory; version 1 first, where it has memory.
-
-    /proc/self/cgroup (cgroups(7)): `ID:CONTROLLERS:PATH`, version 2 with ID 0 and no controllers. /proc/self/mountinfo (proc(5)): the root
-    within the file system is the fourth field, the mount point the fifth; after ` - ` the type and, last, the options.
-    """
-    try:
-        memberships = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    except OSError:
-        return []
-    found = []
-    for fields in mounts:
-        kind = fields[fields.index("-") + 1]
-        root, mount, options = fields[3], Path(fields[4]), fields[-1].split(",")
-        if kind == "cgroup" and "memory" in options:
-            found += [(1, mount, _within(mount, root, path)) for _, names, path in memberships if "memory" in names.split(",")]
-        elif kind == "cgroup2":
-            found += [(2, mount, _within(mount, root, path)) for number, names, path in memberships if number == "0" and not names]
-    return sorted(found, key=lambda one: one[0])
-
-
-def _within(mount: Path, root: str, path: str) -> Path:
-    inside = os.path.relpath(path, root)
-    return mount if inside.startswith("..") or inside == "." else mount / inside
 
 
 def _usable(folder: Path, version: int) -> bool:

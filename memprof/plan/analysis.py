@@ -11,7 +11,9 @@ from typing import Literal
 from ..errors import InputError, UsageError, near, os_reason
 from . import executed
 from .arenas import arena
-from .graphs.graph import Graph, Mapped, Unknown, Weights, account, problem
+from .graphs.graph import Graph, Unknown
+from .graphs.reduced import Mapped, problem
+from .graphs.weights import Weights, account
 from .orders.order import best_order
 from .problem import Problem, aliases, keeping, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training

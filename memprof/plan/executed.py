@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MeasurementError, os_reason
-from .graphs import onnx_graph
+from .graphs import onnx_proto
 from .graphs.graph import Graph
 
 _ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED"}
@@ -119,7 +119,7 @@ def profiled(graph: Graph, profile: Path) -> Executed:
 
 
 def _executed(graph: Graph, events: Sequence[Mapping[str, Any]]) -> Executed:
-    nodes = onnx_graph.load(graph.path).graph.node
+    nodes = onnx_proto.load(graph.path).graph.node
     places = [place for place, node in enumerate(nodes) if not (node.op_type == "Constant" and node.domain in ("", "ai.onnx"))]
     operator = {one.place: number for number, one in enumerate(graph.operators)}
     found: dict[int, int] = {}
@@ -132,7 +132,7 @@ def _executed(graph: Graph, events: Sequence[Mapping[str, Any]]) -> Executed:
         if node is None or node.op_type != event["args"]["op_name"] or (node.name and name and node.name != name):
             unlike += 1  # one that onnxruntime put in
             continue
-        if any(onnx_graph._inner_graphs(node)):
+        if any(onnx_proto.inner_graphs(node)):
             within = int(event["ts"]) + int(event["dur"])
         number = operator.get(places[index])
         if number is not None and number not in found:

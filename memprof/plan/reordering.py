@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError
 from .analysis import BEST, MODEL, Chosen, Planned, Question, chosen_order
-from .graphs.graph import problem, read
+from .graphs.read import read
+from .graphs.reduced import problem
 from .graphs.written import reorder
 from .orders.order import best_order
 from .problem import peak

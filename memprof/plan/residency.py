@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graphs.graph import Graph, Mapped
+from .graphs.graph import Graph
+from .graphs.reduced import Mapped
 from .problem import peak
 
 # Without any allowance a single operator of a microsecond would ask for a device as fast as memory.

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import InputError
-from .graphs.graph import FLOATING, Graph, Mapped, Operator, Unknown, problem, words
+from .graphs.graph import FLOATING, Graph, Operator, Unknown, words
+from .graphs.reduced import Mapped, problem
 from .problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]

@@ -17,12 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cache import cache_folder
 from ..errors import InputError, os_reason
-from ..measuring.bundle import cache_folder
 from .runtimes import runners_path
 
 if TYPE_CHECKING:
-    from ..measuring.suite import Order
+    from ..measuring.orders import Order
     from .runtimes import Runtime
 
 _COMPILERS = ("cc", "gcc", "clang")

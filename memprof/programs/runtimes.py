@@ -19,13 +19,11 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError, UsageError, near, os_reason
-from ..units import exact_bytes, parse_bytes
+from ..units import parse_bytes
 
 # The extras of pyproject.toml, and the last Python (3.x) that a runtime has a package for, where there is one.
 _EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
-# Which of the knobs that every runtime has are sizes: a Run keeps what was set as plain text, a size as a number of bytes.
-SIZES = frozenset({"malloc_mmap_threshold", "ballast"})
 
 
 @dataclass(frozen=True)
@@ -206,11 +204,6 @@ def split_setting(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise UsageError(f"{text!r} is no setting: write KEY=VALUE")
     return key, value
-
-
-def written(knobs: Mapping[str, str]) -> dict[str, str]:
-    """The knobs of a job as a person writes them: sizes with their unit."""
-    return {name: exact_bytes(int(value)) if name in SIZES and value.isdecimal() else value for name, value in knobs.items()}
 
 
 def unknown_knob(name: str, runtimes: Sequence[Runtime]) -> UsageError:

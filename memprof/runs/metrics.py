@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError, near
+from ..units import format_bytes, format_duration
 from .records import PEAK, STARTUP, Mark, Run
 
 BYTES, NS, COUNT = "bytes", "ns", "count"
@@ -124,3 +125,15 @@ def exact(run: Run, phase: str, wanted: Metric) -> bool:
     if wanted.name != "rss_peak_bytes":
         return True
     return all(mark.rss_peak_exact for mark in run.marks if phase in (PEAK, mark.phase))
+
+
+def amount(metric: str, value: float) -> str:
+    """A metric's value as people read it."""
+    unit = METRICS[metric].unit
+    return format_bytes(value) if unit == BYTES else format_duration(value) if unit == NS else f"{value:g}"
+
+
+def signed(metric: str, value: float, beside: float) -> str:
+    """A difference as people read it, with its share of the value beside it: `+2.0 MiB, +4.5%`."""
+    share = f", {value / beside:+.1%}" if beside else ""
+    return f"{'+' if value >= 0 else '-'}{amount(metric, abs(value))}{share}"

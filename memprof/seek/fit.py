@@ -17,14 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import MeasurementError, UsageError
-from ..measuring import campaign, limits, suite
-from ..measuring.campaign import Progress
+from ..measuring import campaign, limits, orders
 from ..measuring.limits import By, Limiter
-from ..measuring.suite import MS, Order, Suite, Variant
+from ..measuring.orders import Order
+from ..measuring.progress import Progress, Quiet
+from ..measuring.suite import MS, Suite, Variant
 from ..models.identity import identify
 from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..runs.settings import written
 from ..units import format_bytes, format_duration
 
 WHOLE = "whole run"
@@ -124,7 +126,7 @@ class _Fitter:
             runs=wish.runs,
             cache="cold",
         )
-        self._order = suite.order(words, model, variant)
+        self._order = orders.order(words, model, variant)
         if not self._order.runtime.takes(model.path):
             raise UsageError(f"{model.name}: {self._order.runtime.name} does not take it")
         self._limiter: Limiter = limits.find(wish.by)
@@ -159,7 +161,7 @@ class _Fitter:
         return Fitted(
             job.model.name,
             job.runtime,
-            ",".join(f"{name}={value}" for name, value in sorted(runtimes.written(job.knobs).items())),
+            ",".join(f"{name}={value}" for name, value in sorted(written(job.knobs).items())),
             self._limiter.words,
             self._limiter.exact,
             tuple(parts),
@@ -235,7 +237,7 @@ class _Fitter:
         return self._measured(order, look)
 
     def _measured(self, order: Order, look: Callable[[Job, str, int], None] | None) -> Run:
-        return next(iter(campaign.measure([order], campaign.Quiet(self._progress), self._keep, look)))
+        return next(iter(campaign.measure([order], Quiet(self._progress), self._keep, look)))
 
     def _works(self, limit: int, part: str) -> bool:
         try:

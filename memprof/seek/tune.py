@@ -15,14 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
-from ..measuring import campaign, suite
-from ..measuring.campaign import Progress
-from ..measuring.suite import MS, Order, Suite, Variant
+from ..measuring import campaign
+from ..measuring.orders import Order, order
+from ..measuring.progress import Progress, Quiet
+from ..measuring.suite import MS, Suite, Variant
 from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
 from ..runs import metrics, store
 from ..runs.records import EXECUTE, PEAK, Run
+from ..runs.settings import written
 from ..units import format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
@@ -188,7 +190,7 @@ class _Tuner:
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
         """Measure; each Run says how far its outputs lie from the default's. The first that succeeds is that default."""
         orders = [replace(order, outputs=str(self._outputs)) for order in orders]
-        for run in campaign.measure(orders, campaign.Quiet(self._progress, len(self._search.trials)), lambda line: None):
+        for run in campaign.measure(orders, Quiet(self._progress, len(self._search.trials)), lambda line: None):
             if run.outcome.ok and self._outputs.exists():
                 if not self._reference.exists() and run.job.knobs == self._fixed:
                     self._reference.write_bytes(self._outputs.read_bytes())
@@ -200,7 +202,7 @@ class _Tuner:
 
     def _order(self, settings: Settings, name: str) -> Order:
         variant = Variant(runtime=self._wish.runtime, name=name, set=dict(settings), python=self._python)
-        return suite.order(self._suite, self._model, variant)
+        return order(self._suite, self._model, variant)
 
     def _take_up(self, run: Run) -> None:
         job = run.job
@@ -208,9 +210,9 @@ class _Tuner:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.variant.startswith(_VERIFIED):
             return
-        written = runtimes.written(job.knobs)
+        words = written(job.knobs)
         settings = frozenset(
-            self._written.get((key, value), (key, written[key])) for key, value in job.knobs.items() if key not in self._fixed
+            self._written.get((key, value), (key, words[key])) for key, value in job.knobs.items() if key not in self._fixed
         )
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
             raise InputError("the runs to go on with were measured with other --set")

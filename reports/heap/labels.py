@@ -6,8 +6,9 @@ import os
 import unicodedata
 from dataclasses import dataclass
 
+from memprof.heap.frames import NO_MODULE, By, Frame
 from memprof.heap.names import module_name, short
-from memprof.heap.profile import NO_MODULE, By, Frame, HeapProfile
+from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, Shape
 
 WHOLE = "all of the heap"

@@ -20,7 +20,8 @@ from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError
 from memprof.heap import said
-from memprof.heap.profile import By, HeapProfile, Snapshot, TimeUnit
+from memprof.heap.frames import By
+from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.runs.metrics import BYTES
 from memprof.units import format_bytes
 

@@ -13,8 +13,10 @@ from typing import Any, Literal
 import numpy
 from numpy.typing import NDArray
 
+from memprof.heap.frames import By
 from memprof.heap.names import is_allocator
-from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
+from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.trees import Tree
 
 from . import labels
 

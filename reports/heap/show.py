@@ -17,7 +17,8 @@ from rich.text import Text
 
 from memprof.errors import UsageError
 from memprof.heap import said
-from memprof.heap.profile import By, HeapProfile, Snapshot
+from memprof.heap.frames import By
+from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.shape import BELOW, Shape, shape, sums
 from memprof.units import format_bytes
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from memprof.programs.runtimes import written
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import METRICS
 from memprof.runs.records import PEAK, Machine, Outcome, Run
+from memprof.runs.settings import written
 from memprof.runs.summary import Key
 from memprof.units import format_bytes, format_duration
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError, UsageError
 from memprof.plan.analysis import Analysis, Arena, Ordered, Placed, Planned
-from memprof.plan.graphs.graph import Mapped
+from memprof.plan.graphs.reduced import Mapped
 from memprof.plan.problem import Step, steps
 from memprof.units import format_bytes
 

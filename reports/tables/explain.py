@@ -28,9 +28,9 @@ from memprof.explain.records import (
     Proposal,
     Verified,
 )
-from memprof.programs.runtimes import written
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK
+from memprof.runs.settings import written
 from memprof.units import format_bytes, format_duration
 
 from ..pictures import style

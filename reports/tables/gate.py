@@ -10,8 +10,9 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from memprof.judge.baseline import Updated
-from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, amount, worst_first
+from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 from memprof.runs import metrics
+from memprof.runs.metrics import amount
 from memprof.runs.summary import Key
 
 from . import grid

@@ -12,7 +12,8 @@ from typing import Any
 from memprof.errors import MemprofError, UsageError
 from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
 from memprof.plan.arenas.packing import Packed
-from memprof.plan.graphs.graph import Account, read
+from memprof.plan.graphs.read import read
+from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary

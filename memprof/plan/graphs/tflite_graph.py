@@ -17,7 +17,8 @@ from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
 from ...models.flatbuffer import Flat, Torn
-from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, ordered, shown, size, words
+from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, shown, size, words
+from .sorting import ordered
 
 # schema.fbs, enum TensorType, from 0.
 _TYPES = listed(

@@ -19,7 +19,7 @@ from ...files import make_way, replacing
 from ...models import flatbuffer
 from ...models.identity import files_of
 from ...models.skeleton import Field, Torn, encoded, fields
-from . import onnx_graph, tflite_graph
+from . import onnx_proto, tflite_graph
 from .graph import Graph
 
 
@@ -74,7 +74,7 @@ def _onnx(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> 
     graph = graphs[0]
     inside = list(fields(data, graph.begin, graph.end))
     nodes = [part for part in inside if part.number == 1 and part.wire == 2]
-    ordered = iter(_whole_order(onnx_graph.load(path).graph, places))
+    ordered = iter(_whole_order(onnx_proto.load(path).graph, places))
     out.write(data[: graph.start])
     out.write(encoded(7 << 3 | 2) + encoded(graph.end - graph.begin))
     for part in inside:
@@ -91,7 +91,7 @@ def _copy(data: mmap.mmap, part: Field, out: BinaryIO) -> None:
 def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
     """All nodes: those of the plan in its order, each other one (a constant, or computed from constants) directly before its first reader."""
     maker = {name: number for number, node in enumerate(proto.node) for name in node.output if name}
-    waits = [sorted({maker[name] for name in onnx_graph.names_read(node) if name in maker}) for node in proto.node]
+    waits = [sorted({maker[name] for name in onnx_proto.names_read(node) if name in maker}) for node in proto.node]
     planned = set(places)
     found: list[int] = []
     done: set[int] = set()

@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from memprof.errors import InputError
 from memprof.heap import said
-from memprof.heap.profile import By, HeapProfile
+from memprof.heap.frames import By
+from memprof.heap.profile import HeapProfile
 from memprof.units import format_bytes
 
 from ... import standalone

@@ -16,8 +16,10 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof.heap import said
+from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
-from memprof.heap.profile import By, HeapProfile, Snapshot, Tree
+from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.trees import Tree
 
 from .. import labels
 from ..series import filled, rows, series, thinned

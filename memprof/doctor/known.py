@@ -1,0 +1,200 @@
+"""Allocations of known size and length, measured as a model would be, and compared with what memprof saw of them."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import MeasurementError
+from ..measuring import campaign, suite
+from ..measuring.cgroups import meminfo, memory_group
+from ..measuring.orders import Order, plan
+from ..measuring.progress import Progress
+from ..runs import store
+from ..runs.records import EXECUTE, PREPARE, Mark, Polling, Run
+from ..units import format_bytes
+from .checks import MIB, MS
+
+
+@dataclass(frozen=True)
+class Transient:
+    """What each source said of the peak of an allocation that was touched, held for `held_ns` and freed: its error, above the truth positive.
+
+    The errors are the worst of the repeats; that of polling at 50 ms is also the worst of all moments at which a poller could have started,
+    and the median of them stands beside it. threads: each held an equal part, all at once; their stacks, some 17 KiB each, count as error.
+    took_ns: how long the phase took, touching and freeing included.
+    """
+
+    threads: int
+    held_ns: int
+    bytes: int
+    repeats: int
+    took_ns: int
+    peak_error_bytes: int | None
+    hwm_error_bytes: int | None
+    polled_1ms_error_bytes: int | None
+    polled_50ms_error_bytes: int | None
+    polled_50ms_median_error_bytes: int | None
+
+
+_SLOW_NS = 50 * MS
+_BEFORE = 1.2  # an earlier, higher transient: what a high-water mark that is never reset keeps saying
+_REPEATS = 5
+_ENOUGH_NS = 4_500 * MS
+_STARTS = 50
+
+# (threads, held_ns) of the transient in PREPARE and of that in EXECUTE, a process a row.
+_PROCESSES = (
+    ((1, 0), (1, 100 * MS)),
+    ((1, MS // 10), (8, 0)),
+    ((1, 1 * MS), (1, 10 * MS)),
+    ((8, 1 * MS), (8, 100 * MS)),
+)
+
+
+def transient_bytes(root: Path) -> int:
+    """How large a known allocation can be here: 100 MiB, or 8 MiB on a machine (or under a limit) where that could end in a kill."""
+    try:
+        group = memory_group(root)
+        room = [meminfo(root)["MemAvailable"], *([group.limit_bytes] if group and group.limit_bytes is not None else [])]
+    except (OSError, KeyError, ValueError):
+        return 100 * MIB
+    return 100 * MIB if min(room) > 400 * MIB else 8 * MIB
+
+
+def known_allocations(python: str, size: int, progress: Progress) -> list[Run]:
+    """Measure the known allocations, all of them once and again while there is time.
+
+    Raises MeasurementError where one of them failed, and whatever campaign and suite raise.
+    """
+    with tempfile.TemporaryDirectory(prefix="memprof-doctor-") as folder:
+        wanted = suite.Suite(
+            models=tuple(str(path) for path in _scenarios(Path(folder), size)),
+            runtimes=("synthetic",),
+            python=python,
+            warmup=0,
+            runs=1,
+            repeats=_REPEATS,
+            interval_ns=MS,
+            cache="asis",
+            timeout_ns=60_000 * MS,
+        )
+        enough_ns = time.monotonic_ns() + _ENOUGH_NS
+        runs: list[Run] = []
+        with closing(_measure(plan(wanted).orders, progress)) as measured:
+            for run in measured:
+                runs.append(run)
+                if not run.outcome.ok:
+                    raise MeasurementError(f"an allocation of {format_bytes(size)} could not be measured: {run.outcome.sentence}")
+                if len(runs) >= len(_PROCESSES) and time.monotonic_ns() >= enough_ns:
+                    break
+    return runs
+
+
+def _measure(orders: Sequence[Order], progress: Progress) -> Generator[Run, None, None]:
+    yield from campaign.measure(orders, progress, lambda line: None)
+
+
+def _scenarios(folder: Path, size: int) -> Iterator[Path]:
+    for index, (prepare, execute) in enumerate(_PROCESSES):
+        path = folder / f"known-allocations-{index + 1}.json"
+        earlier = _spike(1, 0, int(size * _BEFORE))
+        path.write_bytes(msgspec.json.encode({"load": [earlier], "prepare": [_spike(*prepare, size)], "execute": [_spike(*execute, size)]}))
+        yield path
+
+
+def _spike(threads: int, held_ns: int, size: int) -> dict[str, object]:
+    return {"spike": size // threads, "hold_s": held_ns / 1e9, "threads": threads}
+
+
+def measured_marks(run: Run) -> list[Mark]:
+    return [mark for mark in run.marks if mark.phase in (PREPARE, EXECUTE)]
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """One transient, once: the error of each source in bytes."""
+
+    took_ns: int
+    peak: int
+    hwm: int | None
+    polled: int
+    polled_slowly: tuple[int, ...]
+
+
+def compared(runs: Sequence[Run], size: int) -> tuple[Transient, ...]:
+    """What each source said of each known transient; its truth is the resident set where the phase began, and `size`."""
+    found: dict[tuple[int, int], list[_Errors]] = {}
+    for run in runs:
+        columns = store.unpack(run.timeline)
+        kinds = _PROCESSES[int(Path(run.job.model.path).stem.rpartition("-")[2]) - 1]
+        for mark, (threads, held_ns) in zip(measured_marks(run), kinds, strict=True):
+            found.setdefault((threads, held_ns), []).append(_errors(mark, columns, size))
+    return tuple(_worst_of(*kind, size, found[kind]) for kind in sorted(found))
+
+
+def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
+    truth = (mark.rss_begin_bytes or 0) + size
+    inside = slice(bisect_left(columns.t_ns, mark.begin_ns), bisect_right(columns.t_ns, mark.end_ns))
+    polled = max(columns.rss[inside], default=mark.rss_begin_bytes or 0)
+    return _Errors(
+        took_ns=mark.time_ns,
+        peak=mark.height_bytes - truth,
+        hwm=mark.hwm_bytes - truth if mark.hwm_bytes is not None else None,
+        polled=polled - truth,
+        polled_slowly=tuple(peak - truth for peak in polled_peaks(columns, mark.begin_ns, mark.end_ns, _SLOW_NS)),
+    )
+
+
+def polled_peaks(columns: store.Columns, begin_ns: int, end_ns: int, period_ns: int) -> list[int]:
+    """The peaks that pollers of this period would report for a phase, for starts spread evenly over one period, by a finer timeline.
+
+    Where none of its polls falls into the phase, a poller knows the level at its begin.
+    """
+
+    def level(t_ns: int) -> int:
+        return columns.rss[max(0, bisect_right(columns.t_ns, t_ns) - 1)]
+
+    starts = (begin_ns + period_ns * index // _STARTS for index in range(_STARTS))
+    return [max((level(t_ns) for t_ns in range(start, end_ns + 1, period_ns)), default=level(begin_ns)) for start in starts]
+
+
+def _worst_of(threads: int, held_ns: int, size: int, found: Sequence[_Errors]) -> Transient:
+    slowly = [error for one in found for error in one.polled_slowly]
+    return Transient(
+        threads=threads,
+        held_ns=held_ns,
+        bytes=size,
+        repeats=len(found),
+        took_ns=int(statistics.median(one.took_ns for one in found)),
+        peak_error_bytes=worst([one.peak for one in found]),
+        hwm_error_bytes=worst([one.hwm for one in found]),
+        polled_1ms_error_bytes=worst([one.polled for one in found]),
+        polled_50ms_error_bytes=worst(slowly),
+        polled_50ms_median_error_bytes=int(statistics.median(slowly)) if slowly else None,
+    )
+
+
+def worst(errors: Sequence[int | None]) -> int | None:
+    """The error furthest from 0, None where there is none."""
+    return max((error for error in errors if error is not None), key=abs, default=None)
+
+
+def typical_polling(runs: Sequence[Run]) -> Polling | None:
+    """The polling period that was achieved: the median run's median and 99th percentile."""
+    found = [run.polling for run in runs if run.polling is not None]
+    if not found:
+        return None
+    return Polling(
+        polls=sum(one.polls for one in found),
+        median_ns=int(statistics.median(one.median_ns for one in found)),
+        p99_ns=int(statistics.median(one.p99_ns for one in found)),
+    )

@@ -1,0 +1,128 @@
+"""What can be done with a process here: start it, end it, read it, and what its interpreter executes before it begins."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..measuring.cgroups import read_or_none
+from .checks import Finding
+
+# Asks for nothing that is not imported already, so that no module is counted that the child would not have.
+_ASK = """
+import sys, site
+folders = list(getattr(site, "getsitepackages", list)())
+if site.ENABLE_USER_SITE:
+    folders.append(site.getusersitepackages())
+anon = [row.split()[1] for row in open("/proc/self/status") if row.startswith("RssAnon")]
+print()
+print(repr(("%d.%d.%d" % sys.version_info[:3], folders, len(sys.modules), int(anon[0]) if anon else 0)))
+"""
+
+
+def path_files(python: str) -> Finding:
+    """The interpreter of the measured processes, and which .pth files run code in it whenever it starts."""
+    version, folders, modules, anon_kib = _asked(python)
+    executed = list(dict.fromkeys(file.name for file in executed_path_files([Path(folder) for folder in folders])))
+    place = f"Python {version}, {python}"
+    if not executed:
+        return "ok", f"{place}, no .pth file runs code", "a child begins with nothing but its interpreter"
+    _, _, least_modules, least_kib = _asked(python, "-S")
+    more = f"{max(0, modules - least_modules)} modules, {max(0, anon_kib - least_kib) / 1024:.1f} MiB"
+    found = f"{place}, code runs from {', '.join(executed)}"
+    remedy = ": install properly, without -e, to compare" if any("editable" in name for name in executed) else ""
+    return "limited", found, f"site-packages and these put {more} into every child and its baseline{remedy}"
+
+
+def _asked(python: str, *flags: str) -> tuple[str, list[str], int, int]:
+    done = subprocess.run([python, *flags, "-c", _ASK], capture_output=True, text=True, timeout=10, cwd="/", check=False)
+    if done.returncode != 0:
+        raise ValueError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
+    found: tuple[str, list[str], int, int] = ast.literal_eval(done.stdout.splitlines()[-1])
+    return found
+
+
+def executed_path_files(folders: Sequence[Path]) -> list[Path]:
+    """The .pth files of these folders that hold code: lines that begin with `import` and a blank, in a file that is not hidden (site.py)."""
+    found = []
+    for folder in dict.fromkeys(folders):
+        for file in sorted(folder.glob("*.pth")):
+            with suppress(OSError):
+                lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+                if not file.name.startswith(".") and any(line.startswith(("import ", "import\t")) for line in lines):
+                    found.append(file)
+    return found
+
+
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 2, 36, 37
+_ADDR_NO_RANDOMIZE = 0x0040000
+
+
+def ending() -> Finding:
+    """Whether the kernel ends what a killed memprof leaves: each setting is read and set to what it is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    value = ctypes.c_int()
+    able = {
+        "PDEATHSIG": libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(value), 0, 0, 0)
+        == 0
+        == libc.prctl(_PR_SET_PDEATHSIG, value.value, 0, 0, 0),
+        "subreaper": libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0) == 0
+        and libc.prctl(_PR_SET_CHILD_SUBREAPER, value.value, 0, 0, 0) == 0,
+        "pidfd": _has_pidfd(),
+    }
+    refused = [name for name, works in able.items() if not works]
+    if not refused:
+        return "ok", f"{', '.join(able)} work", "nothing is left running, however memprof ends"
+    return "limited", f"{', '.join(refused)} refused", "what a killed memprof was measuring may go on until its next start"
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def address_layout() -> Finding:
+    """Whether address randomisation can be turned off: tried on this process and taken back; it would act at the next exec."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    now = libc.personality(ctypes.c_ulong(0xFFFFFFFF))
+    allowed = now != -1 and libc.personality(ctypes.c_ulong(now | _ADDR_NO_RANDOMIZE)) != -1
+    if allowed:
+        libc.personality(ctypes.c_ulong(now))
+        return "ok", "can be fixed", "--deterministic repeats a figure to the page, where the runtime does"
+    return (
+        "limited",
+        "cannot be fixed (personality is refused)",
+        "--deterministic is only partly so; Docker: --security-opt seccomp=unconfined",
+    )
+
+
+def ptrace(root: Path) -> Finding:
+    """Whether memory of a child of one's own can be read, tried on one; what yama allows beyond that stands beside it."""
+    scope = (read_or_none(root, "/proc/sys/kernel/yama/ptrace_scope") or "").strip()
+    found = f"yama's ptrace_scope is {scope}" if scope else "no yama"
+    if _can_read_a_child():
+        return "ok", f"memory of a child can be read, {found}", "weight copies can be counted in the running process"
+    return "limited", f"memory of a child cannot be read, {found}", "weight copies cannot be counted; Docker: --cap-add SYS_PTRACE"
+
+
+def _can_read_a_child() -> bool:
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        try:
+            with open(f"/proc/{child.pid}/maps", encoding="ascii", errors="replace") as maps:
+                address = int(maps.readline().partition("-")[0], 16)
+            with open(f"/proc/{child.pid}/mem", "rb", buffering=0) as file:
+                file.seek(address)
+                return len(file.read(8)) == 8
+        except PermissionError:
+            return False
+        finally:
+            child.kill()

@@ -1,0 +1,83 @@
+"""One pass over a process's memory that finds the places where such bytes lie."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import filtering
+from .look import PAGE, Memory, Pages
+from .snippets import Index, Places, Words, hashed
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What a scan found: addresses, and the snippet at each; how much it read, and how long that took."""
+
+    addresses: Words
+    keys: Places
+    bytes: int
+    skipped: int
+    time_ns: int
+
+
+def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
+    """Look at every present page for every snippet, on two CPUs where there are two: the child stands still meanwhile.
+
+    Raises look.Gone or look.Unreadable.
+    """
+    begin_ns = time.monotonic_ns()
+    workers = workers or min(2, len(os.sched_getaffinity(0)))
+    memories = [Memory(pid) for _ in range(workers)]
+    if not len(wanted.keys):
+        return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0)
+    with ThreadPoolExecutor(workers) as pool:
+        parts = pool.map(lambda pair: _scan_part(wanted, *pair), zip(memories, _shares(*pages.ranges(), workers), strict=True))
+        address, key = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((key, address))
+    address, key = address[order], key[order]
+    once = np.ones(len(address), bool)  # what lies in an overlap is seen twice
+    once[1:] = (np.diff(address) != 0) | (np.diff(key) != 0)
+    read, skipped = sum(memory.bytes for memory in memories), sum(memory.skipped for memory in memories)
+    return Hits(address[once], key[once], read, skipped, time.monotonic_ns() - begin_ns)
+
+
+def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
+    """(addresses, snippets) of the words in these ranges that are snippets."""
+    passing = filtering.ready()
+    values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+    for piece in memory.read(*part):
+        words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
+        passed = passing(words[:-1], wanted.mask, wanted.constant)
+        value = words[passed + 1].astype(np.uint64) << np.uint64(32) | words[passed]
+        likely = np.flatnonzero(wanted.table[hashed(value)])
+        if len(likely):
+            values.append(value[likely])
+            addresses.append(piece.address_of(passed[likely] * 4))
+    value, address = np.concatenate(values), np.concatenate(addresses)
+    order = np.argsort(value)  # neighbours are looked up in neighbouring memory
+    value, address = value[order], address[order]
+    place = np.minimum(np.searchsorted(wanted.keys, value), len(wanted.keys) - 1)
+    sure = wanted.keys[place] == value
+    return address[sure], place[sure]
+
+
+def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words]]:
+    """Ranges in as many parts of about the same size; a range that would lie in two parts is cut at a page."""
+    sums = np.concatenate(([0], np.cumsum((ends - starts).astype(np.int64))))
+    shares = []
+    for number in range(workers):
+        low, high = (int(sums[-1]) * part // workers // PAGE * PAGE for part in (number, number + 1))
+        if number == workers - 1:
+            high = int(sums[-1])
+        first, last = int(np.searchsorted(sums, low, side="right")) - 1, int(np.searchsorted(sums, high, side="left"))
+        some_starts, some_ends = starts[first:last].copy(), ends[first:last].copy()
+        if len(some_starts):
+            some_starts[0] += np.uint64(low - int(sums[first]))
+            some_ends[-1] -= np.uint64(int(sums[last]) - high)
+        shares.append((some_starts, some_ends))
+    return shares

@@ -1,0 +1,82 @@
+"""What a gate is asked to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError, UsageError
+from ..files import check_target
+from ..judge.baseline import Place, Side
+from ..judge.verdicts import Limits
+from ..measuring.orders import Order
+from ..runs import metrics
+
+BASE, HEAD = "base", "head"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now."""
+
+    heads: tuple[Path, ...] = ()
+    suite: Path | None = None
+    base: Path | None = None
+    base_ref: str | None = None
+    budgets: Path | None = None
+    metrics: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    repeats: int | None = None
+    strict: bool = False
+    confirm: bool = False
+    prove: bool = False
+    output: Path = Path("memprof-gate.jsonl")
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant together, InputError for an output file that exists."""
+        if bool(self.heads) == (self.suite is not None):
+            raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
+        if self.base_ref is not None and (self.suite is None or self.base is not None):
+            raise UsageError("--base-ref goes with --run, and takes the place of --baseline")
+        if self.base_ref is not None and not self.base_ref.strip():
+            raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
+        if self.base is None and self.base_ref is None and self.budgets is None:
+            raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
+        if self.repeats is not None and self.suite is None:
+            raise UsageError("--repeats goes with --run")
+        for name in self.metrics:
+            metrics.metric(name)
+        for path in self._outputs():  # now, and not when two builds have been made
+            if path.exists():
+                raise InputError(f"{path} exists; -o names another")
+            check_target(path)
+
+    def _outputs(self) -> Iterator[Path]:
+        if self.suite is not None:
+            yield self.output
+        if self.base_ref is not None:
+            yield self.base_output
+        if self.confirm or self.prove:
+            yield self.checks_output
+
+    @property
+    def base_output(self) -> Path:
+        """The runs file of base's runs."""
+        return self.output.with_name(f"{self.output.stem}.base.jsonl")
+
+    @property
+    def checks_output(self) -> Path:
+        """The runs file of what is measured again."""
+        return self.output.with_name(f"{self.output.stem}.checks.jsonl")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file)."""
+
+    title: str
+    base: Side
+    head: Side
+    again: Callable[[str, Place], Sequence[Order]]
+    remarks: tuple[str, ...] = ()

@@ -1,0 +1,115 @@
+"""Models converted before they are measured, kept by what they were made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ..cache import BUILT, MADE_BY, cache_folder
+from ..programs import runtimes
+from ..runs import store
+from ..runs.records import STARTUP, Outcome, Run
+from .leftovers import TOKEN
+from .orders import Order
+from .probing import ask, without_probe
+from .progress import Progress
+
+_BUILD_TIMEOUT_NS = 3600 * 10**9
+_BUILD_INTERVAL_NS = 10**8
+
+
+def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[tuple[Order, tuple[Run, bytes] | None]]:
+    """The orders with their converted models; beside one whose model could not be converted, or that cannot be started, the Run that says why."""
+    built: dict[str, str | Run] = {}
+    ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
+    for order in orders:
+        if order.error is not None:
+            ready.append((order, without_probe(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)))))
+            continue
+        if order.build is None:
+            ready.append((order, None))
+            continue
+        key = _build_key(order)
+        if key not in built:
+            built[key] = _build(order, key, token, progress)
+        result = built[key]
+        if isinstance(result, Run):
+            run = replace(result, job=order.job)
+            ready.append((order, (run, store.encode(run))))
+        else:
+            path = result if result != order.job.model.path else None
+            ready.append((replace(order, job=replace(order.job, built=path)), None))
+    return ready
+
+
+def _build_key(order: Order) -> str:
+    """What the converted file depends on: the model's content, the runtime, its version and where it lives, the knobs and shapes."""
+    facts = [
+        order.python,  # two builds of one version convert in ways of their own
+        order.job.model.sha256,
+        order.runtime.name,
+        str(order.runtime.version),
+        json.dumps(order.build, sort_keys=True),
+        json.dumps(_load_knobs(order), sort_keys=True),
+        json.dumps(dict(order.job.shapes), sort_keys=True),
+    ]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def _load_knobs(order: Order) -> dict[str, str]:
+    # A conversion may depend on how it will be loaded: onnxruntime's own format holds the graph as optimised.
+    return {key: value for key, value in order.job.knobs.items() if key in order.runtime.build_uses}
+
+
+def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
+    """The path of the converted model, from the cache where it was converted before; the Run of the conversion where that failed."""
+    folder = cache_folder("built") / key
+    if not folder.exists():
+        progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
+        work = folder.with_name(f"{key}.{token}")
+        work.mkdir()
+        try:
+            run, _ = ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
+            if not run.outcome.ok:
+                return run
+            (work / MADE_BY).write_text(order.python)
+            with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made
+                work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return str(folder / json.loads((folder / BUILT).read_text())["path"])
+
+
+def _build_line(order: Order, work: Path, token: str) -> bytes:
+    child = {
+        "runtime": order.runtime.name,
+        "model": order.job.model.path,
+        "folder": str(work),
+        "knobs": order.job.knobs,
+        "shapes": order.job.shapes,
+        "threads": order.job.threads,
+    }
+    message = {
+        "job": order.job,
+        "start": {
+            "argv": [order.python, str(runtimes.runners_path()), "build"],
+            "env": {**order.job.env, TOKEN: token},
+            "cwd": None,
+            "stdin": json.dumps(child) + "\n",
+            "deterministic": False,
+        },
+        "timeout_ns": _BUILD_TIMEOUT_NS,
+        "intervals": {"": _BUILD_INTERVAL_NS},
+        "files": [],
+        "cache": "asis",
+        "cache_drop": False,
+    }
+    return msgspec.json.encode(message) + b"\n"

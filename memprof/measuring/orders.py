@@ -1,0 +1,355 @@
+"""From a Suite to Orders: every run that is to be made, with all that its start needs, checked before anything is measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from ..errors import InputError, MemprofError, UsageError
+from ..models.identity import identify
+from ..programs import commands, native, runtimes
+from ..programs.commands import Command
+from ..programs.runtimes import Knob, Runtime
+from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from .suite import DEFAULTS, MS, Suite, Variant
+
+
+@dataclass(frozen=True)
+class Order:
+    """A Job and how its child is started: what the probe needs beyond the Job itself.
+
+    build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
+    argv: the command to start in place of the interpreter and memprof's own side. cwd: its working folder, memprof's own where None.
+    command: what the probe must know of it (see memprof.probe.command), None for memprof's own side.
+    wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
+    which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
+    was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
+    group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
+    model's whose page cache is treated like it.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
+    stdin: it reads memprof's own standard input, a file from where it stands now. error: why it cannot be started, where that is known already.
+    """
+
+    job: Job
+    runtime: Runtime
+    python: str
+    env: Mapping[str, str | None]
+    build: Mapping[str, str] | None
+    outputs: str | None = None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    command: Mapping[str, object] | None = None
+    wrap: tuple[str, ...] = ()
+    until: str | None = None
+    teardown: bool = False
+    grace_ns: int = 0
+    group: Mapping[str, object] | None = None
+    rlimits: Mapping[str, int] | None = None
+    drop: Sequence[str] = ()
+    hold_at: Mapping[str, int] = field(default_factory=dict)
+    stdin: bool = False
+    error: MemprofError | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Orders in the sequence in which they run, and what the user should know beforehand."""
+
+    orders: tuple[Order, ...]
+    remarks: tuple[str, ...]
+
+
+def plan(suite: Suite) -> Plan:
+    """All Orders of a suite: for each repeat, each model, each variant, so that variants are interleaved (A B A B).
+
+    A command that cannot be started is an order with an error, so that the others are measured. Raises UsageError or InputError for whatever
+    else is wrong, before anything is measured, and where there is no other order either.
+    """
+    asked, suite = suite, suite.over(DEFAULTS)
+    programs = [one for one in suite.variants if one.command is not None]
+    if not suite.models and not programs:
+        raise UsageError("name a model to measure")
+    variants = _variants(suite)
+    models = _models(suite)
+    orders: list[Order] = []
+    remarks: list[str] = []
+    if not models:
+        orders += _commands(suite, programs, None)
+    for model in models:
+        taking = [(variant, runtime) for variant, runtime in variants if runtime.takes(model.path)]
+        for variant, runtime in variants:
+            if not runtime.takes(model.path):
+                remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
+        if not taking and not programs:
+            wanted = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
+            raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
+        orders += [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
+        orders += _commands(suite, programs, model)
+    errors = [order.error for order in orders if order.error is not None]
+    if errors and len(errors) == len(orders):
+        raise errors[0]
+    remarks += _without_effect(asked, suite, programs, variants)
+    repeats = _at_least(suite.repeats, 1, "repeats")
+    if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
+        remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
+    each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
+    if suite.stdin and len(each) > 1 and offset(0) is None:
+        each = [replace(order, stdin=False) for order in each]
+        if not os.isatty(0):
+            remarks.append(f"standard input can be read only once, for it is no file: each of the {len(each)} runs has an empty one")
+    return Plan(tuple(each), tuple(remarks))
+
+
+def order(suite: Suite, model: Model, variant: Variant) -> Order:
+    """The Order of one variant on a model that was identified before: its first thread count, repeat 1. Raises as `plan` does."""
+    suite = suite.over(DEFAULTS)
+    ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
+    found = _orders(suite, model, named, runtime)[0]
+    return replace(found, job=replace(found.job, repeat=1))
+
+
+def _models(suite: Suite) -> list[Model]:
+    models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
+    for model in models:
+        if sum(other.name == model.name for other in models) > 1:
+            raise UsageError(f"two models are called {model.name}: rows could not be told apart; measure them one at a time, with --name")
+    return models
+
+
+def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
+    wanted = [Variant(runtime=name) for name in suite.runtimes] + [one for one in suite.variants if one.command is None]
+    programs = [one.name for one in suite.variants if one.command is not None]
+    if programs and not suite.models and wanted:
+        raise UsageError("name a model to measure: a runtime among the commands needs one")
+    if not wanted and not programs:
+        raise UsageError("name a runtime to measure with: -r RUNTIME or --variant NAME=RUNTIME,...")
+    found = []
+    for variant in wanted:
+        python = runtimes.interpreter(variant.python or suite.python)
+        runtime = runtimes.find(variant.runtime, python)
+        name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
+        found.append((replace(variant, name=name, python=python), runtime))
+    names = [variant.name for variant, _ in found] + programs
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two variants are called {name}; give each a name: --variant NAME=RUNTIME,...")
+    for key in suite.set:
+        if not any(runtime.knob(key) for _, runtime in found) and not (programs and _common(key)):
+            raise runtimes.unknown_knob(key, [runtime for _, runtime in found] or [commands.RUNTIME])
+    return found
+
+
+def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    native.check(runtime, suite.inputs)
+    deterministic = bool(suite.deterministic)
+    sweep: tuple[int | None, ...] = variant.threads or suite.threads or ((1,) if deterministic else (None,))
+    return [_order(suite, model, variant, runtime, threads) for threads in sweep]
+
+
+def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threads: int | None) -> Order:
+    knobs = _checked(suite, variant, runtime)
+    env: dict[str, str | None] = {}
+    if suite.deterministic:
+        env.update({"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"})
+    for key, value in knobs.items():
+        knob = runtime.knob(key)
+        if knob is not None and knob.acts == "env":
+            env.update(knob.variables(value))
+    if threads is not None and runtime.threads_env:
+        env[runtime.threads_env] = str(threads)
+    said = {**suite.env, **variant.env}
+    env.update(said)
+    build = {key: value for key, value in knobs.items() if (knob := runtime.knob(key)) is not None and knob.acts == "build"}
+    job = Job(
+        model=model,
+        runtime=runtime.name,
+        variant=variant.name,
+        repeat=0,
+        warmup=_at_least(suite.warmup, 0, "warmup"),
+        runs=_at_least(suite.runs, 0, "runs"),
+        knobs=knobs,
+        threads=threads,
+        env=said,
+        python=variant.python,
+        cache=suite.cache or "warm",
+        deterministic=bool(suite.deterministic),
+        timeout_ns=suite.timeout_ns or 0,
+        interval_ns=suite.interval_ns or MS,
+        iterations_interval_ns=_iterations_interval(suite, threads or runtime.default_threads),
+        shapes=suite.shapes,
+        inputs=_inputs(suite.inputs),
+    )
+    return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None)
+
+
+def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:
+    """The orders of all commands about a model, or about what each of them names where memprof was given none."""
+    ready = [replace(one.command, cwd=one.command.cwd or suite.cwd) for one in programs if one.command is not None]
+    sweeps = [_sweep(suite, variant, command) for variant, command in zip(programs, ready, strict=True)]
+    filled = [
+        [_filled(suite, variant, command, model, count) for count in sweep]
+        for variant, command, sweep in zip(programs, ready, sweeps, strict=True)
+    ]
+    if model is not None:
+        if len(suite.models) > 1:
+            for command in ready:
+                if not command.has("model"):
+                    raise UsageError(f"{command.name}: write {{model}} where the model goes: there are {len(suite.models)} of them")
+        about = [model] * len(ready)
+    else:
+        for command in ready:
+            if command.has("model"):
+                raise UsageError(f"{command.name}: {{model}} stands for a model, and none is given")
+        about = commands.models([each[0] for each in filled], suite.name) if filled else []
+    return [
+        _command_order(suite, variant, command, of, count)
+        for variant, each, sweep, of in zip(programs, filled, sweeps, about, strict=True)
+        for command, count in zip(each, sweep, strict=True)
+    ]
+
+
+def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
+    wanted = variant.threads or suite.threads
+    if wanted and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
+        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or leave --threads out")
+    if wanted:
+        return wanted
+    return ((1,) if suite.deterministic else (None,)) if command.has("threads") else (None,)
+
+
+def _filled(suite: Suite, variant: Variant, command: Command, model: Model | None, threads: int | None) -> Command:
+    command = replace(command, env={**suite.env, **command.env, **variant.env})
+    if command.has("threads") and threads is None:
+        raise UsageError(f"{command.name}: {{threads}} stands for --threads, and none are given")
+    words: dict[str, object] = {"threads": threads, "runs": suite.runs, "warmup": suite.warmup}
+    if model is not None:
+        words["model"] = model.path
+    return command.filled(words)
+
+
+def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
+    knobs = {key: _common(key).check(value) for key, value in suite.set.items() if _common(key)}  # type: ignore[union-attr]
+    env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
+    for key, value in knobs.items():
+        env.update(_common(key).variables(value))  # type: ignore[union-attr]
+    env.update(command.env)
+    assert variant.command is not None
+    argv = started = command.argv
+    file: ModelFile | None = None
+    error: MemprofError | None = None
+    try:
+        path = commands.program(command)
+        argv = started = commands.argv(command, path)
+        file = commands.program_file(path)
+        if suite.phases:
+            from ..programs import symbols
+
+            started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+    except MemprofError as found:
+        error = found
+    job = Job(
+        model=model,
+        runtime=COMMAND,
+        variant=command.name,
+        repeat=0,
+        # A command's own affair, unless it takes the number from here.
+        warmup=_at_least(suite.warmup, 0, "warmup") if variant.command.has("warmup") else 0,
+        runs=_at_least(suite.runs, 0, "runs") if variant.command.has("runs") else 0,
+        knobs=knobs,
+        threads=threads,
+        env=command.env,
+        cache=suite.cache or "warm",
+        deterministic=bool(suite.deterministic),
+        timeout_ns=suite.timeout_ns or 0,
+        interval_ns=suite.interval_ns or MS,
+        iterations_interval_ns=suite.interval_ns or MS,
+        argv=argv,
+        cwd=os.path.abspath(command.cwd) if command.cwd else None,
+        program=file,
+        phases=suite.phases,
+        phase_regexes=suite.phase_regexes,
+    )
+    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
+    return Order(
+        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=suite.stdin and error is None, error=error
+    )
+
+
+def offset(descriptor: int) -> int | None:
+    """Where a file stands, None for what is no file and so can be read only once."""
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return None
+
+
+@cache
+def _common(key: str) -> Knob | None:
+    """The knob of that name, where every runtime has it and it is a matter of the environment: a command has it too."""
+    found = [runtime.knob(key) for runtime in runtimes.describe(sys.executable) if not runtime.error]
+    knob = found[0] if found and None not in found else None
+    return knob if knob is not None and knob.acts == "env" else None
+
+
+def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], others: Sequence[object]) -> list[str]:
+    """What was asked for and no command heeds, where there are only commands."""
+    if not programs or others:
+        return []
+    remarks = []
+    for word in ("runs", "warmup"):
+        deaf = [one.name for one in programs if one.command is not None and not one.command.has(word)]
+        if getattr(asked, word) is not None and deaf:
+            remarks.append(f"{', '.join(deaf)}: --{word} has no effect, write {{{word}}} into the command where the number goes")
+    if suite.shapes or suite.inputs:
+        remarks.append("--shape and --inputs have no effect on commands")
+    return remarks
+
+
+def _checked(suite: Suite, variant: Variant, runtime: Runtime) -> dict[str, str]:
+    knobs = {}
+    for key, value in suite.set.items():
+        knob = runtime.knob(key)
+        if knob is not None:
+            knobs[key] = knob.check(value)
+    for key, value in variant.set.items():
+        knob = runtime.knob(key)
+        if knob is None:
+            raise runtimes.unknown_knob(key, [runtime])
+        knobs[key] = knob.check(value)
+    return knobs
+
+
+def _iterations_interval(suite: Suite, threads: int | None) -> int:
+    """How often timed iterations are polled: not at all where the runtime uses every CPU, because their peak is exact anyway."""
+    if suite.interval_ns is not None:
+        return suite.interval_ns
+    cpus = len(os.sched_getaffinity(0))
+    return 0 if threads is None or threads >= cpus else 5 * MS
+
+
+def intervals(job: Job) -> dict[str, int]:
+    """Polling periods by phase, "" for all that are not named."""
+    return {"": job.interval_ns, EXECUTE: job.iterations_interval_ns}
+
+
+def _inputs(path: str | None) -> str | None:
+    if path is None:
+        return None
+    if not os.path.isfile(path):
+        raise InputError(f"--inputs {path}: no such file")
+    return os.path.abspath(path)
+
+
+def _at_least(value: int | None, least: int, what: str) -> int:
+    if value is None or value < least:
+        raise UsageError(f"--{what} {value}: {least} is the least")
+    return value
+
+
+def _endings(runtime: Runtime) -> str:
+    return " or ".join("a folder" if ending == "/" else ending for ending in runtime.formats)

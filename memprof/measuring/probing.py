@@ -1,0 +1,187 @@
+"""One Order in, one Run out: a probe is started, given its line and listened to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from ..cache import BUILT, MADE_BY, cache_folder
+from ..errors import InputError
+from ..probe import procfs
+from ..programs import native, runtimes
+from ..runs import store
+from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
+from .bundle import probe_command
+from .leftovers import TOKEN, end_marked
+from .orders import Order, intervals
+
+_HOLD_LIMIT_NS = 300 * 10**9
+
+
+def ask(
+    job: Job,
+    message: bytes,
+    token: str,
+    live: Callable[[str, int], None],
+    look: Callable[[Job, str, int], None] | None = None,
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+    given: int | None = None,
+) -> tuple[Run, bytes]:
+    """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
+
+    look: see `measure`. began: is given the probe as soon as it has its line. given: a descriptor that the probe is to have.
+    """
+    started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
+    with _probe(given) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(message)
+            process.stdin.flush()
+        began(process)
+        for line in process.stdout:
+            word, _, rest = line.rstrip(b"\n").partition(b" ")
+            if word == b"run":
+                answer = rest
+            elif word == b"live":
+                name, _, size = rest.rpartition(b" ")
+                phase, rss = (phase if name == b"-" else name.decode()), int(size)
+                live(name.decode(), rss)
+            elif word == b"held":
+                name, _, pid = rest.rpartition(b" ")
+                if look is not None:
+                    look(job, name.decode(), int(pid))
+                with suppress(BrokenPipeError):
+                    process.stdin.write(b"go\n")
+                    process.stdin.flush()
+        said = process.stderr.read().decode("utf-8", "replace").strip()
+    try:
+        return store.decode(answer, "its answer"), answer + b"\n"
+    except InputError as error:
+        end_marked({token})  # the child ended with its probe, but not what the child had started
+        reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
+    outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
+    return without_probe(job, started_ns, outcome)
+
+
+def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:
+    """A failed Run of which no probe has anything to say, and its line."""
+    machine = msgspec.convert(procfs.machine(), Machine)
+    run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
+    return run, store.encode(run)
+
+
+@contextmanager
+def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
+    """For an order that reads it a copy of memprof's own standard input, a file from `at` on; None else, and where it was closed."""
+    if not order.stdin or sys.stdin is None:
+        yield None
+        return
+    if at is not None:
+        os.lseek(0, at, os.SEEK_SET)  # an earlier repeat has read it
+    copy = os.dup(0)
+    try:
+        yield copy
+    finally:
+        os.close(copy)
+
+
+@contextmanager
+def _probe(given: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A probe that waits for its line. At the end of the block it is gone, with all that it started. given: see `ask`."""
+    # An interruption inside Popen would leave a probe that nobody knows of; inside the block it finds one that is ended.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        process = subprocess.Popen(
+            probe_command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=() if given is None else (given,),
+        )
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield process
+        finally:
+            # At the end of its input a probe ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                with suppress(BrokenPipeError):
+                    pipe.close()  # type: ignore[union-attr]
+            process.wait()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+def probe_line(order: Order, seen: set[str], token: str, given: int | None = None) -> bytes:
+    """What the probe reads: see memprof.probe.__main__. `seen` holds the files that were dropped from the page cache before; it is added to.
+    given: the descriptor that is the child's standard input.
+    """
+    job = order.job
+    child = {
+        "runtime": os.path.abspath(job.runtime) if job.runtime.endswith(".py") else job.runtime,
+        "model": job.built or job.model.path,
+        "threads": job.threads,
+        "warmup": job.warmup,
+        "runs": job.runs,
+        "knobs": job.knobs,
+        "shapes": job.shapes,
+        "inputs": job.inputs,
+        "outputs": order.outputs,
+    }
+    if order.until is not None or order.teardown:
+        child.update(until=order.until, teardown=order.teardown)
+    files = [*_files(job), *order.drop]
+    drop = any(path not in seen for path in files)
+    seen.update(files)
+    start: dict[str, object] = {
+        "argv": [*order.wrap, *(order.argv or native.argv(order) or [*_program(order), "run"])],
+        "env": {**order.env, TOKEN: token},
+        "cwd": order.cwd,
+        "stdin": "" if order.command is not None else json.dumps(child) + "\n",
+        "input": given,
+        "deterministic": job.deterministic,
+        "grace_ns": order.grace_ns,
+        "group": order.group,
+        "rlimits": order.rlimits,
+    }
+    if order.command is not None:
+        start["command"] = order.command
+    message = {
+        "job": job,
+        "start": start,
+        "timeout_ns": job.timeout_ns,
+        "intervals": intervals(job),
+        "files": files,
+        "cache": job.cache,
+        "cache_drop": drop,
+        "hold": {"limit_ns": _HOLD_LIMIT_NS, "at": order.hold_at} if job.hold else None,
+    }
+    return msgspec.json.encode(message) + b"\n"
+
+
+def _program(order: Order) -> list[str]:
+    path = runtimes.runners_path()
+    # A wrapper that is an interpreter itself may know nothing of programs that are folders.
+    return [order.python, str(path)] if order.python else [str(path / "__main__.py")]
+
+
+def _files(job: Job) -> list[str]:
+    if job.built is None:
+        return [file.path for file in job.model.files]
+    folder = next((folder for folder in Path(job.built).parents if folder.parent == cache_folder("built")), None)
+    if folder is None:
+        return [job.built]
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name not in (BUILT, MADE_BY))

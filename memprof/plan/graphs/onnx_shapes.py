@@ -1,0 +1,366 @@
+"""Shapes of an ONNX graph's tensors: declared, inferred, or computed from constants."""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ...models.skeleton import SMALL
+from .graph import Remarks, Unknown, check_names, shown, words
+from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, listed
+
+# What shapes are computed with: none of these makes much of little, but for those that `_bounded` looks at first.
+_SHAPE_ARITHMETIC = words(
+    "Abs Add And Cast Ceil Clip Concat ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual "
+    "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND "
+    "Sign Slice Sqrt Squeeze Sub Tile Transpose Unsqueeze Where"
+)
+_FEW = 1024
+# Shapes found by computing what they depend on lead to further ones.
+_ROUNDS = 6
+
+
+def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks) -> Any:
+    inside = {name: shape for name, shape in shapes.items() if name not in {value.name for value in model.graph.input}}
+    found = _infer(model, remarks)
+    for name, shape in inside.items():
+        _say_shape(found.graph, name, shape)
+    states = _loop_states(found.graph)
+    if states:
+        remarks.assumptions.append(f"{states} states of loops have the shape that a round gives them")
+    if inside or states:
+        found = _infer(found, remarks)
+    for _ in range(_ROUNDS):
+        before = _unshaped(found.graph)
+        if not before:
+            break
+        known = type(found)()
+        known.CopyFrom(found)
+        if not _compute(known.graph, ChainMap(), _opset(model)):
+            break
+        known = _infer(known, remarks)
+        _restore(found.graph, known.graph)
+        found = known
+        if _unshaped(found.graph) == before:
+            break
+    return found
+
+
+def _loop_states(graph: Any) -> int:
+    """Give what a Loop carries the shape of the body's results, which onnx does not infer because a round could change it; how many."""
+    known = {value.name: value for value in (*graph.value_info, *graph.output)}
+    count = 0
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            count += _loop_states(inner)
+            if node.op_type != "Loop":
+                continue
+            for name, result in zip(node.output[: len(node.input) - 2], inner.output[1:], strict=False):
+                kind = result.type.tensor_type
+                if not name or not _shaped(kind):
+                    continue
+                value = known[name] if name in known else graph.value_info.add(name=name)
+                if not value.type.tensor_type.HasField("shape"):
+                    value.type.tensor_type.CopyFrom(kind)
+                    count += 1
+    return count
+
+
+def _opset(model: Any) -> int:
+    return max((one.version for one in model.opset_import if one.domain in OWN_DOMAINS[:2]), default=1)
+
+
+def _unshaped(graph: Any) -> int:
+    """How many results of nodes have no shape in numbers, graphs inside included."""
+    known = {value.name for value in (*graph.value_info, *graph.output) if _shaped(value.type.tensor_type)}
+    here = sum(name not in known for node in graph.node for name in node.output if name and node.op_type != "Constant")
+    return here + sum(_unshaped(inner) for node in graph.node for inner in inner_graphs(node))
+
+
+def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMap[str, list[int]] | None = None) -> int:
+    """Put a Constant in place of each node whose small result constants and known shapes determine; how many were computed.
+
+    onnx's own inference follows values only through a few operators, and a Pad or a Reshape behind others has no shape for it.
+    """
+    from onnx import helper, numpy_helper
+
+    here = values.new_child()
+    dims = (around or ChainMap()).new_child(
+        {
+            value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            for value in (*graph.input, *graph.value_info)
+            if _shaped(value.type.tensor_type)
+        }
+    )
+    for tensor in graph.initializer:
+        here[tensor.name] = _array(tensor)
+    count = 0
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            count += _compute(inner, here, opset, dims)
+        if node.op_type == "If" and here.get(node.input[0]) is not None:
+            count += _decide(graph, node, bool(here[node.input[0]].reshape(-1)[0]))
+        elif node.op_type == "Loop" and (rounds := _rounds(node, here)) is not None:
+            count += _stack(graph, node, rounds)
+        if len(node.output) != 1 or node.domain not in OWN_DOMAINS[:2] or node.op_type in RANDOM:
+            continue
+        result = _value_of(node, here, dims, opset)
+        here[node.output[0]] = result
+        if result is None or node.op_type == "Constant":
+            continue
+        constant = helper.make_node("Constant", [], list(node.output), name=node.name, value=numpy_helper.from_array(result))
+        node.CopyFrom(constant)
+        count += 1
+    return count
+
+
+def _decide(graph: Any, node: Any, condition: bool) -> int:
+    """Give an If the shapes of the branch that a known condition takes; how many were new."""
+    branch = _graph_of(node, "then_branch" if condition else "else_branch")
+    return _state(graph, zip(node.output, branch.output if branch is not None else (), strict=False))
+
+
+def _stack(graph: Any, node: Any, rounds: int) -> int:
+    """Give what a Loop collects a row of each of its rounds; how many shapes were new."""
+    states = len(node.input) - 2
+    collected = []
+    for name, row in zip(node.output[states:], _graph_of(node, "body").output[1 + states :], strict=False):
+        if _shaped(row.type.tensor_type):
+            whole = type(row).FromString(row.SerializeToString())
+            _set_dims(whole.type.tensor_type, [rounds, *(dim.dim_value for dim in row.type.tensor_type.shape.dim)])
+            collected.append((name, whole))
+    return _state(graph, collected)
+
+
+def _state(graph: Any, results: Iterable[tuple[str, Any]]) -> int:
+    """Give tensors the shapes of others where those are known; how many were new."""
+    known = {value.name: value for value in (*graph.value_info, *graph.output)}
+    count = 0
+    for name, result in results:
+        kind = result.type.tensor_type
+        if not name or not _shaped(kind):
+            continue
+        value = known[name] if name in known else graph.value_info.add(name=name)
+        if value.type.tensor_type != kind:
+            value.type.tensor_type.CopyFrom(kind)
+            count += 1
+    return count
+
+
+def _graph_of(node: Any, name: str) -> Any:
+    return next((one.g for one in node.attribute if one.name == name), None)
+
+
+def _rounds(node: Any, values: ChainMap[str, Any]) -> int | None:
+    """How many rounds a Loop makes where constants say so, and its body's condition does not end it before."""
+    body = _graph_of(node, "body")
+    trips = values.get(node.input[0]) if len(node.input) > 1 else None
+    if trips is None or trips.dtype.name != "int64" or not trips.size or body is None or len(body.input) < 2 or not body.output:
+        return None
+    if node.input[1]:  # without it what the body says of it is not heeded
+        begins = values.get(node.input[1])
+        if begins is None or not begins.all() or not _goes_on(body, values):
+            return None
+    return max(int(trips.reshape(-1)[0]), 0)
+
+
+def _goes_on(body: Any, values: ChainMap[str, Any]) -> bool:
+    """Whether a Loop's body hands its condition on as it is, or says a constant yes."""
+    handed = {one.output[0]: one.input[0] for one in body.node if one.op_type == "Identity" and one.input and one.output}
+    constants = {one.name: _array(one) for one in body.initializer}
+    constants |= {one.output[0]: _value_of(one, values, {}, 0) for one in body.node if one.op_type == "Constant" and one.output}
+    name = body.output[0].name
+    while name in handed:
+        name = handed.pop(name)
+    known = constants.get(name, values.get(name))
+    return name == body.input[1].name or (known is not None and bool(known.all()))
+
+
+def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], opset: int) -> Any:
+    """The small result of a node, None where it is not known or not small."""
+    import numpy as np
+
+    if node.op_type == "Constant":
+        tensor = next((one.t for one in node.attribute if one.name == "value"), None)
+        if tensor is not None:
+            return _array(tensor)
+    elif node.op_type in ("Shape", "Size") and node.input[0] in dims and not node.attribute:
+        shape = dims[node.input[0]]
+        return np.array(shape if node.op_type == "Shape" else math.prod(shape), np.int64)
+    if node.op_type not in _SHAPE_ARITHMETIC or any(values.get(name) is None for name in node.input if name):
+        return None
+    if not _bounded(node, [values[name] for name in node.input if name]):
+        return None
+    key = (node.SerializeToString(), *((values[name].tobytes(), values[name].shape) for name in node.input if name))
+    if key not in _RESULTS:
+        if len(_RESULTS) >= _REMEMBERED:
+            _RESULTS.clear()
+        _RESULTS[key] = _evaluated(node, {name: values[name] for name in node.input if name}, opset)
+    return _RESULTS[key]
+
+
+# A round computes again what earlier ones have: making an evaluator takes a millisecond.
+_RESULTS: dict[Any, Any] = {}
+_REMEMBERED = 50_000
+
+
+def _evaluated(node: Any, feed: dict[str, Any], opset: int) -> Any:
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with np.errstate(all="ignore"):
+            (result,) = ReferenceEvaluator(node, opsets={"": opset}).run(None, feed)
+        array = np.asarray(result)
+        return array if array.nbytes <= SMALL and array.dtype.kind in "biuf" else None
+    except Exception:  # whatever an operator's reference raises: its result is not known then
+        return None
+
+
+def _bounded(node: Any, given: Sequence[Any]) -> bool:
+    """Whether a node's result is small because what it reads is; damaged models ask for terabytes."""
+    if any(one.size > _FEW for one in given):
+        return False
+    if node.op_type == "Range" and len(given) == 3:
+        start, limit, step = (float(one.reshape(-1)[0]) if one.size else 0.0 for one in given)
+        return step != 0 and abs((limit - start) / step) <= _FEW
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile") and given:
+        extents = [abs(int(extent)) for extent in given[-1].reshape(-1)]
+        return math.prod(extents) * max(int(one.size) for one in given[:-1] or given) <= _FEW * _FEW
+    return True
+
+
+def _array(tensor: Any) -> Any:
+    from onnx import numpy_helper
+
+    if tensor.external_data or math.prod(tensor.dims) > SMALL or tensor.data_type == tensor.STRING:
+        return None
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception:  # a damaged one, which is said elsewhere
+        return None
+
+
+def _restore(original: Any, known: Any) -> None:
+    """Put the nodes back that were computed; the shapes that came of it stay."""
+    for one, other in zip(original.node, known.node, strict=True):
+        if one.op_type != other.op_type:
+            other.CopyFrom(one)
+            continue
+        for inner, changed in zip(inner_graphs(one), inner_graphs(other), strict=True):
+            _restore(inner, changed)
+
+
+def _infer(model: Any, remarks: Remarks) -> Any:
+    from onnx import shape_inference
+
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # what it raises comes from C++, by many names
+        remarks.unknown.append(Unknown(f"shape inference gave up, so only shapes that the file states are known ({first_line(error)})", ()))
+        return model
+
+
+def _say_shape(graph: Any, name: str, shape: Sequence[int]) -> None:
+    known = next((value for value in (*graph.value_info, *graph.output) if value.name == name), None)
+    value = known if known is not None else graph.value_info.add(name=name)
+    if value.type.WhichOneof("value") not in (None, "tensor_type"):
+        raise UsageError(f"{name} is no tensor, so it has no shape")
+    _set_dims(value.type.tensor_type, shape)
+
+
+def _set_dims(tensor_type: Any, shape: Sequence[int]) -> None:
+    tensor_type.shape.ClearField("dim")
+    tensor_type.shape.SetInParent()
+    for extent in shape:
+        tensor_type.shape.dim.add().dim_value = extent
+
+
+def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, path: Path) -> list[str]:
+    """Give every dimension of every input a number, and say what was taken for granted."""
+    graph = model.graph
+    constant = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    inputs = [value for value in graph.input if value.name not in constant]
+    check_names(shapes, [*(value.name for value in inputs), *(name for node in graph.node for name in node.output if name)], path)
+    bound = _Bound(path)
+    changed: list[str] = []
+    for value in inputs:
+        if value.type.WhichOneof("value") != "tensor_type":
+            continue
+        kind = value.type.tensor_type
+        wanted = shapes.get(value.name)
+        if wanted is not None and not kind.HasField("shape"):
+            _set_dims(kind, wanted)
+        dims = kind.shape.dim
+        if wanted is not None and len(wanted) != len(dims):
+            raise UsageError(f"{path}: input {value.name} has {len(dims)} dimensions, and {len(wanted)} were given")
+        for axis, dim in enumerate(dims):
+            if wanted is not None:
+                before = dim.dim_value
+                if bound.set(dim, wanted[axis]):
+                    changed.append(f"dimension {axis} of {value.name}, {before} in the file, is taken as {wanted[axis]}")
+            elif axis == 0 and batch is not None:
+                bound.set(dim, batch)
+    free: list[str] = []
+    for value in inputs:
+        for dim in value.type.tensor_type.shape.dim if value.type.WhichOneof("value") == "tensor_type" else ():
+            if not fixed(dim):
+                if dim.dim_param not in bound.symbols:
+                    free.append(shown(dim.dim_param) or f"a nameless dimension of {value.name}")
+                bound.set(dim, bound.symbols.get(dim.dim_param, 1))
+    bound.everywhere(graph)
+    assumed = list(dict.fromkeys(free))
+    if assumed:
+        changed.append(f"{listed(assumed)} taken as 1: --shape or --batch says otherwise")
+    return changed
+
+
+@dataclass
+class _Bound:
+    path: Path
+    symbols: dict[str, int] = field(default_factory=dict)
+    changed: bool = False
+
+    def set(self, dim: Any, extent: int) -> bool:
+        """Give a dimension a number; others of its name have the same. True where the file had fixed another one."""
+        name = dim.dim_param
+        if name and self.symbols.setdefault(name, extent) != extent:
+            raise UsageError(f"{self.path}: dimension {name} cannot be {self.symbols[name]} and {extent} at once")
+        changed = not name and fixed(dim) and dim.dim_value != extent
+        self.changed = self.changed or changed
+        dim.dim_value = extent
+        return changed
+
+    def everywhere(self, graph: Any) -> None:
+        """Put the numbers in place of their names; where a fixed dimension was changed, shapes further on may hold no more."""
+        if self.changed:
+            graph.ClearField("value_info")
+        for value in (*graph.value_info, *graph.output):
+            if value.type.WhichOneof("value") != "tensor_type":
+                continue
+            if self.changed:
+                value.type.tensor_type.ClearField("shape")
+            for dim in value.type.tensor_type.shape.dim if value.type.tensor_type.HasField("shape") else ():
+                if dim.dim_param in self.symbols:
+                    dim.dim_value = self.symbols[dim.dim_param]
+        for node in graph.node:
+            for inner in inner_graphs(node):
+                self.everywhere(inner)
+
+
+def _shaped(kind: Any) -> bool:
+    return bool(kind.HasField("shape")) and all(map(fixed, kind.shape.dim))
+
+
+def fixed(dim: Any) -> bool:
+    return bool(dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0)
+
+
+def named(dim: Any) -> str:
+    """The name that a model gives a dimension; onnx's inference makes some up, which say nothing."""
+    return "unknown" if not dim.dim_param or dim.dim_param.startswith("unk__") else str(dim.dim_param)

@@ -1,0 +1,53 @@
+"""A graph from a model file of either format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import InputError, UsageError, os_reason
+from .graph import Graph
+
+
+def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """`NAME=1,3,224,224` for each tensor that is named. Raises UsageError."""
+    found = {}
+    for text in shapes:
+        name, separator, extents = text.rpartition("=")
+        try:
+            shape = tuple(int(extent) for extent in extents.replace("x", ",").split(",")) if extents else ()
+        except ValueError:
+            shape = (-1,)
+        if not separator or not name or any(extent < 0 for extent in shape):
+            raise UsageError(f"{text!r} is no shape: write NAME=1,3,224,224")
+        found[name] = shape
+    return found
+
+
+def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None, inline: bool = True) -> Graph:
+    """The graph of an ONNX, TFLite or circle file.
+
+    shapes: of inputs, or of tensors inside whose shape cannot be inferred, by name. batch: the first dimension of every input. inline: ONNX's
+    local functions stand in place of their calls; operators then are not those of the file.
+    Raises InputError for a file that is missing, torn or no model, UsageError for another format or a shape that cannot be meant.
+    """
+    if batch is not None and batch < 1:
+        raise UsageError("a batch is at least 1")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: a folder has no graph to plan; give the .onnx, .tflite or .circle file")
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise InputError(f"model {path}: {os_reason(error)}") from None
+    if not head:
+        raise InputError(f"model {path}: the file is empty")
+    if path.suffix in (".tflite", ".circle") or head[4:8] in (b"TFL3", b"CIR0"):
+        from . import tflite_graph
+
+        return tflite_graph.read(path, shapes or {}, batch)
+    if path.suffix == ".onnx":
+        from . import onnx_graph
+
+        return onnx_graph.read(path, shapes or {}, batch, inline)
+    raise UsageError(f"{path}: a graph is read from .onnx, .tflite and .circle files")

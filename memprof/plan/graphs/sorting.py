@@ -1,0 +1,86 @@
+"""Operators in an order in which they can run, or the cycle that forbids it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Sequence
+
+from ...errors import InputError
+from .graph import Operator
+
+
+def topological(waits: Sequence[Collection[int]]) -> list[int]:
+    """Numbers so that each stands behind those it waits for: again and again the least of those that wait for nothing more. What is in a cycle
+    or behind one is left out."""
+    if all(source < number for number, sources in enumerate(waits) for source in sources):
+        return list(range(len(waits)))
+    followers: dict[int, list[int]] = {}
+    for number, sources in enumerate(waits):
+        for source in sources:
+            followers.setdefault(source, []).append(number)
+    left = [len(sources) for sources in waits]
+    ready = [number for number, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    found: list[int] = []
+    while ready:
+        number = heapq.heappop(ready)
+        found.append(number)
+        for follower in followers.get(number, ()):
+            left[follower] -= 1
+            if not left[follower]:
+                heapq.heappush(ready, follower)
+    return found
+
+
+def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names: Sequence[str], where: str) -> tuple[list[Operator], str]:
+    """Operators so that each stands behind those whose results it reads, as near to the file's order as that allows; and why that is not the
+    file's own order, empty where it is.
+
+    Raises InputError for a tensor that nothing makes or that two make, and for a cycle, which is named.
+    """
+    maker: dict[int, int] = {}
+    for number, operator in enumerate(operators):
+        for tensor in operator.writes:
+            if tensor in maker:
+                raise InputError(f"{where}: {operators[maker[tensor]].name} and {operator.name} both make {names[tensor]}")
+            maker[tensor] = number
+    known = set(made_elsewhere)
+    waits: list[set[int]] = []
+    for operator in operators:
+        for tensor in operator.reads:
+            if tensor not in maker and tensor not in known:
+                raise InputError(f"{where}: {operator.name} reads {names[tensor]}, which nothing makes")
+        waits.append({maker[tensor] for tensor in operator.reads if tensor in maker})
+    found = topological(waits)
+    if len(found) < len(operators):
+        cycle = _cycle(waits, sorted({*range(len(operators))}.difference(found)))
+        raise InputError(f"{where}: the graph has a cycle: {_path(operators, cycle)}")
+    late = ((operators[number], operators[source]) for number in found for source in sorted(waits[number]))
+    early = next((pair for pair in late if pair[0].place < pair[1].place), None)
+    return [operators[number] for number in found], "" if early is None else _moved(*early)
+
+
+def _moved(reader: Operator, maker: Operator) -> str:
+    return (
+        f"the file's own order cannot run: {reader.name} stands before {maker.name}, whose result it reads; what is shown as the model's order "
+        "is the file's made topological, of the operators that could run next always the first in the file"
+    )
+
+
+def _cycle(waits: Sequence[set[int]], stuck: Sequence[int]) -> list[int]:
+    """A cycle among operators of which each waits for another of them."""
+    among = set(stuck)
+    at, seen = stuck[0], dict[int, int]()
+    path: list[int] = []
+    while at not in seen:
+        seen[at] = len(path)
+        path.append(at)
+        at = min(waits[at] & among)
+    return path[seen[at] :][::-1]
+
+
+def _path(operators: Sequence[Operator], cycle: Sequence[int]) -> str:
+    names = [operators[number].name for number in cycle]
+    if len(names) > 6:
+        names = [*names[:3], "...", *names[-2:]]
+    return " -> ".join([*names, names[0]])
