@@ -69,7 +69,7 @@ def measure(
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
-    cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.commands). output: a runs file to write each Run to as soon as it exists.
+    cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
     Raises UsageError or InputError before anything is measured where something is wrong with what was asked; a child that fails is a
     Run with that outcome, not an exception.
     """

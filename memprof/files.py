@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -73,3 +73,40 @@ def write_whole(path: Path, data: bytes) -> None:
         if temporary:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def check_replaceable(path: Path, ours: Callable[[bytes], bool], what: str) -> None:
+    """Say what stands against writing a file. Raises InputError where its folder cannot take it or something else lies there."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder")
+        if not path.parent.is_dir():
+            raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise InputError(f"{path} cannot be written: no permission to write in {path.parent}")
+        if path.exists():
+            with path.open("rb") as file:
+                head = file.read(256)
+            if head and not ours(head.lstrip()):
+                raise InputError(f"{path} exists and is not {what}; it was left as it is")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file in one step. Raises InputError."""
+    target = path.resolve()
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".memprof-", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(name, 0o666 & ~umask)
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None

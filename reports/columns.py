@@ -1,6 +1,6 @@
 """Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and asked what memory was made of at a peak.
 
-What memprof.store.unpack does with the stdlib alone, for pictures of hundreds of timelines.
+What memprof.runs.store.unpack does with the stdlib alone, for pictures of hundreds of timelines.
 """
 
 from __future__ import annotations

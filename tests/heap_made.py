@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
-from memprof.heap.trees import Tree
-from memprof.heap.trie import Trie
+from memprof.heap.trees import Tree, Trie
 
 MIB = 1 << 20
 ROOT = Frame("(heap allocation functions) malloc/new/new[], --alloc-fns, etc.", kind="root")
@@ -110,11 +110,9 @@ def massif_text(made: HeapProfile) -> str:
         lines += ["#-----------", f"snapshot={one.index}", "#-----------", f"time={one.time:g}", f"mem_heap_B={one.heap_bytes}"]
         lines += [f"mem_heap_extra_B={one.extra_bytes}", f"mem_stacks_B={one.stacks_bytes}", f"heap_tree={one.kind}"]
         if one.tree is not None:
-            depths = one.tree.depths()
+            depths, children = one.tree.depths(), Counter(one.tree.parent)
             for node in range(len(one.tree)):
-                lines.append(
-                    " " * depths[node] + _line(made.frames[one.tree.frame[node]], len(one.tree.children(node)), one.tree.bytes[node])
-                )
+                lines.append(" " * depths[node] + _line(made.frames[one.tree.frame[node]], children[node], one.tree.bytes[node]))
     return "\n".join(lines) + "\n"
 
 
@@ -130,3 +128,18 @@ def _line(one: Frame, children: int, size: int) -> str:
 def write(made: HeapProfile, path: Path) -> Path:
     path.write_text(massif_text(made), encoding="utf-8")
     return path
+
+
+def top_by(tree, key):
+    """Sums by a property of the frames, the plain way: (key, self bytes, total bytes), largest self first, then largest total. key: for each
+    frame its group, below 0 for frames that are passed over. Self: the group allocates, as the first frame of a stack that is not passed over.
+    Total: it stands anywhere in the stack, counted once however often it does."""
+    own, total = {}, {}
+    for stack, size in tree.stacks():
+        groups = [group for group in (key[frame] for frame in stack) if group >= 0]
+        if groups:
+            site = groups[0 if tree.direction == "callers" else -1]
+            own[site] = own.get(site, 0) + size
+        for group in set(groups):
+            total[group] = total.get(group, 0) + size
+    return sorted(((group, own.get(group, 0), size) for group, size in total.items()), key=lambda row: (-row[1], -row[2], row[0]))

@@ -17,6 +17,8 @@ from memprof.explain import records, verify
 from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
 from memprof.measuring.orders import Plan
 from memprof.measuring.suite import Suite, Variant
+from memprof.reports.page.explained import page_piece
+from memprof.reports.pictures import waterfall
 
 MIB = 1 << 20
 
@@ -271,9 +273,9 @@ def test_a_proposal_that_failed_or_saved_nothing_says_so() -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
-    from memprof.reports.pictures import style
+    from memprof.reports.pictures import saving
 
-    style.save(report().draw(explanation()), tmp_path / f"why.{ending}")
+    saving.save(waterfall.draw(explanation()), tmp_path / f"why.{ending}")
     assert (tmp_path / f"why.{ending}").stat().st_size > 1000
 
 
@@ -281,11 +283,11 @@ def test_without_a_look_there_is_nothing_to_draw_but_text() -> None:
     empty = explanation(phases=(), findings=(), measured=())
     assert "Nothing was found" in report().render(empty)
     with pytest.raises(InputError, match="never looked at"):
-        report().draw(empty)
+        waterfall.draw(empty)
 
 
 def test_the_piece_of_the_page_is_escaped() -> None:
-    piece = report().page_piece(explanation())
+    piece = page_piece(explanation())
     assert "<b>:" not in piece
     assert "&lt;b&gt;" in piece
     assert 'class="waterfall"' in piece

@@ -13,7 +13,7 @@ import made
 import psutil
 import pytest
 
-from memprof.measuring import campaign
+from memprof.measuring import campaign, probing
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite
 from memprof.runs import store
@@ -83,7 +83,7 @@ def test_standing_still_does_not_count_against_the_time_limit(scenario) -> None:
 
 
 def test_a_hold_that_nobody_ends_has_a_limit(scenario, monkeypatch: pytest.MonkeyPatch, nothing_left) -> None:
-    monkeypatch.setattr(campaign, "_HOLD_LIMIT_NS", 200_000_000)
+    monkeypatch.setattr(probing, "_HOLD_LIMIT_NS", 200_000_000)
     run = held(order_of(scenario()), lambda job, phase, pid: time.sleep(0.6) if phase == "MODEL_LOAD" else None)
     assert run.outcome.ok
     assert any("MODEL_LOAD: it was held" in warning for warning in run.warnings)

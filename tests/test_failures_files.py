@@ -173,7 +173,7 @@ def test_two_at_once_add_to_one_file_without_mixing_lines(folder):
 
 
 def test_runs_are_read_where_files_cannot_be_locked(some_runs):
-    program = "import sys; sys.modules['fcntl'] = None; from memprof import store; print(len(store.load(sys.argv[1:]).runs))"
+    program = "import sys; sys.modules['fcntl'] = None; from memprof.runs import store; print(len(store.load(sys.argv[1:]).runs))"
 
     done = subprocess.run([sys.executable, "-c", program, some_runs], capture_output=True, text=True, check=False)
 

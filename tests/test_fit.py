@@ -15,6 +15,7 @@ from memprof.cli import seeking
 from memprof.errors import InputError
 from memprof.measuring import cgroups, limits
 from memprof.reports.pictures import fit as report
+from memprof.reports.tables.fit import render
 from memprof.runs import store
 from memprof.runs.records import MODEL_LOAD, PREPARE, Outcome
 from memprof.seek import fit
@@ -205,7 +206,7 @@ def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(clean):
 
 
 def test_without_a_group_the_second_best_is_said(held, monkeypatch):
-    monkeypatch.setattr(limits, "_hierarchies", list)
+    monkeypatch.setattr(limits, "hierarchies", list)
 
     with pytest.raises(InputError, match="no control group"):
         limits.find("cgroup")
@@ -222,7 +223,7 @@ def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, 
     fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(limits, "_hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])
+    monkeypatch.setattr(limits, "hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])
     limiter = limits.find()
     group = tmp_path / "mount" / Path("/proc/self/cgroup").read_text().rsplit("0::", 1)[1].strip().lstrip("/")
     group.mkdir(parents=True, exist_ok=True)
@@ -294,7 +295,7 @@ def made(**changes):
 
 
 def test_the_report_says_what_is_absent_and_how_it_ended():
-    text = report.render(made())
+    text = render(made())
 
     assert "a\\|b.onnx, x: runs in 52.0 MiB; its RSS peak with no limit is 60.0 MiB." in text
     assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")] == ["whole run", "52.0", "60.0", "-"]
@@ -306,7 +307,7 @@ def test_the_report_says_what_is_absent_and_how_it_ended():
 def test_nothing_found_is_said_and_has_no_picture():
     nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
 
-    assert "no limit was found under which it runs" in report.render(nothing)
+    assert "no limit was found under which it runs" in render(nothing)
     with pytest.raises(InputError, match="nothing to draw"):
         report.picture(nothing)
 
@@ -314,9 +315,9 @@ def test_nothing_found_is_said_and_has_no_picture():
 def test_a_terminal_is_shown_plain_text_and_a_file_markdown():
     found = made(remarks=("MODEL_LOAD: <lambda> | a",))
 
-    assert "a|b.onnx, x: runs" in report.render(found, format="text")
-    assert "- MODEL_LOAD: <lambda> | a" in report.render(found, format="text")
-    assert "- MODEL_LOAD: &lt;lambda> \\| a" in report.render(found)
+    assert "a|b.onnx, x: runs" in render(found, format="text")
+    assert "- MODEL_LOAD: <lambda> | a" in render(found, format="text")
+    assert "- MODEL_LOAD: &lt;lambda> \\| a" in render(found)
 
 
 @pytest.mark.parametrize(("terminal", "said"), [(True, "- <b> | x"), (False, "- &lt;b> \\| x")])
@@ -332,10 +333,10 @@ def test_where_it_is_printed_decides_between_them(terminal, said, monkeypatch, c
 def test_a_phase_alone_has_its_own_words_and_a_limit_on_allocations_is_told_apart():
     load = made(parts=(Part(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(At(None, 1e7, 0.0, 0.0),))
 
-    assert "x: MODEL_LOAD works in 30.0 MiB." in report.render(load)
-    assert "Under a limit" not in report.render(load), "there is no curve"
-    assert "of what it allocates" in report.render(made(exact=False))
-    assert "compare limits with one another" in report.render(made(exact=False))
+    assert "x: MODEL_LOAD works in 30.0 MiB." in render(load)
+    assert "Under a limit" not in render(load), "there is no curve"
+    assert "of what it allocates" in render(made(exact=False))
+    assert "compare limits with one another" in render(made(exact=False))
 
 
 @pytest.mark.parametrize(

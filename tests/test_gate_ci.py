@@ -422,7 +422,7 @@ def test_a_deliberately_worse_build_of_memprof_fails_this_projects_own_gate(tmp_
         check=False,
     )
     assert first.returncode == 0, first.stderr
-    shutil.copytree(Path(baseline.__file__).parent, tmp_path / "worse/memprof")
+    shutil.copytree(Path(baseline.__file__).parents[1], tmp_path / "worse/memprof")
     marks = tmp_path / "worse/memprof/runners/marks.py"
     marks.write_text(marks.read_text() + "\n\n_KEPT = b'x' * (8 << 20)\n")
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from heap_made import top_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from memprof.heap import load, massif, memray
 from memprof.heap.frames import Frame
 from memprof.heap.names import group_name, is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile
+from memprof.heap.shape import shape
 
 DATA = Path(__file__).parent / "data" / "heap"
 HEADER = "desc: (none)\ncmd: ./program\ntime_unit: ms\n"
@@ -223,7 +225,7 @@ def test_a_tree_ten_thousand_deep() -> None:
     assert tree.depths()[-1] == 10_000
     turned = tree.inverted()
     assert len(turned) == 10_001 and profile.frames[turned.frame[1]].function == "main"
-    assert len(tree.grouped(profile.keys("function")[0])) > 5_000
+    assert len(shape(profile, tree)) > 5_000
 
 
 _MEMORY = """
@@ -272,7 +274,7 @@ def test_real_profiles(name: str, heap_bytes: int, is_peak: bool, site: str, mod
     assert sum(tree.self_bytes()) == tree.bytes[0] == tree.inverted().bytes[0]
     for by, wanted in (("function", site), ("module", module)):
         key, names = profile.keys(by)  # type: ignore[arg-type]
-        top = tree.top_by(key)
+        top = top_by(tree, key)
         assert sum(own for _, own, _ in top) <= tree.bytes[0]
         assert not wanted or names[top[0][0]].startswith(wanted)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Scenario, need_tool
+from heap_made import top_by
 
 from memprof.errors import InputError, UsageError
 from memprof.heap import load, record, said
@@ -57,7 +58,7 @@ def test_a_program_is_recorded_and_its_peak_is_known(memprof: Memprof, tmp_path:
     found = profile.peak_tree
     assert found is not None and found[0].tree is not None and found[1]
     key, names = profile.keys("function")
-    assert names[found[0].tree.top_by(key)[0][0]] == "grow"
+    assert names[top_by(found[0].tree, key)[0][0]] == "grow"
 
 
 def test_forked_children_have_files_of_their_own(memprof: Memprof, tmp_path: Path, program: Path) -> None:

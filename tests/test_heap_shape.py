@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from heap_made import LIB, MIB, PEAK, Frame, chain, comb, profile, usual
+from heap_made import LIB, MIB, PEAK, Frame, chain, comb, profile, top_by, usual
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,7 +132,7 @@ def test_sums_are_what_the_tree_itself_says(stacks, inverted):
     if inverted:
         tree = tree.inverted()
     key, names = made.keys("function", True)
-    slow = {names[group]: (own, total) for group, own, total in tree.top_by(key) if names[group] != "(below the threshold)"}
+    slow = {names[group]: (own, total) for group, own, total in top_by(tree, key) if names[group] != "(below the threshold)"}
 
     assert {name: (own, total) for _, name, own, total in sums(made, tree)} == slow
 

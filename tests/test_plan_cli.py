@@ -25,7 +25,7 @@ from memprof.plan.graphs import written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.orders.order import best_order
-from memprof.plan.problem import peak, steps
+from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
 from memprof.plan.training import training
 from memprof.units import parse_bandwidth

@@ -27,7 +27,7 @@ from memprof.plan.graphs.read import (
 )
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.graphs.weights import account
-from memprof.plan.problem import peak, steps
+from memprof.plan.orders.problem import peak, steps
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 

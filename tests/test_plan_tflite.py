@@ -19,7 +19,7 @@ from memprof.plan.graphs import tflite_graph, written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem, working_bytes
 from memprof.plan.graphs.weights import account
-from memprof.plan.problem import peak
+from memprof.plan.orders.problem import peak
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])

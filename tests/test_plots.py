@@ -17,7 +17,8 @@ from made import MIB, machine, run, runs
 
 from memprof.errors import InputError, UsageError
 from memprof.reports import columns as columns_of
-from memprof.reports.pictures import peaks, spread, style, threads, timeline, tradeoff
+from memprof.reports.pictures import choosing, lettering, peaks, placing, saving, spread, style, threads, timeline, tradeoff
+from memprof.reports.tables import grid
 from memprof.runs import store
 from memprof.runs.records import Outcome
 
@@ -131,12 +132,12 @@ def test_no_text_lies_on_another_with_a_failure_two_models_and_two_machines(kind
 def test_names_stay_text(kind, tmp_path):
     figure = KINDS[kind](sweep(HOSTILE, model="<i>$model$</i> & co"))
 
-    style.save(figure, tmp_path / "a.png")
-    style.save(figure, tmp_path / "a.svg")
+    saving.save(figure, tmp_path / "a.png")
+    saving.save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     shown = [node.firstChild.data for node in xml.dom.minidom.parseString(text).getElementsByTagName("text") if node.firstChild]
     for name in [*HOSTILE, "<i>$model$</i> & co"]:
-        assert any(style.plain(name)[:12] in one for one in shown), name
+        assert any(grid.plain(name)[:12] in one for one in shown), name
     assert "<b>" not in text and "<i>" not in text
     assert overlaps(figure) == []
 
@@ -150,9 +151,9 @@ def user_settings():
 @pytest.mark.parametrize(("kind", "ending"), [*((kind, "svg") for kind in KINDS), ("timeline", "png"), ("peaks", "pdf")])
 def test_the_same_runs_give_the_same_bytes_whatever_the_user_has_set(kind, ending, tmp_path):
     made = sweep(["a", "b"])
-    style.save(KINDS[kind](made), tmp_path / f"one.{ending}")
+    saving.save(KINDS[kind](made), tmp_path / f"one.{ending}")
     with user_settings():
-        style.save(KINDS[kind](made), tmp_path / f"two.{ending}")
+        saving.save(KINDS[kind](made), tmp_path / f"two.{ending}")
 
     first = (tmp_path / f"one.{ending}").read_bytes()
     assert first == (tmp_path / f"two.{ending}").read_bytes()
@@ -286,7 +287,7 @@ def test_one_model_is_named_above_and_several_have_a_panel_each():
     assert "RSS peak of each phase: net.onnx" in words(peaks.render(sweep(["a"])))
     assert {"net.onnx", "other.onnx"} <= set(words(peaks.render(both)))
     assert len(peaks.render(both).axes) == 8
-    assert len(peaks.render(style.chosen(both, "other.onnx")).axes) == 4
+    assert len(peaks.render(choosing.chosen(both, "other.onnx")).axes) == 4
 
 
 def test_phases_of_a_program_s_own_wrap_onto_further_lines():
@@ -530,15 +531,15 @@ def test_values_orders_of_magnitude_apart_get_a_logarithmic_axis():
 @given(st.lists(st.tuples(st.floats(0.5, 8.5), st.floats(0.3, 4.0)), min_size=1, max_size=14))
 def test_labels_beside_points_never_lie_on_one_another_or_on_a_point(spots):
     area = (0.0, 0.0, 9.0, 4.3)
-    found = style.beside(spots, [(1.1, 0.14)] * len(spots), area)
+    found = placing.beside(spots, [(1.1, 0.14)] * len(spots), area)
 
     if found is not None:
         points = [(x - 0.05, y - 0.05, x + 0.05, y + 0.05) for x, y in spots]
-        assert not any(style.overlap(one, other) for one, other in itertools.combinations(found, 2))
-        assert not any(style.overlap(box, point) for box in found for point in points)
+        assert not any(placing.overlap(one, other) for one, other in itertools.combinations(found, 2))
+        assert not any(placing.overlap(box, point) for box in found for point in points)
         assert all(box[0] >= 0 and box[1] >= 0 and box[2] <= 9 and box[3] <= 4.3 for box in found)
         for index, (spot, box) in enumerate(zip(spots, found, strict=True)):
-            for (x, y), (u, v) in [line] if (line := style.leader(spot, box)) else []:
+            for (x, y), (u, v) in [line] if (line := placing.leader(spot, box)) else []:
                 on_it = [(x + (u - x) * step / 99, y + (v - y) * step / 99) for step in range(100)]
                 others = [other for place, other in enumerate(found) if place != index]
                 assert not any(a < p < c and b < q < d for a, b, c, d in others for p, q in on_it), "a line runs through a label"
@@ -600,15 +601,15 @@ def test_a_width_is_that_of_the_drawn_text(text, size, weight):
     font = FontProperties(family=["DejaVu Sans"], size=size, weight=weight)
     drawn = RendererAgg(1, 1, style.DPI).get_text_width_height_descent(text, font, ismath=False)[0] / style.DPI
 
-    assert drawn * 0.98 <= style.width(text, size, weight) <= drawn * 1.08 + 0.02
+    assert drawn * 0.98 <= lettering.width(text, size, weight) <= drawn * 1.08 + 0.02
 
 
 @given(st.text(max_size=300), st.floats(0.3, 3))
 def test_text_is_shortened_in_its_middle_to_fit(text, inches):
-    readable = style.readable(text)
-    short = style.shortened(readable, inches)
+    readable = lettering.readable(text)
+    short = lettering.shortened(readable, inches)
 
-    assert style.width(short) <= inches or len(short) <= 2
+    assert lettering.width(short) <= inches or len(short) <= 2
     assert short == readable or ("…" in short and readable.startswith(short.split("…")[0]))
 
 
@@ -616,16 +617,16 @@ def test_texts_that_differ_in_the_middle_stay_different():
     names = ["a" * 60 + middle + "z" * 60 for middle in ("mem_pattern=on", "mem_pattern=off", "arena=on")]
     same_but_for_more_than_fits = ["b" * 100 + "c" * 100, "b" * 100 + "c" * 99]
 
-    assert len(set(style.distinct([*names, *same_but_for_more_than_fits], 2.0))) == 5
-    assert style.distinct(["short", "short"], 2.0) == ["short", "short"]
+    assert len(set(lettering.distinct([*names, *same_but_for_more_than_fits], 2.0))) == 5
+    assert lettering.distinct(["short", "short"], 2.0) == ["short", "short"]
 
 
 def test_letters_without_a_font_are_named_in_pixels_and_letters_again_in_an_svg(tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "_drawable", lambda: frozenset(range(32, 127)))
+    monkeypatch.setattr(lettering, "_drawable", lambda: frozenset(range(32, 127)))
     figure = peaks.render([run("ü [U+0041]")])
 
     assert "[U+00FC] [U+0041]" in words(figure)
-    style.save(figure, tmp_path / "a.svg")
+    saving.save(figure, tmp_path / "a.svg")
     assert "ü [U+0041]" in (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert "[U+00FC] [U+0041]" in words(figure)
 
@@ -634,7 +635,7 @@ def test_letters_without_a_font_are_named_in_pixels_and_letters_again_in_an_svg(
 def test_labels_in_a_line_are_pushed_apart_and_no_farther(spots):
     spots.sort()
     sizes = [size for _, size in spots]
-    found = style.apart([centre for centre, _ in spots], sizes, 0, 10)
+    found = placing.apart([centre for centre, _ in spots], sizes, 0, 10)
 
     edges = [(centre - size / 2, centre + size / 2) for centre, size in zip(found, sizes, strict=True)]
     assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(edges))
@@ -642,7 +643,7 @@ def test_labels_in_a_line_are_pushed_apart_and_no_farther(spots):
 
 
 def test_a_label_with_room_stays_where_it_is_wanted():
-    assert style.apart([1, 5, 5.2], [1, 1, 1], 0, 10) == pytest.approx([1, 4.6, 5.6])
+    assert placing.apart([1, 5, 5.2], [1, 1, 1], 0, 10) == pytest.approx([1, 4.6, 5.6])
 
 
 # -- the file
@@ -657,7 +658,7 @@ def test_an_earlier_picture_is_replaced(figure, tmp_path):
     path = tmp_path / "a.PNG"
     path.write_bytes(b"\x89PNG old")
 
-    style.save(figure, path)
+    saving.save(figure, path)
 
     assert len(path.read_bytes()) > 1000
     assert os.listdir(tmp_path) == ["a.PNG"]
@@ -669,7 +670,7 @@ def test_anything_else_is_left_as_it_is(figure, tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(InputError, match="exists and is not a PNG picture; it was left as it is"):
-        style.save(figure, path)
+        saving.save(figure, path)
     assert path.read_bytes() == content
 
 
@@ -686,7 +687,7 @@ def test_a_picture_that_cannot_be_written_is_a_sentence(figure, tmp_path):
         (tmp_path / ("x" * 300 + ".png"), InputError, "File name too long"),
     ]:
         with pytest.raises(error, match=words) as caught:
-            style.save(figure, path)
+            saving.save(figure, path)
         assert "\n" not in str(caught.value)
 
 
@@ -694,7 +695,7 @@ def test_a_folder_without_permission_is_a_sentence(figure, tmp_path, monkeypatch
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # the tests may run as root, who may write everywhere
 
     with pytest.raises(InputError, match="no permission to write in"):
-        style.save(figure, tmp_path / "a.png")
+        saving.save(figure, tmp_path / "a.png")
 
 
 def test_a_full_disk_leaves_the_earlier_picture(figure, tmp_path, monkeypatch):
@@ -706,7 +707,7 @@ def test_a_full_disk_leaves_the_earlier_picture(figure, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(InputError, match="No space left on device"):
-        style.save(figure, path)
+        saving.save(figure, path)
     assert path.read_bytes() == b"\x89PNG old"
     assert os.listdir(tmp_path) == ["a.png"]
 

@@ -14,6 +14,7 @@ import pytest
 
 from memprof.api import _Silent
 from memprof.reports.pictures import tune as report
+from memprof.reports.tables.tune import render
 from memprof.runs import store
 from memprof.runs.records import Outcome
 from memprof.seek import search, tune
@@ -237,7 +238,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     assert {run.job.variant for run in found.runs} == {"default", "copies=1", "bad=crash"}
     assert not found.verified
     assert "malloc_mmap_threshold=64KiB" in found.default.command
-    text, markdown = report.render(found, format="text"), report.render(found)
+    text, markdown = render(found, format="text"), render(found)
     assert "left out: idle=b." in text
     assert "bad=crash fails: in EXECUTE: <lambda> | is broken" in text
     assert "bad=crash fails: in EXECUTE: &lt;lambda> \\| is broken" in markdown

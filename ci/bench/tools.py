@@ -111,7 +111,7 @@ class Probed:
 
 
 def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Probed:
-    """Measure as memprof.campaign does, in a probe of our own.
+    """Measure as memprof.measuring.campaign does, in a probe of our own.
 
     child: another program than the order's. intervals: other polling periods. look: read the probe's cost at its very end, when the Run is
     ready and only waits to be read.

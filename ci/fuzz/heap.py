@@ -78,13 +78,15 @@ TARGETS: dict[str, Callable[[bytes], None]] = {each.__name__: each for each in (
 def _look(profile: object) -> None:
     """What views do with every profile."""
     from memprof.heap.profile import HeapProfile
+    from memprof.heap.shape import shape, sums
 
     assert isinstance(profile, HeapProfile)
     found = profile.peak_tree
     if found is not None and found[0].tree is not None and len(found[0].tree) < 20_000:
         tree = found[0].tree
-        tree.top_by(profile.keys("function")[0])
-        tree.folded(profile.allocators).inverted(50_000)
+        sums(profile, tree)
+        shape(profile, tree)
+        tree.inverted(50_000)
 
 
 def _file(data: bytes) -> Path:
@@ -178,7 +180,7 @@ def _with_atheris(name: str, seconds: float) -> _Tried:
         import memprof.heap.memray
         import memprof.heap.names
         import memprof.heap.phases
-        import memprof.heap.trie  # noqa: F401
+        import memprof.heap.trees  # noqa: F401
     tried = _Tried(name)
     end = time.monotonic() + seconds
 

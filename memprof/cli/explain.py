@@ -70,7 +70,7 @@ def command(
     if (source is None) == (model is None):
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
     if picture is not None:
-        report("pictures.style").check(Path(picture))
+        report("pictures.saving").check(Path(picture))
     found = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
     click.echo(
         report("tables.explain").render(found, "json" if as_json else form)
@@ -78,7 +78,7 @@ def command(
     if output is not None and source is None:
         write(output, lambda path: path.write_bytes(records.encode(found)))
     if picture is not None:
-        report("pictures.style").save(report("tables.explain").draw(found), picture)
+        report("pictures.saving").save(report("pictures.waterfall").draw(found), picture)
 
 
 def _measured(

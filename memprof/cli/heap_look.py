@@ -93,10 +93,10 @@ def plot(file: str, output: str, by: str, fold: bool, as_json: bool) -> None:
     from .. import heap
     from . import report, talk
 
-    style, module = report("pictures.style"), report("heap.plot")
-    style.check(Path(output))
+    saving, module = report("pictures.saving"), report("heap.plot")
+    saving.check(Path(output))
     profile = heap.load(file)
-    style.save(module.render(profile, by=by, fold=fold), output)
+    saving.save(module.render(profile, by=by, fold=fold), output)
     if as_json:
         click.echo(_json(module.facts(profile, by=by, fold=fold) | {"picture": output}))
     talk(f"{output} is drawn")

@@ -55,13 +55,13 @@ def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, var
     from ..runs import store
     from . import report, talk
 
-    style = report("pictures.style")
-    style.check(Path(output))
+    saving = report("pictures.saving")
+    saving.check(Path(output))
     loaded = store.load(files)
     for warning in loaded.warnings:
         talk(warning)
-    picture = report(f"pictures.{kind}").render(style.chosen(loaded.runs, model, variants), **rest)
-    style.save(picture, output)
+    picture = report(f"pictures.{kind}").render(report("pictures.choosing").chosen(loaded.runs, model, variants), **rest)
+    saving.save(picture, output)
     talk(f"{output} is drawn")
 
 

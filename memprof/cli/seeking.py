@@ -54,7 +54,7 @@ def answer(
         raise UsageError("--append needs -o: the file to add to")
     report("tables.grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
     if picture is not None:
-        report("pictures.style").check(Path(picture))
+        report("pictures.saving").check(Path(picture))
     writer = store.Writer(Path(output), append=append) if output else None
     progress = chosen()
     try:
@@ -66,9 +66,9 @@ def answer(
         if writer is not None:
             writer.discard_if_empty()
     form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-    click.echo(report(f"pictures.{kind}").render(found, unit=unit, format=form))
+    click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
     if writer is not None:
         talk(f"{output} holds the runs")
     if picture is not None:
-        report("pictures.style").save(report(f"pictures.{kind}").picture(found), picture)
+        report("pictures.saving").save(report(f"pictures.{kind}").picture(found), picture)
         talk(f"{picture} is drawn")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
-from ..plan.problem import peak
+from ..plan.orders.problem import peak
 
 
 def highest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:

@@ -1,6 +1,6 @@
 """A gate from end to end: from files, or from a suite that is measured now, to a Report.
 
-Files are judged on any system; what measures is in memprof.fresh, and imported only where something is measured.
+Files are judged on any system; what measures is in memprof.gate.both_sides, and imported only where something is measured.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
 from .shape import is_unknown
-from .trie import Trie
+from .trees import Trie
 
 BELOW = "(smaller places)"
 _SKIP = -1

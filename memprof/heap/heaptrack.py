@@ -32,8 +32,7 @@ from typing import IO, cast
 from ..errors import InputError
 from .frames import BELOW, UNKNOWN, Frame
 from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
-from .trees import Tree
-from .trie import SMALLEST, Trie
+from .trees import SMALLEST, Tree, Trie
 
 COUNTS = (
     "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "

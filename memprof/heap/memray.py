@@ -18,7 +18,7 @@ import msgspec
 from ..errors import InputError
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame
 from .profile import HeapProfile, PhaseSpan, Snapshot
-from .trie import SMALLEST, Trie
+from .trees import SMALLEST, Trie
 
 COUNTS = (
     "memray counts the blocks of malloc and its kin and also memory mapped directly with mmap, as large as they were asked for, touched or not; "

@@ -110,10 +110,3 @@ class HeapProfile:
             else:
                 key.append(numbers.setdefault(group_name(frame, by), len(numbers)))
         return key, list(numbers)
-
-    @property
-    def allocators(self) -> list[bool]:
-        """For each frame whether it is an allocator's own: what views hide by default, with Tree.folded."""
-        from .names import is_allocator
-
-        return [is_allocator(frame) for frame in self.frames]

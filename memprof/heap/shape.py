@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
-from .trees import Direction, Tree
-from .trie import Trie
+from .trees import Direction, Tree, Trie
 
 ROOT, BELOW = -1, -2
 _MOST_NODES = 300_000
@@ -77,7 +76,7 @@ def sums(profile: HeapProfile, tree: Tree, *, by: By = "function", fold: bool = 
     """Sums by group: (a frame of it, its name, own bytes, total bytes), the largest own first.
 
     Own: the group allocates, as the first frame of a stack that is not passed over. Total: it stands anywhere in the stack, counted once
-    however often it does. As Tree.top_by has it, in one pass whatever the depth.
+    however often it does. One pass, whatever the depth.
     """
     key, names = profile.keys(by, fold)
     own_of, total_of = [0] * len(names), [0] * len(names)

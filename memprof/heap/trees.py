@@ -1,13 +1,16 @@
-"""Trees of frames."""
+"""Trees of frames: kept (Tree), and made from stacks (Trie). One pass each, without recursion."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 Direction = Literal["callers", "callees"]
+
+# Of a stack that holds less than this part of the whole, readers keep the site only: there are tens of thousands of them in a program.
+SMALLEST = 5000
 
 
 class Tree:
@@ -19,7 +22,7 @@ class Tree:
     direction: "callers", sites first, or "callees", program entry first.
     """
 
-    __slots__ = ("_children", "blocks", "bytes", "direction", "frame", "parent")
+    __slots__ = ("blocks", "bytes", "direction", "frame", "parent")
 
     def __init__(
         self,
@@ -30,22 +33,9 @@ class Tree:
         direction: Direction = "callers",
     ) -> None:
         self.frame, self.parent, self.bytes, self.blocks, self.direction = frame, parent, bytes, blocks, direction
-        self._children: tuple[array[int], array[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.frame)
-
-    def children(self, node: int) -> array[int]:
-        """The indices of a node's children, in the tool's order."""
-        starts, nodes = self._child_table()
-        return nodes[starts[node] : starts[node + 1]]
-
-    def path(self, node: int) -> list[int]:
-        """The nodes from the root to this one, both included."""
-        found = [node]
-        while (node := self.parent[node]) >= 0:
-            found.append(node)
-        return found[::-1]
 
     def depths(self) -> array[int]:
         """The number of edges from the root to each node."""
@@ -73,44 +63,21 @@ class Tree:
             if own[node] > 0:
                 yield path.tolist(), own[node]
 
-    def top_by(self, key: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Sums by a property of the frames: (key, self bytes, total bytes), largest self first, then largest total.
-
-        key: for each frame of the profile the number of its group, below 0 for frames that are passed over (see HeapProfile.keys). Self: the
-        group allocates, as the first frame of a stack that is not passed over. Total: it stands anywhere in the stack, counted once however
-        often it does.
-        """
-        own: dict[int, int] = {}
-        total: dict[int, int] = {}
-        sites_first = self.direction == "callers"
-        for stack, size in self.stacks():
-            groups = [group for group in (key[frame] for frame in stack) if group >= 0]
-            if groups:
-                site = groups[0 if sites_first else -1]
-                own[site] = own.get(site, 0) + size
-            for group in set(groups):
-                total[group] = total.get(group, 0) + size
-        return sorted(((group, own.get(group, 0), size) for group, size in total.items()), key=lambda row: (-row[1], -row[2], row[0]))
-
     def inverted(self, most_nodes: int = 2_000_000) -> Tree:
-        """The same stacks from their other end. What would take more than most_nodes nodes stays at the root as bytes of its own."""
-        from .trie import invert
-
-        return invert(self, most_nodes)
-
-    def grouped(self, key: Sequence[int]) -> Tree:
-        """The same tree over groups of frames: `frame` holds group numbers, -1 at the root; siblings of one group are one node, and so are a
-        group and its caller within the group. Frames whose number is below 0 are passed over. See HeapProfile.keys."""
-        from .trie import group
-
-        return group(self, key)
-
-    def folded(self, hidden: Sequence[bool]) -> Tree:
-        """The same tree without the frames that are hidden (one value a frame): their callees and callers meet. Siblings that then have one
-        frame are one node."""
-        from .trie import fold
-
-        return fold(self, hidden)
+        """The same stacks from their other end. The largest come first: what would take more than most_nodes nodes is the smallest, and stays
+        at the root as bytes of its own."""
+        trie = Trie(self.frame[0])
+        own, parent, frame = self.self_bytes(), self.parent, self.frame
+        for end in sorted((node for node in range(len(self)) if own[node] > 0), key=lambda node: -own[node]):
+            place, node = 0, end
+            while node > 0:
+                if len(trie) >= most_nodes:
+                    place = 0
+                    break
+                place = trie.child(place, frame[node])
+                node = parent[node]
+            trie.own[place] += own[end]
+        return trie.tree("callees" if self.direction == "callers" else "callers")
 
     def digest(self) -> bytes:
         """A hash of all columns: equal for equal trees."""
@@ -121,18 +88,64 @@ class Tree:
                 hashed.update(column)
         return hashed.digest()
 
-    def _child_table(self) -> tuple[array[int], array[int]]:
-        if self._children is None:
-            count = len(self)
-            starts = array("i", bytes(4 * (count + 2)))
-            for parent in self.parent[1:]:
-                starts[parent + 2] += 1
-            for node in range(2, count + 2):
-                starts[node] += starts[node - 1]
-            nodes = array("i", bytes(4 * max(count - 1, 0)))
-            for node in range(1, count):
-                slot = self.parent[node] + 1
-                nodes[starts[slot]] = node
-                starts[slot] += 1
-            self._children = starts, nodes
-        return self._children
+
+class Trie:
+    """Collects stacks that share their beginnings. A node's own bytes are those of the stacks that end there.
+
+    root: the frame of node 0.
+    """
+
+    def __init__(self, root: int, with_blocks: bool = False) -> None:
+        self.frame, self.parent = array("i", [root]), array("i", [-1])
+        self.own = array("q", [0])
+        self.blocks = array("q", [0]) if with_blocks else None
+        self._child: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def child(self, node: int, frame: int) -> int:
+        """The child of a node that has this frame, made where there is none."""
+        key = node, frame
+        found = self._child.get(key)
+        if found is None:
+            found = self._child[key] = len(self.frame)
+            self.frame.append(frame)
+            self.parent.append(node)
+            self.own.append(0)
+            if self.blocks is not None:
+                self.blocks.append(0)
+        return found
+
+    def add(self, stack: Iterable[int], size: int, blocks: int = 0) -> None:
+        """Add a stack's bytes and number of allocations."""
+        node = 0
+        for frame in stack:
+            node = self.child(node, frame)
+        self.own[node] += size
+        if self.blocks is not None:
+            self.blocks[node] += blocks
+
+    def tree(self, direction: Direction = "callers") -> Tree:
+        """The tree, depth first, larger children first, without nodes that hold nothing."""
+        size, blocks = array("q", self.own), None if self.blocks is None else array("q", self.blocks)
+        for node in range(len(size) - 1, 0, -1):  # a child comes after its parent
+            size[self.parent[node]] += size[node]
+            if blocks is not None:
+                blocks[self.parent[node]] += blocks[node]
+        children: dict[int, list[int]] = {}
+        for node in range(1, len(size)):
+            if size[node] != 0:
+                children.setdefault(self.parent[node], []).append(node)
+        frames, parents, sizes, counts = array("i"), array("i"), array("q"), None if blocks is None else array("q")
+        todo = [(0, -1)]
+        while todo:
+            node, parent = todo.pop()
+            number = len(frames)
+            frames.append(self.frame[node])
+            parents.append(parent)
+            sizes.append(size[node])
+            if counts is not None and blocks is not None:
+                counts.append(blocks[node])
+            todo.extend((child, number) for child in sorted(children.get(node, ()), key=lambda child: size[child]))
+        return Tree(frames, parents, sizes, counts, direction)

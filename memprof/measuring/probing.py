@@ -147,7 +147,7 @@ def probe_line(order: Order, seen: set[str], token: str, given: int | None = Non
     drop = any(path not in seen for path in files)
     seen.update(files)
     start: dict[str, object] = {
-        "argv": [*order.wrap, *(order.argv or native.argv(order) or [*_program(order), "run"])],
+        "argv": [*order.wrap, *(order.argv or native.argv(order.runtime, job) or [*_program(order), "run"])],
         "env": {**order.env, TOKEN: token},
         "cwd": order.cwd,
         "stdin": "" if order.command is not None else json.dumps(child) + "\n",

@@ -254,7 +254,7 @@ def parse_variant(text: str) -> Variant:
 
 
 def parse_cmd(text: str) -> Variant:
-    """`NAME=./app --model m.tflite` as a variant: see memprof.commands. Raises UsageError."""
+    """`NAME=./app --model m.tflite` as a variant: see memprof.programs.commands. Raises UsageError."""
     command = commands.parse(text)
     return Variant(runtime=COMMAND, name=command.name, command=command)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .arenas.arena import Packing, greedy, load, overlapping, pack
 from .orders.order import Best, best_order
-from .problem import Buffer, Problem, Step, aliases, keeping, lifetimes, peak, steps
+from .orders.problem import Buffer, Problem, Step, aliases, keeping, lifetimes, peak, steps
 
 __all__ = [
     "Best",

@@ -15,7 +15,7 @@ from .graphs.graph import Graph, Unknown
 from .graphs.reduced import Mapped, problem
 from .graphs.weights import Weights, account
 from .orders.order import best_order
-from .problem import Problem, aliases, keeping, lifetimes, steps
+from .orders.problem import Problem, aliases, keeping, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training
 
 Mode = Literal["inference", "training"]

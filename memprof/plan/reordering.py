@@ -11,7 +11,7 @@ from .graphs.read import read
 from .graphs.reduced import problem
 from .graphs.written import reorder
 from .orders.order import best_order
-from .problem import peak
+from .orders.problem import peak
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .graphs.graph import Graph
 from .graphs.reduced import Mapped
-from .problem import peak
+from .orders.problem import peak
 
 # Without any allowance a single operator of a microsecond would ask for a device as fast as memory.
 _UNNOTICED = 0.01

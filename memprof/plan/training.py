@@ -16,7 +16,7 @@ from typing import Literal
 from ..errors import InputError
 from .graphs.graph import FLOATING, Graph, Operator, Unknown, words
 from .graphs.reduced import Mapped, problem
-from .problem import Problem
+from .orders.problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 Gradients = Literal["at-once", "after"]

@@ -10,7 +10,7 @@ In, on standard input, one line:
 
 "stdin": what the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
 a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}.
-JOB is memprof.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
+JOB is memprof.runs.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
 
 Out, on standard output:
@@ -18,7 +18,7 @@ Out, on standard output:
     live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
     held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
                              input or limit_ns is over. PHASE/peak: inside it, where its RSS first reached what "at" says
-    run JSON                 last: memprof.records.Run
+    run JSON                 last: memprof.runs.records.Run
 
 Exit code 0 when a Run was written, whatever became of the child; 3 when it was told to stop; 2 when the line was not understood.
 """

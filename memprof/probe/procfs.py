@@ -160,7 +160,7 @@ def oom_kills():
 
 
 def machine() -> "dict[str, object]":
-    """Facts about this machine, as memprof.records.Machine has them."""
+    """Facts about this machine, as memprof.runs.records.Machine has them."""
     system = os.uname()
     cpus = os.cpu_count() or 1
     memory = _fields("/proc/meminfo")

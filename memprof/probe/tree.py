@@ -179,7 +179,7 @@ class Tree:
         return next((node.name for node in (*self._nodes.values(), *self._ended) if node.pid == pid), "")
 
     def records(self):
-        """What memprof.records.Process has, a process each, the largest first where there are too many to name."""
+        """What memprof.runs.records.Process has, a process each, the largest first where there are too many to name."""
         nodes = sorted((*self._ended, *self._nodes.values()), key=lambda node: node.begin_ns)
         if len(nodes) > _KEPT:
             nodes = sorted(sorted(nodes, key=lambda node: -node.rss_peak)[:_KEPT], key=lambda node: node.begin_ns)

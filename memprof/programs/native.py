@@ -15,15 +15,11 @@ import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
-from .runtimes import runners_path
-
-if TYPE_CHECKING:
-    from ..measuring.orders import Order
-    from .runtimes import Runtime
+from ..runs.records import Job
+from .runtimes import Runtime, runners_path
 
 _COMPILERS = ("cc", "gcc", "clang")
 _PROGRAM = ("-std=gnu99", "-O2")
@@ -32,9 +28,8 @@ _LIBRARIES = ("-ldl",)
 _TIMEOUT_S = 120
 
 
-def argv(order: Order) -> list[str] | None:
-    """How the child of an order is started where its runtime has a program of its own; None where it has none."""
-    runtime, job = order.runtime, order.job
+def argv(runtime: Runtime, job: Job) -> list[str] | None:
+    """How a job's child is started where its runtime has a program of its own; None where it has none."""
     if runtime.native is None:
         return None
     words = [str(ready(runtime)), str(runtime.library), job.built or job.model.path, f"warmup={job.warmup}", f"runs={job.runs}"]

@@ -84,7 +84,7 @@ class Knob:
 class Runtime:
     """A runtime as one interpreter has it; version is None where it is not installed.
 
-    native: the C program that is started in place of the interpreter, and library: what it opens; see memprof.native.
+    native: the C program that is started in place of the interpreter, and library: what it opens; see memprof.programs.native.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The types that cross a wall: what is asked for (Job), what was seen (Mark, Timeline), and all that is known afterwards (Run).
 
 Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The probe writes a Run as JSON with the stdlib
-alone and so does not import this module; memprof.store decodes strictly what it wrote, which keeps the two in step.
+alone and so does not import this module; memprof.runs.store decodes strictly what it wrote, which keeps the two in step.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What polling saw. The columns are packed; memprof.store.unpack gives them as arrays.
+    """What polling saw. The columns are packed; memprof.runs.store.unpack gives them as arrays.
 
     Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
     file (file-backed and shared) and vms in bytes. One row a change; rows are thinned in long runs without losing a maximum. The minimum,

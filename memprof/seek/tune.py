@@ -1,4 +1,4 @@
-"""The settings of a runtime with the least peak: measures what memprof.search asks for, one after another, and verifies what it found.
+"""The settings of a runtime with the least peak: measures what memprof.seek.search asks for, one after another, and verifies what it found.
 
 Every measurement is a Run of its own in a runs file, so that a search that was stopped is taken up again from it and every report works on it.
 What is proposed is not what the search saw but fresh runs of the default and of each proposal, interleaved.

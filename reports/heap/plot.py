@@ -25,8 +25,9 @@ from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.runs.metrics import BYTES
 from memprof.units import format_bytes
 
-from ..pictures import style
-from ..pictures.style import Entry, Fill, Sheet
+from ..pictures import lettering, placing, style
+from ..pictures.sheet import Entry, Sheet
+from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
 from . import labels
 from .series import Ints, Series, filled, rows, series, thinned
@@ -39,7 +40,7 @@ _SLIVER = 1 / 40  # of the time: what is narrower between two paler stretches is
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1
 _NAMES = 0.22
 _TIME_AXIS = 0.42
-_LINE = style.height(style.SMALL)
+_LINE = lettering.height(style.SMALL)
 _FILLS = (
     Fill("#0072B2"),
     Fill("#F0B429", "////", "#7A5200"),
@@ -232,7 +233,7 @@ def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list
         begin = max(span.begin / time.size, left)
         end = min(right if span.end is None else span.end / time.size, right)
         if end > begin:
-            name = style.shortened(style.readable(span.name), 1.6, 7.0)
+            name = lettering.shortened(lettering.readable(span.name), 1.6, 7.0)
             found.append(Phase(begin, end, name, name))
     if _wide(found) > _CHART:
         found = [replace(phase, label=str(number)) for number, phase in enumerate(found, 1)]
@@ -240,7 +241,7 @@ def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list
 
 
 def _wide(phases: Sequence[Phase]) -> float:
-    return sum(style.width(phase.label, 7.0) + 0.1 for phase in phases)
+    return sum(lettering.width(phase.label, 7.0) + 0.1 for phase in phases)
 
 
 def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[Phase]) -> None:
@@ -255,9 +256,9 @@ def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[Phase]) -> None:
         named.pop()
     named.sort(key=lambda phase: phase.begin)
     wanted = [_LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left) for phase in named]
-    places = style.apart(wanted, [style.width(phase.label, 7.0) + 0.1 for phase in named], _LEFT, _LEFT + _CHART)
+    places = placing.apart(wanted, [lettering.width(phase.label, 7.0) + 0.1 for phase in named], _LEFT, _LEFT + _CHART)
     for phase, x, at in zip(named, wanted, places, strict=True):
-        sheet.text(at, 0.03, style.escaped(phase.label), ha="center", size=7.0, color=style.GREY)
+        sheet.text(at, 0.03, lettering.escaped(phase.label), ha="center", size=7.0, color=style.GREY)
         sheet.path([(at, 0.145), (x, _NAMES)], color=style.GREY, linewidth=0.5)
 
 
@@ -267,11 +268,11 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     axes.plot([x], [level], marker="v", color=style.INK, markersize=6, clip_on=False, zorder=6)
     text = f"peak {number(level)} {unit.name}, snapshot {peak.index}"
     left, right = axes.get_xlim()
-    half = style.width(text, style.SMALL, "bold") / 2 / _CHART * (right - left)
+    half = lettering.width(text, style.SMALL, "bold") / 2 / _CHART * (right - left)
     middle = min(max(x, left + half * 1.05), right - half * 1.05)
     axes.annotate(
         text, (middle, level), (0, 5), textcoords="offset points", ha="center", va="bottom", size=style.SMALL, weight="bold", zorder=7,
-        bbox=style.backing(),
+        bbox=placing.backing(),
     )  # fmt: skip
 
 
@@ -285,16 +286,16 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Ser
     room = sheet.width - left - 0.15
     at_peak = shown.total_bytes >= profile.peak.total_bytes
     title = "Areas from the top, at the peak" if at_peak else f"In snapshot {shown.index}, not the peak"
-    sheet.text(left, 0.02, style.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
+    sheet.text(left, 0.02, lettering.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
     step = min(_HIGH / len(areas), 2 * _LINE + 0.1)
-    texts = style.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)
+    texts = lettering.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)
     for row, (area, text) in enumerate(reversed(list(zip(areas, texts, strict=True)))):
         top = _NAMES + row * step
         sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, area.fill)
-        sheet.text(left + 0.36, top, style.escaped(text), size=style.SMALL)
+        sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
         share = f"{format_bytes(size)}, {said.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
         too_small = not size and said.gathered(profile)
         words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
-        beside = style.shortened(style.readable(words), room - 0.36, style.SMALL)
-        sheet.text(left + 0.36, top + _LINE, style.escaped(beside), size=style.SMALL, color=style.GREY)
+        beside = lettering.shortened(lettering.readable(words), room - 0.36, style.SMALL)
+        sheet.text(left + 0.36, top + _LINE, lettering.escaped(beside), size=style.SMALL, color=style.GREY)

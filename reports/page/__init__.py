@@ -18,8 +18,8 @@ from memprof.runs.records import Run
 
 from .. import standalone
 from ..standalone import THEME, check
-from ..tables import explain, plan, table
-from . import drawn, words
+from ..tables import plan, table
+from . import drawn, explained, words
 
 __all__ = ["check", "render"]
 
@@ -56,7 +56,7 @@ def render(
         machines=words.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
-        explained=[Markup(explain.page_piece(found)) for found in explanations],
+        explained=[Markup(explained.page_piece(found)) for found in explanations],
     )
 
 

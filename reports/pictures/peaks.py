@@ -25,8 +25,9 @@ from memprof.runs.summary import Key
 
 from ..columns import Cache, split
 from ..tables.grid import Unit, choose_unit, number
-from . import style
-from .style import ANON, FILE, UNSEEN, Entry, Sheet
+from . import choosing, lettering, placing, style
+from .sheet import Entry, Sheet
+from .style import ANON, FILE, UNSEEN
 
 _ROW, _TITLES, _TICKS, _GAP = 0.27, 0.24, 0.4, 0.12
 _COLUMNS = 4
@@ -59,7 +60,7 @@ def render(runs: Sequence[Run]) -> Figure:
     Raises InputError where no run succeeded.
     """
     if not any(run.outcome.ok for run in runs):
-        raise style.no_success(runs)
+        raise choosing.no_success(runs)
     with style.look():
         return _render(runs)
 
@@ -68,24 +69,24 @@ def _render(runs: Sequence[Run]) -> Figure:
     grouped = summary.groups(runs)
     left_out = list(grouped)[_MOST_BARS:]
     grouped = dict(list(grouped.items())[:_MOST_BARS])
-    blocks = style.by_model(grouped)
+    blocks = choosing.by_model(grouped)
     cache = Cache()
     bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [one for one in bars.values() if one is not None]
     unit = choose_unit(BYTES, [one.high for one in known])
-    called = style.names(list(grouped))
-    indent = max(style.width(style.readable(name)) for name in called.values())
+    called = choosing.names(list(grouped))
+    indent = max(lettering.width(lettering.readable(name)) for name in called.values())
     indent = min(indent, 2.7) + 0.15 + 0.1
-    texts = dict(zip(called, style.distinct(list(called.values()), indent - 0.25), strict=True))
+    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
 
     heights = [_block_height(group, several=len(blocks) > 1) for group in blocks.values()]
-    remarks = style.remarks(grouped)
+    remarks = choosing.remarks(grouped)
     if left_out:
         remarks.insert(0, f"{len(left_out)} more variants are not drawn: --model and --variant choose")
     several = any(len(group) > 1 for group in grouped.values())
     sheet = Sheet(
         "RSS peak of each phase" if len(blocks) > 1 else f"RSS peak of each phase: {next(iter(blocks))}",
-        style.conditions(runs),
+        choosing.conditions(runs),
         sum(heights),
         legend=_legend(known, several),
         remarks=remarks,
@@ -94,7 +95,7 @@ def _render(runs: Sequence[Run]) -> Figure:
     top = 0.0
     for (model, block), high in zip(blocks.items(), heights, strict=True):
         if len(blocks) > 1:
-            sheet.text(0.15, top + 0.02, style.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.text(0.15, top + 0.02, lettering.label(model, 9.5, weight="bold"), weight="bold")
         offset = top + (0.22 if len(blocks) > 1 else 0)
         _block(sheet, offset, indent, block, texts, bars, unit, limit)
         top += high
@@ -169,7 +170,7 @@ def _visible(one: Bar) -> bool:
 def _limit(known: Sequence[Bar], unit: Unit, indent: float) -> float:
     """The right end of all axes: room for the longest bar and its number."""
     wide = _panel_width(indent, _COLUMNS)
-    room = max(style.width(_text(one, unit), style.SMALL, "bold") for one in known) + 0.12
+    room = max(lettering.width(_text(one, unit), style.SMALL, "bold") for one in known) + 0.12
     return max(one.high for one in known) / unit.size / (1 - room / wide)
 
 
@@ -200,12 +201,12 @@ def _block(
         for place, phase in enumerate(line):
             left = indent + place * (wide + _GAP)
             axes = sheet.axes(left, offset, wide, high)
-            _frame(axes, len(block), unit, limit, style.label(phase, wide, weight="bold"))
+            _frame(axes, len(block), unit, limit, lettering.label(phase, wide, weight="bold"))
             shown = {row: one for row, key in enumerate(block) if (one := bars[key, phase]) is not None}
             _bars(axes, shown, unit, limit)
             for row, (key, group) in enumerate(block.items()):
                 if place == 0:
-                    sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, style.escaped(texts[key]), ha="right", va="center")
+                    sheet.text(indent - 0.1, offset + (row + 0.5) * _ROW, lettering.escaped(texts[key]), ha="right", va="center")
                 if row in shown:
                     _value(axes, row, shown[row], unit, bold=phase == summary.peak_phase(group))
                 else:
@@ -245,7 +246,7 @@ def _bars(axes: Axes, shown: Mapping[int, Bar], unit: Unit, limit: float) -> Non
     axes.plot([value for value, _ in caps], [row for _, row in caps], color=style.INK, marker="|", markersize=5, linestyle="none")
 
 
-def _outline(boxes: Sequence[style.Box]) -> Path:
+def _outline(boxes: Sequence[placing.Box]) -> Path:
     """Boxes (left, bottom, right, top) as one path of five vertices each."""
     corners = [((left, low), (right, low), (right, high), (left, high), (left, low)) for left, low, right, high in boxes]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(boxes)
@@ -261,5 +262,5 @@ def _value(axes: Axes, row: int, one: Bar, unit: Unit, bold: bool) -> None:
 def _absence(axes: Axes, row: int, group: Sequence[Run], phase: str, limit: float) -> None:
     """What stands in the place of a bar: how the variant failed in this phase, or nothing."""
     failed = [run.outcome for run in group if not run.outcome.ok and run.outcome.phase == phase]
-    text = style.label(f"✗ {failed[0].word}" if failed else "–", 3.0, style.SMALL)
+    text = lettering.label(f"✗ {failed[0].word}" if failed else "–", 3.0, style.SMALL)
     axes.text(limit * 0.01, row, text, va="center", size=style.SMALL, color=style.FAILED if failed else style.GREY)

@@ -16,16 +16,19 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from memprof import files
 from memprof.errors import InputError, UsageError
 from memprof.plan.analysis import Analysis, Arena, Ordered, Placed, Planned
 from memprof.plan.graphs.reduced import Mapped
-from memprof.plan.problem import Step, steps
+from memprof.plan.orders.problem import Step, steps
 from memprof.units import format_bytes
 
+from ..tables import grid
 from ..tables import plan as words
 from ..tables.grid import Unit
-from . import style
-from .style import Entry, Fill, Sheet
+from . import lettering, saving, style
+from .sheet import Entry, Sheet
+from .style import Fill
 
 # Okabe and Ito's, made lighter so that black names can be read on them; neighbours in an arena differ by the step in which they begin.
 _TENSORS = ("#8CC3E8", "#F2C572", "#7FCFB6", "#E9A98A", "#D9B3CD", "#B5B5B5", "#F3E88B", "#A8B8E8")
@@ -49,19 +52,19 @@ Drawn = tuple[Ordered, tuple[Step, ...], str]
 def check(path: Path) -> None:
     """Say what is wrong with a picture's path before anything is planned. Raises UsageError or InputError."""
     if path.suffix.lower() == ".html":
-        style.check_replaceable(path, lambda head: _MARK.encode() in head, "a page of a plan")
-    elif path.suffix.lower() not in style.ENDINGS:
-        raise UsageError(f"{path}: a plan's picture ends in {', '.join(style.ENDINGS)} or .html")
+        files.check_replaceable(path, lambda head: _MARK.encode() in head, "a page of a plan")
+    elif path.suffix.lower() not in saving.ENDINGS:
+        raise UsageError(f"{path}: a plan's picture ends in {', '.join(saving.ENDINGS)} or .html")
     else:
-        style.check(path)
+        saving.check(path)
 
 
 def save(plan: Planned, found: Analysis, path: Path) -> None:
     """Draw a plan into a file: .png, .svg, .pdf or .html. Raises InputError where there is nothing to draw or it cannot be written."""
     if path.suffix.lower() == ".html":
-        style.write(path, page(plan, found).encode())
+        files.write(path, page(plan, found).encode())
     else:
-        style.save(render(plan, found), path)
+        saving.save(render(plan, found), path)
 
 
 def _orders(plan: Planned, found: Analysis) -> list[Drawn]:
@@ -121,20 +124,20 @@ def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: floa
     """What tells each tensor of an arena apart: names where they all fit that are wide enough for any, else the kind of the operator that writes
     it and the step, or the step alone. across, up: inches of a step and of a byte."""
     placed = order.arena.placed if order.arena else ()
-    line = style.height(size) * 1.05
+    line = lettering.height(size) * 1.05
     sides = [((one.upper - one.lower) * across, one.bytes * up) for one in placed]
-    names = [style.readable(one.name) for one in placed]
+    names = [lettering.readable(one.name) for one in placed]
     wide = [(name, side[0] - 0.06) for name, side in zip(names, sides, strict=True) if side[0] > _NAME_LEAST and side[1] >= line]
-    whole = all(style.width(name, size) <= room for name, room in wide)
+    whole = all(lettering.width(name, size) <= room for name, room in wide)
     given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
     found = []
     for one, name, (width, height) in zip(placed, names, sides, strict=True):
         step = str(one.lower + 1)
-        texts = [f"{style.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
+        texts = [f"{lettering.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
         texts = [name] if one.name in given or (whole and width > _NAME_LEAST) else texts
         ways = ((False, width, height), (True, height, width))
         fitting = (
-            Label(text, on) for text in texts for on, room, least in ways if style.width(text, size) <= room - 0.06 and least >= line
+            Label(text, on) for text in texts for on, room, least in ways if lettering.width(text, size) <= room - 0.06 and least >= line
         )
         found.append(next(fitting, Label()))
     return found
@@ -175,7 +178,10 @@ def render(plan: Planned, found: Analysis) -> Figure:
 def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
     unit = words.unit_of([order.peak_bytes for order, _, _ in drawn])
     legend = [
-        Entry(style.shortened(style.readable(_label(order)), 9.0, style.SMALL), line={"color": colour, "linewidth": 1.8, "linestyle": dash})
+        Entry(
+            lettering.shortened(lettering.readable(_label(order)), 9.0, style.SMALL),
+            line={"color": colour, "linewidth": 1.8, "linestyle": dash},
+        )
         for (order, _, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False)
     ]
     if found.lower_bound_bytes is not None:
@@ -190,7 +196,7 @@ def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
     top = _LINE_HIGH
     for (order, _, _), runs, high in zip(drawn, blocks, heights, strict=True):
         top += _GAP
-        sheet.text(_LEFT, top - 0.22, style.label(_arena_text(order), wide), size=style.BODY, weight="bold")
+        sheet.text(_LEFT, top - 0.22, lettering.label(_arena_text(order), wide), size=style.BODY, weight="bold")
         if runs:
             _strip(sheet, top, wide, runs)
             top += _STRIP_HIGH
@@ -239,7 +245,7 @@ def _strip(sheet: Sheet, top: float, wide: float, runs: Sequence[tuple[int, int,
             continue
         room = (upper - lower) * across
         sheet.box(_LEFT + lower * across, top, room, _STRIP_HIGH - 0.05, _BLOCKS[place % 2])
-        text = style.label(block.rsplit("/", 1)[-1], room - 0.04, _NAME_SIZE)
+        text = lettering.label(block.rsplit("/", 1)[-1], room - 0.04, _NAME_SIZE)
         if room > _NAME_LEAST:
             sheet.text(_LEFT + (lower + upper) / 2 * across, top + 0.02, text, size=_NAME_SIZE, ha="center")
 
@@ -264,7 +270,7 @@ def _arena(axes: Axes, order: Ordered, labels: Sequence[Label], unit: Unit, inch
     for one, label in zip(placed, labels, strict=True):
         middle = ((one.lower + one.upper) / 2, (one.offset + one.bytes / 2) / unit.size)
         turned = 90 if label.upright else 0
-        axes.text(*middle, style.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)
+        axes.text(*middle, lettering.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)
 
 
 # -- HTML
@@ -416,7 +422,7 @@ def _stairs(plan: Planned, order: Ordered, each: Sequence[Step], unit: Unit) -> 
 
 def _plain(text: str) -> str:
     """Anyone's text as plotly shows it: it reads some tags, so there are none."""
-    return _escaped(style.plain(text))
+    return _escaped(grid.plain(text))
 
 
 def _escaped(text: str) -> str:

@@ -17,8 +17,8 @@ from memprof.runs.records import Run
 from memprof.runs.summary import Key
 
 from ..tables.grid import Unit, choose_unit, number
-from . import style
-from .style import Entry, Sheet
+from . import choosing, lettering, style
+from .sheet import Entry, Sheet
 
 _ROW, _TITLES, _TICKS, _GAP, _TEXT = 0.36, 0.26, 0.36, 0.3, 1.5
 _DOT = 0.062  # inches, a point's width
@@ -48,7 +48,7 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     """
     wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]
     if not any(run.outcome.ok for run in runs):
-        raise style.no_success(runs)
+        raise choosing.no_success(runs)
     with style.look():
         return _render(runs, wanted, phase)
 
@@ -56,26 +56,26 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
 def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
     everyone = summary.groups(runs)
     grouped = dict(list(everyone.items())[:_MOST_ROWS])
-    called = style.names(list(grouped))
+    called = choosing.names(list(grouped))
     blocks = [
         (model, metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()])
-        for model, block in style.by_model(grouped).items()
+        for model, block in choosing.by_model(grouped).items()
         for metric in wanted
     ]
     units = {metric.name: _unit(blocks, metric, phase) for metric in wanted}
-    indent = min(2.7, max(style.width(style.readable(name)) for name in called.values())) + 0.25
-    texts = dict(zip(called, style.distinct(list(called.values()), indent - 0.25), strict=True))
+    indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
+    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
     several = len({model for model, _, _ in blocks}) > 1
     rows = [_row_height(indent, strips, units[metric.name]) for _, metric, strips in blocks]
     heights = [
         _TITLES + (0.22 if several else 0) + row * len(strips) + _TICKS + 0.1 for row, (_, _, strips) in zip(rows, blocks, strict=True)
     ]
-    remarks = style.remarks(grouped)
+    remarks = choosing.remarks(grouped)
     if len(everyone) > len(grouped):
         remarks.insert(0, f"{len(everyone) - len(grouped)} more variants are not drawn: --model and --variant choose")
     sheet = Sheet(
         "Every repeat" if several else f"Every repeat: {blocks[0][0]}",
-        style.conditions(runs),
+        choosing.conditions(runs),
         sum(heights),
         legend=[
             *_LEGEND,
@@ -86,10 +86,10 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     top = 0.0
     for (model, metric, strips), row, high in zip(blocks, rows, heights, strict=True):
         if several:
-            sheet.text(0.15, top, style.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
         offset = top + (0.22 if several else 0) + _TITLES
         called_here = [texts[strip.key] for strip in strips]
-        _block(sheet, offset, indent, row, strips, called_here, metric, style.phase_of(metric, phase), units[metric.name])
+        _block(sheet, offset, indent, row, strips, called_here, metric, choosing.phase_of(metric, phase), units[metric.name])
         top += high
     return sheet.figure
 
@@ -102,7 +102,7 @@ _LEGEND = (
 
 
 def _strip(key: Key, name: str, group: Sequence[Run], metric: Metric, phase: str | None) -> Strip:
-    where = style.phase_of(metric, phase)
+    where = choosing.phase_of(metric, phase)
     values = tuple(value for run in group if (value := metrics.value(run, where, metric)) is not None)
     return Strip(key, name, values, len(group) - len(values))
 
@@ -110,7 +110,7 @@ def _strip(key: Key, name: str, group: Sequence[Run], metric: Metric, phase: str
 def _unit(blocks: Sequence[tuple[str, Metric, Sequence[Strip]]], metric: Metric, phase: str | None) -> Unit:
     values = [value for _, other, strips in blocks if other == metric for strip in strips for value in strip.values]
     if not values:
-        raise InputError(f"these runs have no {metric.name} in {style.phase_of(metric, phase)}")
+        raise InputError(f"these runs have no {metric.name} in {choosing.phase_of(metric, phase)}")
     return choose_unit(metric.unit, values)
 
 
@@ -128,7 +128,9 @@ def _block(
     wide = _panel_width(indent)
     absolute = sheet.axes(indent, top, wide, high * len(strips))
     relative = sheet.axes(indent + wide + _GAP, top, wide, high * len(strips))
-    _frame(absolute, len(strips), style.label(metric.title + style.in_phase(phase), wide, weight="bold"), unit.caption("as measured"))
+    _frame(
+        absolute, len(strips), lettering.label(metric.title + choosing.in_phase(phase), wide, weight="bold"), unit.caption("as measured")
+    )
     _frame(relative, len(strips), "from the variant's own median", unit.caption("difference"))
     words = {"ha": "right", "va": "baseline", "weight": "bold"}
     sheet.text(sheet.width - 0.15, top - 4 / 72, unit.caption("median"), **words)
@@ -137,7 +139,7 @@ def _block(
         axes.set_xlim(limits)
     for row, (strip, text) in enumerate(zip(strips, texts, strict=True)):
         middle = top + (row + 0.5) * high
-        sheet.text(indent - 0.1, middle, style.escaped(text), ha="right", va="center")
+        sheet.text(indent - 0.1, middle, lettering.escaped(text), ha="right", va="center")
         said, colour = _said(strip, unit)
         sheet.text(sheet.width - 0.15, middle, said, ha="right", va="center", size=style.SMALL, color=colour)
         for axes, limits, values in sides:

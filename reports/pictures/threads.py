@@ -16,8 +16,8 @@ from memprof.runs.metrics import Metric
 from memprof.runs.records import Run
 
 from ..tables.grid import Unit, choose_unit
-from . import style
-from .style import Entry, Sheet
+from . import choosing, lettering, style
+from .sheet import Entry, Sheet
 
 DEFAULT_METRICS = ("rss_peak_bytes", "time_ns")
 _HIGH, _LEFT, _BETWEEN, _TITLE, _BELOW = 2.9, 0.62, 0.72, 0.24, 0.36
@@ -42,7 +42,7 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     """
     wanted = [metrics.metric(name) for name in (names or DEFAULT_METRICS)]
     if not any(run.outcome.ok for run in runs):
-        raise style.no_success(runs)
+        raise choosing.no_success(runs)
     series = _series(runs)
     if all(len(one.runs) < 2 for one in series):
         raise InputError("these runs hold no sweep: each variant has one thread count; `memprof run --threads 1,2,4` measures several")
@@ -63,24 +63,24 @@ def _render(runs: Sequence[Run], series: Sequence[Series], wanted: Sequence[Metr
     counts = sorted({count for one in series for count in one.runs}, key=lambda count: count or 0)
     models = list(dict.fromkeys(one.model for one in series))
     names = list(dict.fromkeys(one.name for one in series))
-    remarks = style.remarks(summary.groups(runs))
+    remarks = choosing.remarks(summary.groups(runs))
     if len(names) > _MOST_LINES:
         remarks.insert(0, f"{len(names) - _MOST_LINES} more variants are not drawn: --model and --variant choose")
         names = names[:_MOST_LINES]
         series = [one for one in series if one.name in names]
     units = {metric.name: choose_unit(metric.unit, _all_values(series, metric, phase)) for metric in wanted}
-    legend = [Entry(text, line=_words(index)) for index, text in enumerate(style.distinct(names, _NAME_INCHES, style.SMALL))]
+    legend = [Entry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(Entry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     several = len(models) > 1
     each = (0.24 if several else 0) + _TITLE + _HIGH + _BELOW
     title = "Thread sweep" if several else f"Thread sweep: {models[0]}"
-    sheet = Sheet(title, style.conditions(runs), each * len(models), legend=legend, remarks=remarks)
+    sheet = Sheet(title, choosing.conditions(runs), each * len(models), legend=legend, remarks=remarks)
     wide = min(5.2, (sheet.width - _LEFT - 0.15 - _BETWEEN * (len(wanted) - 1)) / len(wanted))
     for row, model in enumerate(models):
         top = row * each
         if several:
-            sheet.text(0.15, top, style.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
         for column, metric in enumerate(wanted):
             offset = top + (0.24 if several else 0) + _TITLE
             axes = sheet.axes(_LEFT + column * (wide + _BETWEEN), offset, wide, _HIGH)
@@ -97,12 +97,12 @@ def _words(index: int) -> dict[str, object]:
 def _all_values(series: Sequence[Series], metric: Metric, phase: str | None) -> list[float]:
     found = [value for one in series for group in one.runs.values() for value in _values(group, metric, phase)]
     if not found:
-        raise InputError(f"these runs have no {metric.name} in {style.phase_of(metric, phase)}")
+        raise InputError(f"these runs have no {metric.name} in {choosing.phase_of(metric, phase)}")
     return found
 
 
 def _values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
-    where = style.phase_of(metric, phase)
+    where = choosing.phase_of(metric, phase)
     return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
 
 
@@ -126,6 +126,6 @@ def _panel(axes: Axes, series: Mapping[int, Series], counts: Sequence[int | None
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.grid(axis="y")
     axes.tick_params(length=2.5)
-    where = style.phase_of(metric, phase)
-    said = unit.caption(metric.title + style.in_phase(where))
-    axes.set_title(style.label(said, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)
+    where = choosing.phase_of(metric, phase)
+    said = unit.caption(metric.title + choosing.in_phase(where))
+    axes.set_title(lettering.label(said, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)

@@ -23,8 +23,9 @@ from memprof.runs.records import PEAK, PHASES, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
 from ..tables.grid import Unit, choose_unit, number
-from . import style
-from .style import ANON, FILE, UNSEEN, Entry, Fill, Line, Sheet
+from . import choosing, lettering, placing, style
+from .sheet import Entry, Sheet
+from .style import ANON, FILE, UNSEEN, Fill, Line
 
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
@@ -106,9 +107,9 @@ def render(runs: Sequence[Run], *, overlay: bool = False, phases: Sequence[str] 
 def _render(runs: Sequence[Run], overlay: bool, phases: Sequence[str]) -> Figure:
     everyone = summary.groups(runs)
     grouped = dict(list(everyone.items())[:_MOST_ROWS])
-    called = style.names(list(grouped))
+    called = choosing.names(list(grouped))
     if not overlay:
-        called = dict(zip(called, style.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
+        called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
     cache = Cache()
     found = {key: _drawn(key.model, called[key], group, phases, cache) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
@@ -117,14 +118,14 @@ def _render(runs: Sequence[Run], overlay: bool, phases: Sequence[str]) -> Figure
             models.setdefault(key.model, []).append(one)
     if not models:
         raise InputError("these runs hold nothing to draw: they ended before they could be polled")
-    remarks = style.remarks(grouped)
+    remarks = choosing.remarks(grouped)
     if len(everyone) > len(grouped):
         remarks.insert(0, f"{len(everyone) - len(grouped)} more variants are not drawn: --model and --variant choose")
     missing = [called[key] for key, one in found.items() if one is None]
     if missing:
         remarks.append(f"Not drawn, for nothing was seen of {'these phases' if phases else 'it'}: {', '.join(missing)}")
     title = "Resident memory over time" + (f": {next(iter(models))}" if len(models) == 1 else "")
-    return (_overlay if overlay else _rows)(models, _scales(models), title, style.conditions(runs), remarks)
+    return (_overlay if overlay else _rows)(models, _scales(models), title, choosing.conditions(runs), remarks)
 
 
 def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
@@ -163,7 +164,7 @@ def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, Scale]:
 def _say_time(axes: Axes, scale: Scale, ones: Sequence[Drawn]) -> None:
     firsts = {one.spans[0].phase for one in ones if one.spans}
     first = firsts.pop() if len(firsts) == 1 else "the first phase"
-    axes.set_xlabel(style.label(scale.time.caption(f"time since the begin of {first}"), 5.0, style.SMALL), labelpad=1)
+    axes.set_xlabel(lettering.label(scale.time.caption(f"time since the begin of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
 # -- rows
@@ -181,7 +182,7 @@ def _rows(
     top = 0.0
     for model, ones in models.items():
         if above:
-            sheet.text(_RIGHT, top, style.label(model, 9.5, 10.5, "bold"), weight="bold", size=10.5)
+            sheet.text(_RIGHT, top, lettering.label(model, 9.5, 10.5, "bold"), weight="bold", size=10.5)
             top += above
         for one in ones:
             _row(sheet, top, high, one, scales[model], ones if one is ones[-1] else None)
@@ -230,11 +231,11 @@ def _legend(everyone: Sequence[Drawn]) -> list[Entry]:
 
 def _heading(sheet: Sheet, top: float, one: Drawn, scale: Scale) -> None:
     room = sheet.width - 2 * _RIGHT
-    said = style.shortened(style.readable(_side(one, scale.memory)), room * 0.6, style.SMALL)
-    name = style.label(one.name, room - style.width(said, style.SMALL) - 0.2, weight="bold")
+    said = lettering.shortened(lettering.readable(_side(one, scale.memory)), room * 0.6, style.SMALL)
+    name = lettering.label(one.name, room - lettering.width(said, style.SMALL) - 0.2, weight="bold")
     sheet.text(_RIGHT, top, name, weight="bold")
     colour = style.FAILED if one.failed else style.GREY
-    sheet.text(sheet.width - _RIGHT, top + 0.01, style.escaped(said), ha="right", size=style.SMALL, color=colour)
+    sheet.text(sheet.width - _RIGHT, top + 0.01, lettering.escaped(said), ha="right", size=style.SMALL, color=colour)
 
 
 def _side(one: Drawn, unit: Unit) -> str:
@@ -283,17 +284,19 @@ def _shade(axes: Axes, one: Drawn, scale: Scale) -> None:
 def _name_phases(sheet: Sheet, top: float, one: Drawn, scale: Scale) -> None:
     """Names over the panel, each as near to its phase as the others let it be, with a line down to it."""
     wide = sheet.width - _LEFT - _RIGHT
-    texts = [style.shortened(("✗ " if span.mark is None else "") + style.readable(span.phase), 2.5, _SMALLEST) for span in one.spans]
+    texts = [
+        lettering.shortened(("✗ " if span.mark is None else "") + lettering.readable(span.phase), 2.5, _SMALLEST) for span in one.spans
+    ]
     named = sorted(range(len(texts)), key=lambda index: one.spans[index].begin_ns - one.spans[index].end_ns)
-    while len(named) > 1 and sum(style.width(texts[index], _SMALLEST) + 0.1 for index in named) > wide:
+    while len(named) > 1 and sum(lettering.width(texts[index], _SMALLEST) + 0.1 for index in named) > wide:
         named.pop()  # the shortest go unnamed
     named.sort()
     centres = [(scale.at(one, one.spans[index].begin_ns) + scale.at(one, one.spans[index].end_ns)) / 2 for index in named]
     wanted = [_LEFT + wide * centre / scale.longest for centre in centres]
-    places = style.apart(wanted, [style.width(texts[index], _SMALLEST) + 0.1 for index in named], _LEFT, _LEFT + wide)
+    places = placing.apart(wanted, [lettering.width(texts[index], _SMALLEST) + 0.1 for index in named], _LEFT, _LEFT + wide)
     for index, x, place in zip(named, wanted, places, strict=True):
         colour = style.FAILED if one.spans[index].mark is None else style.GREY
-        sheet.text(place, top + 0.03, style.escaped(texts[index]), ha="center", size=_SMALLEST, color=colour)
+        sheet.text(place, top + 0.03, lettering.escaped(texts[index]), ha="center", size=_SMALLEST, color=colour)
         sheet.path([(place, top + 0.145), (x, top + _PHASE_NAMES)], color=style.GREY, linewidth=0.5)
 
 
@@ -301,17 +304,17 @@ def _say_peak(axes: Axes, one: Drawn, scale: Scale, wide: float) -> None:
     top = one.peak
     if top is None:
         return
-    text = f"{one.hedge}{number(top.bytes / scale.memory.size)} {scale.memory.name} in {style.readable(top.phase)}"
+    text = f"{one.hedge}{number(top.bytes / scale.memory.size)} {scale.memory.name} in {lettering.readable(top.phase)}"
     if not top.shown and top.seen_bytes is not None:
         text += f" (polling saw {number(top.seen_bytes / scale.memory.size)})"
-    text = style.shortened(text, 5.0, style.SMALL, "bold")
+    text = lettering.shortened(text, 5.0, style.SMALL, "bold")
     x, level = scale.at(one, top.t_ns), top.bytes / scale.memory.size
     if top.shown and one.hedge != "≥":
         axes.plot([x], [level], marker="v", color=style.INK, markersize=5, clip_on=False, zorder=5)
-    half = style.width(text, style.SMALL, "bold") / 2 / wide * scale.longest
+    half = lettering.width(text, style.SMALL, "bold") / 2 / wide * scale.longest
     middle = min(max(x, half * 1.02), scale.longest - half * 1.02)
-    words: dict[str, Any] = {"ha": "center", "va": "bottom", "size": style.SMALL, "weight": "bold", "zorder": 6, "bbox": style.backing()}
-    axes.annotate(style.escaped(text), (middle, level), (0, 4.5), textcoords="offset points", **words)
+    words: dict[str, Any] = {"ha": "center", "va": "bottom", "size": style.SMALL, "weight": "bold", "zorder": 6, "bbox": placing.backing()}
+    axes.annotate(lettering.escaped(text), (middle, level), (0, 4.5), textcoords="offset points", **words)
 
 
 # -- overlay
@@ -332,7 +335,7 @@ def _overlay(
     words = ("exact peak" if exact else "peak") + (", in the middle of its phase where polling missed it" if unseen else "")
     legend = [
         Entry(words, line={"marker": "o", "linestyle": "none"}),
-        *(Entry(style.shortened(style.readable(phase), 1.6, style.SMALL), fill=fills[phase]) for phase in phases),
+        *(Entry(lettering.shortened(lettering.readable(phase), 1.6, style.SMALL), fill=fills[phase]) for phase in phases),
     ]
     above = _MODEL if len(models) > 1 else 0.0
     heights = {model: above + _HIGH + 0.1 + _STRIP * len(ones) + _TIME_AXIS for model, ones in models.items()}
@@ -340,7 +343,7 @@ def _overlay(
     top = 0.0
     for model, ones in models.items():
         if above:
-            sheet.text(_RIGHT, top, style.label(model, 9.5, 10.5, "bold"), weight="bold", size=10.5)
+            sheet.text(_RIGHT, top, lettering.label(model, 9.5, 10.5, "bold"), weight="bold", size=10.5)
         _lines(sheet, top + above, ones, scales[model], fills)
         top += heights[model]
     return sheet.figure
@@ -352,7 +355,7 @@ def _fills(phases: Sequence[str]) -> dict[str, Fill]:
 
 
 def _lines(sheet: Sheet, top: float, ones: Sequence[Drawn], scale: Scale, fills: Mapping[str, Fill]) -> None:
-    indent = min(2.6, max(style.width(style.readable(one.name)) for one in ones) + 0.3) + _LOOK
+    indent = min(2.6, max(lettering.width(lettering.readable(one.name)) for one in ones) + 0.3) + _LOOK
     wide = sheet.width - indent - _RIGHT
     axes = sheet.axes(indent, top, wide, _HIGH)
     axes.set_xlim(0, scale.longest)
@@ -360,7 +363,7 @@ def _lines(sheet: Sheet, top: float, ones: Sequence[Drawn], scale: Scale, fills:
     axes.grid(axis="y")
     axes.tick_params(length=2.5, labelbottom=False)
     axes.set_ylabel(scale.memory.caption("RSS"))
-    names = style.distinct([one.name for one in ones], indent - _LOOK - 0.3)
+    names = lettering.distinct([one.name for one in ones], indent - _LOOK - 0.3)
     for index, (one, name) in enumerate(zip(ones, names, strict=True)):
         _line(axes, one, scale, style.line(index))
         place = top + _HIGH + 0.1 + index * _STRIP
@@ -398,25 +401,25 @@ def _letters(axes: Axes, ones: Sequence[Drawn], scale: Scale, wide: float) -> No
         (scale.at(one, top.t_ns) / scale.longest * wide, top.bytes / scale.memory.size / (scale.highest * 1.12) * _HIGH)
         for _, one, top in peaks
     ]
-    sizes = [(style.width(text, style.SMALL, "bold") + 0.04, 0.13) for text in texts]
+    sizes = [(lettering.width(text, style.SMALL, "bold") + 0.04, 0.13) for text in texts]
     boxes = (
-        style.beside(spots, sizes, (0.02, 0.0, wide, _HIGH + 0.1), above=True) or []
+        placing.beside(spots, sizes, (0.02, 0.0, wide, _HIGH + 0.1), above=True) or []
     )  # without room, the letters beside the strips must do
     for text, spot, box in zip(texts, spots, boxes, strict=False):
         left, bottom, right, upper = box
-        if (line := style.leader(spot, box)) is not None:
+        if (line := placing.leader(spot, box)) is not None:
             ends = ([x / wide for x, _ in line], [y / _HIGH for _, y in line])
             axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=4)
         words: dict[str, Any] = {"size": style.SMALL, "weight": "bold", "ha": "center", "va": "center", "zorder": 7}
         middle = ((left + right) / 2 / wide, (bottom + upper) / 2 / _HIGH)
-        axes.text(*middle, text, transform=axes.transAxes, bbox=style.backing(), **words)
+        axes.text(*middle, text, transform=axes.transAxes, bbox=placing.backing(), **words)
 
 
 def _label_strip(sheet: Sheet, top: float, one: Drawn, name: str, letter: str, look: Line) -> None:
     middle = top + _STRIP / 2
     sheet.text(_RIGHT, middle, letter, va="center", weight="bold", size=style.SMALL)
     sheet.path([(_RIGHT + 0.2, middle), (_RIGHT + 0.55, middle)], color=look.colour, linestyle=look.dash, linewidth=1.6)
-    text = ("✗ " if one.failed else "") + style.escaped(name)
+    text = ("✗ " if one.failed else "") + lettering.escaped(name)
     sheet.text(_RIGHT + _LOOK, middle, text, va="center", color=style.FAILED if one.failed else style.INK)
 
 

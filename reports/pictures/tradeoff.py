@@ -19,8 +19,8 @@ from memprof.runs.records import EXECUTE, Run
 from memprof.runs.summary import Key
 
 from ..tables.grid import Unit, choose_unit
-from . import style
-from .style import Entry, Sheet
+from . import choosing, lettering, placing, style
+from .sheet import Entry, Sheet
 
 _LEFT, _RIGHT, _HIGH, _BELOW = 0.72, 0.2, 4.3, 0.45
 _LOG_FROM = 30.0
@@ -72,15 +72,15 @@ def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | 
     """
     metric = metrics.metric(memory)
     if not any(run.outcome.ok for run in runs):
-        raise style.no_success(runs)
+        raise choosing.no_success(runs)
     with style.look():
-        return _render(runs, metric, style.phase_of(metric, phase))
+        return _render(runs, metric, choosing.phase_of(metric, phase))
 
 
 def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     grouped = summary.groups(runs)
-    called = style.names(list(grouped))
-    points = {model: _points(block, called, metric, phase) for model, block in style.by_model(grouped).items()}
+    called = choosing.names(list(grouped))
+    points = {model: _points(block, called, metric, phase) for model, block in choosing.by_model(grouped).items()}
     everyone = [point for ours in points.values() for point in ours]
     if not everyone:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
@@ -94,15 +94,15 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     panels = {model: _Panel(ours, units) for model, ours in shown.items()}
     title = "Latency against memory" if several else f"Latency against memory: {next(iter(points))}"
     heights = [(0.26 if several else 0) + _HIGH + _BELOW + panel.key_height for panel in panels.values()]
-    remarks = style.remarks(grouped)
+    remarks = choosing.remarks(grouped)
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
     remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
-    sheet = Sheet(title, style.conditions(runs), sum(heights), legend=_LEGEND, remarks=remarks)
+    sheet = Sheet(title, choosing.conditions(runs), sum(heights), legend=_LEGEND, remarks=remarks)
     top = 0.0
     for (model, panel), high in zip(panels.items(), heights, strict=True):
         if several:
-            sheet.text(0.15, top, style.label(model, 9.5, weight="bold"), weight="bold")
-        across = style.label(units[0].caption(metric.title + style.in_phase(phase)), 8.0, style.SMALL)
+            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
+        across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
         panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption("Latency, one iteration"))
         top += high
     return sheet.figure
@@ -146,19 +146,19 @@ class _Panel:
     def _spot(self, point: Point) -> tuple[float, float]:
         return self._along(0, point.at[0]), self._along(1, point.at[1])
 
-    def _placed(self) -> tuple[list[str], list[style.Box]]:
+    def _placed(self) -> tuple[list[str], list[placing.Box]]:
         area = (0.05, 0.04, self._wide, _HIGH)
         names = [point.name for point in self._named]
         bars, steps = self._lines()
         # Clear of all lines if there is room, else of the front, else of one another at least; rather over a line than shortened to nothing.
         for obstacles, inches in (((*bars, *steps), 3.2), ((*bars, *steps), 2.2), (steps, 2.6), (steps, 1.8), ((), 1.8)):
-            texts = style.distinct(names, inches, style.SMALL)
-            boxes = style.beside(self._spots, [_size(text) for text in texts], area, obstacles)
+            texts = lettering.distinct(names, inches, style.SMALL)
+            boxes = placing.beside(self._spots, [_size(text) for text in texts], area, obstacles)
             if boxes is not None:
                 return texts, boxes
         letters = [str(index) for index in range(1, len(names) + 1)]
-        self._key = [f"{letter}  {text}" for letter, text in zip(letters, style.distinct(names, 2.8, style.SMALL), strict=True)]
-        boxes = style.beside(self._spots, [_size(text) for text in letters], area)
+        self._key = [f"{letter}  {text}" for letter, text in zip(letters, lettering.distinct(names, 2.8, style.SMALL), strict=True)]
+        boxes = placing.beside(self._spots, [_size(text) for text in letters], area)
         loose = [(x + 0.05, y + 0.03, x + 0.25, y + 0.15) for x, y in self._spots]  # points on one another: numbers may touch
         return letters, boxes or loose
 
@@ -166,7 +166,7 @@ class _Panel:
     def unnamed(self) -> int:
         return len(self._points) - len(self._named)
 
-    def _lines(self) -> tuple[list[style.Box], list[style.Box]]:
+    def _lines(self) -> tuple[list[placing.Box], list[placing.Box]]:
         """The bars over the repeats, and the steps of the front, as boxes a label may not lie on."""
         bars = []
         for point in self._points:
@@ -207,7 +207,7 @@ class _Panel:
         for index, text in enumerate(self._key):
             rows = -(-len(self._key) // 3)
             place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
-            sheet.text(*place, style.escaped(text), size=style.SMALL)
+            sheet.text(*place, lettering.escaped(text), size=style.SMALL)
 
     def _draw_front(self, axes: Axes, best: Sequence[Point]) -> None:
         xs = [point.at[0] / self._units[0].size for point in best]
@@ -230,26 +230,26 @@ class _Panel:
         memory, latency = (unit.size for unit in self._units)
         axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
 
-    def _draw_label(self, axes: Axes, text: str, box: style.Box, spot: tuple[float, float]) -> None:
+    def _draw_label(self, axes: Axes, text: str, box: placing.Box, spot: tuple[float, float]) -> None:
         left, bottom, right, upper = box
-        if (line := style.leader(spot, box)) is not None:
+        if (line := placing.leader(spot, box)) is not None:
             ends = ([x / self._wide for x, _ in line], [y / _HIGH for _, y in line])
             axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=3)
         middle = ((left + right) / 2 / self._wide, (bottom + upper) / 2 / _HIGH)
         axes.text(
             *middle,
-            style.escaped(text),
+            lettering.escaped(text),
             transform=axes.transAxes,
             ha="center",
             va="center",
             size=style.SMALL,
             zorder=5,
-            bbox=style.backing(),
+            bbox=placing.backing(),
         )
 
 
 def _size(text: str) -> tuple[float, float]:
-    return style.width(text, style.SMALL) + 0.03, 0.14
+    return lettering.width(text, style.SMALL) + 0.03, 0.14
 
 
 def _scale(values: Sequence[Sequence[float]], unit: Unit) -> Scale:

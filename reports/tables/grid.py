@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -142,3 +143,12 @@ def _html_section(section: Section) -> str:
 def _html_row(row: Sequence[str], tag: str, labels: int) -> str:
     names = ["th" if place < labels else tag for place in range(len(row))]
     return "<tr>" + "".join(f"<{name}>{escaping.escape(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"
+
+
+def plain(text: str) -> str:
+    """Text on one line, without what would steer a terminal, break an XML file or turn the writing's direction round."""
+    line = " ".join(text.split())
+    return "".join("�" if unicodedata.category(mark) in ("Cc", "Cs", "Cn", "Co") or mark in _DIRECTIONS else mark for mark in line)
+
+
+_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ..problem import Buffer
+from ..orders.problem import Buffer
 from . import skyline
 
 Verdict = Literal["met", "impossible", "undecided"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..problem import Buffer
+from ..orders.problem import Buffer
 from .skyline import Fit, sections
 
 

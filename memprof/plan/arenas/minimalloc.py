@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, os_reason
-from ..problem import Buffer
+from ..orders.problem import Buffer
 
 _COLUMNS = ("id", "lower", "upper", "size")
 _LARGEST = 1 << 62

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..problem import Buffer
+from ..orders.problem import Buffer
 
 _RESTART = 5000
 

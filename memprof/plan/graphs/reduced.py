@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..problem import Problem, peak
+from ..orders.problem import Problem, peak
 from .graph import Graph, Operator
 
 

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..problem import Problem
+from .problem import Problem
 
 StepCost = Callable[[int, int, int], tuple[int, int]]
 

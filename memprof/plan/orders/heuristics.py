@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..problem import Problem
 from .bits import Bits, StepCost, backwards, forwards, mask, members, topological
+from .problem import Problem
 
 
 def model_order(problem: Problem) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..problem import Problem, steps
 from . import heuristics
 from .bits import bits
 from .bounds import lower_bound
+from .problem import Problem, steps
 from .search import Walk
 from .spgraph import series_parallel
 from .split import Piece, pieces

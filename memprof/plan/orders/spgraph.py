@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..problem import Problem
 from .bits import Bits, mask, members
+from .problem import Problem
 
 
 @dataclass(frozen=True)

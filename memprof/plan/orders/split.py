@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..problem import Problem
 from .bits import Bits, members
+from .problem import Problem
 
 
 @dataclass(frozen=True)

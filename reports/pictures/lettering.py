@@ -1,0 +1,166 @@
+"""Text that is drawn: letters that some font here has, how wide they are, and how a long name is shortened."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any
+
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.ft2font import FT2Font
+from matplotlib.text import Text
+
+from ..tables.grid import plain
+from .style import BODY, SMALL, families
+
+
+@lru_cache(maxsize=1)
+def _drawable() -> frozenset[int]:
+    found: set[int] = set()
+    for family in families():
+        found |= FT2Font(fontManager.findfont(FontProperties(family=[family]))).get_charmap().keys()
+    return frozenset(found)
+
+
+def readable(text: str) -> str:
+    """Plain text in letters that some font here has; others are named by their code, for they would all look the same.
+
+    save() gives an SVG the letters back.
+    """
+    return "".join(mark if ord(mark) in _drawable() else f"[U+{ord(mark):04X}]" for mark in plain(text))
+
+
+_NAMED_LETTER = re.compile(r"\[U\+([0-9A-F]{4,6})\]")
+
+
+def _letter(named: re.Match[str]) -> str:
+    code = int(named[1], 16)
+    ours = code <= 0x10FFFF and code not in _drawable() and plain(chr(code)) == chr(code)  # or it is part of somebody's name
+    return chr(code) if ours else named[0]
+
+
+@lru_cache(maxsize=1)
+def _ruler() -> Any:
+    return RendererAgg(1, 1, 72)  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=10_000)
+def _advance(mark: str, weight: str) -> float:
+    """How far a letter moves the next one, as a share of the font's size. Kerning is left out: it would only bring letters closer."""
+    font = FontProperties(family=[*families()], size=100, weight=weight)
+    with_it, without = (_ruler().get_text_width_height_descent(text, font, ismath=False)[0] for text in (f"|{mark}|", "||"))
+    return float(with_it - without) / 100
+
+
+def width(text: str, size: float = BODY, weight: str = "normal") -> float:
+    """How wide readable text is drawn, in inches; not escaped."""
+    return sum(_advance(mark, weight) for mark in text) * size / 72 * 1.03
+
+
+def height(size: float = BODY, lines: int = 1) -> float:
+    """How high so many lines of text are, in inches."""
+    return lines * size * 1.25 / 72
+
+
+def shortened(text: str, inches: float, size: float = BODY, weight: str = "normal") -> str:
+    """Readable text with as much of its middle left out as it takes to fit."""
+    if width(text, size, weight) <= inches + 1e-9:
+        return text
+    keep, low, high = 1, 1, len(text) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        if width(_without_middle(text, middle), size, weight) <= inches:
+            keep, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return _without_middle(text, keep)
+
+
+def _without_middle(text: str, keep: int) -> str:
+    tail = keep // 2
+    return text[: keep - tail] + "…" + (text[-tail:] if tail else "")
+
+
+def escaped(text: str) -> str:
+    """Text that matplotlib draws as it is: two `$` would be mathematics."""
+    return text.replace("$", r"\$")
+
+
+def label(text: str, inches: float = 100.0, size: float = BODY, weight: str = "normal") -> str:
+    """Anyone's text, made ready for matplotlib: on one line, shortened in the middle to fit, escaped."""
+    return escaped(shortened(readable(text), inches, size, weight))
+
+
+def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: str = "normal") -> list[str]:
+    """Different texts, readable, shortened to fit, and different still. Not escaped.
+
+    Those that lose what tells them apart with their middle are cut around it instead, and numbered where that does not help.
+    """
+    whole = [readable(text) for text in texts]
+    short = [shortened(text, inches, size, weight) for text in whole]
+    for alike in _collisions(short, texts):
+        common = next(place for place, letters in enumerate(zip_longest(*(whole[index] for index in alike))) if len(set(letters)) > 1)
+        for index in alike:
+            short[index] = _from(whole[index], common, inches, size, weight)
+    for alike in _collisions(short, texts):
+        for place, index in enumerate(alike, 1):
+            mark = f" #{place}"
+            short[index] = shortened(whole[index], inches - width(mark, size, weight), size, weight) + mark
+    return short
+
+
+def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
+    """The places of different texts that came out the same."""
+    found: dict[str, list[int]] = {}
+    for index, text in enumerate(short):
+        found.setdefault(text, []).append(index)
+    return [places for places in found.values() if len({texts[index] for index in places}) > 1]
+
+
+def _from(text: str, common: int, inches: float, size: float, weight: str) -> str:
+    """A text's first word, and then as much as fits from shortly before the place where it differs from others."""
+    head = text.split(" ")[0]
+    head = head if width(head, size, weight) <= inches / 3 else text[:6]
+    start = max(len(head), common - 12)
+    ends = range(len(text), start, -1)
+    return _window(head, text, start, next((end for end in ends if width(_window(head, text, start, end), size, weight) <= inches), start))
+
+
+def _window(head: str, text: str, start: int, end: int) -> str:
+    return head + "…" + text[start:end] + ("…" if end < len(text) else "")
+
+
+def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3) -> list[str]:
+    """Text in lines that fit, the last one shortened where there are more than `most`; escaped."""
+    lines: list[str] = []
+    rest = readable(text).split(" ")
+    while rest and len(lines) < most - 1:
+        taken = 1
+        while taken < len(rest) and width(" ".join(rest[: taken + 1]), size) <= inches:
+            taken += 1
+        lines.append(shortened(" ".join(rest[:taken]), inches, size))
+        rest = rest[taken:]
+    return [escaped(text) for text in [*lines, *([shortened(" ".join(rest), inches, size)] if rest else [])]]
+
+
+@contextmanager
+def whole_letters(figure: Figure, wanted: bool) -> Iterator[None]:
+    """Within it, letters that no font here has are letters again: whoever opens an SVG may have the font."""
+    changed = []
+    if wanted:
+        for text in figure.findobj(Text):
+            assert isinstance(text, Text)
+            if _NAMED_LETTER.search(text.get_text()):
+                changed.append((text, text.get_text()))
+                text.set_text(_NAMED_LETTER.sub(_letter, text.get_text()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+    for text, before in changed:
+        text.set_text(before)

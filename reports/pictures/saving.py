@@ -1,0 +1,48 @@
+"""A picture's file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from memprof.errors import UsageError
+from memprof.files import check_replaceable, write
+
+from .lettering import whole_letters
+from .style import DPI, look
+
+_HEADS = {".png": (b"\x89PNG",), ".pdf": (b"%PDF",), ".svg": (b"<?xml", b"<svg")}
+ENDINGS = tuple(_HEADS)
+
+
+def check(path: Path) -> None:
+    """Say what is wrong with a picture's path before anything is drawn.
+
+    Raises UsageError for an unknown ending, InputError where it cannot be written or what lies there is no such picture.
+    """
+    ending = path.suffix.lower()
+    if ending not in _HEADS:
+        raise UsageError(f"{path}: a picture's name ends in .png, .svg or .pdf")
+    check_replaceable(path, lambda head: head.startswith(_HEADS[ending]), f"a {ending[1:].upper()} picture")
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a picture, whole or not at all; an earlier picture of that name is replaced, anything else is not.
+
+    Raises UsageError for an ending other than .png, .svg and .pdf, InputError where it cannot be written.
+    """
+    path = Path(path)
+    check(path)
+    ending = path.suffix.lower()[1:]
+    facts: dict[str, Any] = {
+        "png": {"Software": "memprof"},
+        "svg": {"Creator": "memprof", "Date": None},
+        "pdf": {"Creator": "memprof", "Producer": "matplotlib", "CreationDate": None},
+    }
+    data = io.BytesIO()
+    with look(), whole_letters(figure, ending == "svg"):
+        figure.savefig(data, format=ending, dpi=DPI, metadata=facts[ending])
+    write(path, data.getvalue())

@@ -1,0 +1,124 @@
+"""A picture's frame: title, legend, remarks, and room for axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from .lettering import escaped, height, label, width, wrapped
+from .style import DPI, GREY, HEADING, INK, SMALL, Fill
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a legend: readable text, and an area or a line with its look as matplotlib's words."""
+
+    text: str
+    fill: Fill | None = None
+    line: Mapping[str, Any] | None = None
+
+    @property
+    def is_point(self) -> bool:
+        return self.line is not None and self.line.get("linestyle") == "none"
+
+    @property
+    def handle(self) -> float:
+        """The room before the text, in inches."""
+        return 0.0 if self.fill is None and self.line is None else 0.2 if self.is_point else 0.34
+
+
+_MARGIN = 0.15
+_MOST_REMARKS = 8
+
+
+class Sheet:
+    """A figure laid out in inches: title, conditions and legend above the content, remarks below it.
+
+    All places are in inches, from the left edge and from the top of the content.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        subtitle: str,
+        content: float,
+        *,
+        legend: Sequence[Entry] = (),
+        remarks: Sequence[str] = (),
+        width: float = 10.0,
+    ) -> None:
+        self.width = width
+        inner = width - 2 * _MARGIN
+        rows = _legend_rows(legend, inner)
+        below = _remark_lines(remarks, inner)
+        top = _MARGIN + height(HEADING) + height(SMALL) + 0.06 + len(rows) * height(SMALL) * 1.25 + 0.16
+        bottom = _MARGIN + (0.08 + height(SMALL, len(below)) if below else 0)
+        self.figure = Figure(figsize=(width, top + content + bottom), dpi=DPI, facecolor="white")
+        self._height = top + content + bottom
+        self._top = top
+        self.text(_MARGIN, _MARGIN - top, label(title, inner, HEADING, "bold"), size=HEADING, weight="bold")
+        self.text(_MARGIN, _MARGIN - top + height(HEADING) + 0.03, label(subtitle, inner, SMALL), size=SMALL, color=GREY)
+        for index, row in enumerate(rows):
+            self._legend(row, _MARGIN - top + height(HEADING) + height(SMALL) + 0.1 + index * height(SMALL) * 1.25)
+        for index, text in enumerate(below):
+            self.text(_MARGIN, content + 0.08 + height(SMALL, index), text, size=SMALL, color=INK)
+
+    def text(self, left: float, top: float, text: str, **words: Any) -> Text:
+        """Text whose upper left corner, or other `ha` and `va`, lies there; ready for matplotlib (see label)."""
+        place = {"ha": "left", "va": "top", **words}
+        return self.figure.text(left, self._height - self._top - top, text, transform=self.figure.dpi_scale_trans, **place)
+
+    def axes(self, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
+        """Axes whose frame, without ticks and labels, lies there."""
+        bottom = self._height - self._top - top - height
+        box = (left / self.width, bottom / self._height, width / self.width, height / self._height)
+        return self.figure.add_axes(box, **words)
+
+    def path(self, points: Sequence[tuple[float, float]], **words: Any) -> None:
+        """A line on the sheet."""
+        xs, tops = zip(*points, strict=True)
+        levels = [self._height - self._top - top for top in tops]
+        self.figure.add_artist(Line2D(xs, levels, transform=self.figure.dpi_scale_trans, **words))
+
+    def box(self, left: float, top: float, width: float, height: float, fill: Fill) -> None:
+        """A filled rectangle on the sheet."""
+        bottom = self._height - self._top - top - height
+        self.figure.add_artist(Rectangle((left, bottom), width, height, transform=self.figure.dpi_scale_trans, **fill.words()))
+
+    def _legend(self, row: Sequence[tuple[float, Entry]], top: float) -> None:
+        middle = self._height - self._top - top - SMALL / 72 * 0.52
+        for left, entry in row:
+            if entry.fill is not None:
+                box = Rectangle((left, middle - 0.05), 0.28, 0.1, transform=self.figure.dpi_scale_trans, **entry.fill.words())
+                self.figure.add_artist(box)
+            if entry.line is not None:
+                xs = [left + entry.handle / 2] if entry.is_point else [left, left + 0.14, left + 0.28]
+                words = {"color": INK, "markevery": [len(xs) // 2], **entry.line}
+                self.figure.add_artist(Line2D(xs, [middle] * len(xs), transform=self.figure.dpi_scale_trans, **words))
+            self.text(left + entry.handle, top, escaped(entry.text), size=SMALL)
+
+
+def _legend_rows(entries: Sequence[Entry], inches: float) -> list[list[tuple[float, Entry]]]:
+    rows: list[list[tuple[float, Entry]]] = []
+    left = inches
+    for entry in entries:
+        wide = entry.handle + width(entry.text, SMALL) + 0.2
+        if not rows or left + wide > inches + _MARGIN:
+            rows.append([])
+            left = _MARGIN
+        rows[-1].append((left, entry))
+        left += wide
+    return rows
+
+
+def _remark_lines(remarks: Sequence[str], inches: float) -> list[str]:
+    shown = remarks if len(remarks) <= _MOST_REMARKS else remarks[: _MOST_REMARKS - 1]
+    more = [f"and {len(remarks) - len(shown)} more such remarks: `memprof table` has them all"] if len(shown) < len(remarks) else []
+    return [text for remark in [*shown, *more] for text in wrapped(remark, inches)]

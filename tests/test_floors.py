@@ -1,0 +1,109 @@
+"""The house: a room of memprof imports only rooms on floors below its own, so no circle of imports can come back unseen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# The ground first. A room may import the rooms of the floors below its own; `memprof` itself is the face that hands names on.
+FLOORS = (
+    ("errors", "probe"),
+    ("units", "files", "cache", "plan.orders"),
+    ("runs", "zoo", "plan.arenas"),
+    ("models", "importing", "judge", "reports"),
+    ("programs", "plan.graphs"),
+    ("measuring", "plan"),
+    ("api", "heap", "explain", "seek", "gate", "doctor"),
+    ("cli", "pytest_plugin", "reports.tables", "memprof"),
+    ("__main__", "reports.pictures"),
+    ("reports.heap", "reports.page"),
+    ("reports.heap.page",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of memprof by its name without `memprof.`; the package's own is `memprof`."""
+    found = {}
+    for folder, head in ((ROOT / "memprof", ()), (ROOT / "reports", ("reports",))):
+        for path in sorted(folder.rglob("*.py")):
+            parts = (*head, *path.relative_to(folder).with_suffix("").parts)
+            found[".".join(part for part in parts if part != "__init__") or "memprof"] = path
+    return found
+
+
+def room(module: str, known: dict[str, Path]) -> str:
+    """The room in which a module lies: its folder, or itself at the root."""
+    if known[module].name == "__init__.py" or "." not in module:
+        return module
+    return module.rpartition(".")[0]
+
+
+def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
+    """The modules that a module imports anywhere in it, inside functions and for types too."""
+    package = module if known[module].name == "__init__.py" else module.rpartition(".")[0]
+    here = [] if package in ("memprof", "") else package.split(".")
+    for node in ast.walk(ast.parse(known[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("memprof.")]
+            yield from (name.removeprefix("memprof.") for name in names if name.removeprefix("memprof.") in known)
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level:
+            base = ".".join([*here[: len(here) - node.level + 1], *(node.module or "").split(".")]).strip(".")
+        elif node.module is not None and node.module.split(".")[0] == "memprof":
+            base = node.module.partition(".")[2]
+        else:
+            continue
+        for alias in node.names:
+            full = f"{base}.{alias.name}" if base else alias.name
+            yield full if full in known else base or "memprof"
+
+
+def arrows() -> dict[tuple[str, str], str]:
+    """(room, room it imports) -> one import that ties them, as `module -> module`."""
+    known = modules()
+    found = {}
+    for module in known:
+        for other in imported(module, known):
+            pair = room(module, known), room(other, known)
+            if pair[0] != pair[1]:
+                found.setdefault(pair, f"{module} -> {other}")
+    return found
+
+
+def test_a_room_imports_only_rooms_below_it() -> None:
+    known = modules()
+    rooms = {room(module, known) for module in known}
+    assert rooms == set(FLOOR), "FLOORS names every room once"
+    found = arrows()
+    ours = {one for one in rooms if one.split(".")[0] != "reports"}
+    inside = [pair for pair in found if set(pair) <= ours]
+    print(f"memprof: {len(ours)} rooms, {len({FLOOR[one] for one in ours})} floors, {len(inside)} arrows; ", end="")
+    print(f"with reports: {len(rooms)} rooms, {len(FLOORS)} floors, {len(found)} arrows")
+    up = [f"{tie} ({above} is not above {below})" for (above, below), tie in found.items() if FLOOR[above] <= FLOOR[below]]
+    assert not up, "\n".join(up)
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    known = modules()
+    graph = {module: {other for other in imported(module, known) if other != module} for module in known}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("folder", ["memprof", "reports", "runners"])
+def test_every_folder_is_packaged(folder: str) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for path in (ROOT / folder).rglob("*.py"):
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        name = package if folder == "memprof" else f"memprof.{package}"
+        assert f'    "{name}",\n' in text, f"{name} is not listed in pyproject.toml"
