@@ -11,13 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from ..cache import BUILT, MADE_BY, cache_folder
 from ..programs import runtimes
 from ..runs import store
 from ..runs.records import STARTUP, Outcome, Run
 from .leftovers import TOKEN
+from .message import Message, Start
 from .orders import Order
 from .probing import ask, without_probe
 from .progress import Progress
@@ -77,7 +76,7 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
         work = folder.with_name(f"{key}.{token}")
         work.mkdir()
         try:
-            run, _ = ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
+            run, _ = ask(order.job, _message(order, work, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
             (work / MADE_BY).write_text(order.python)
@@ -88,7 +87,7 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
     return str(folder / json.loads((folder / BUILT).read_text())["path"])
 
 
-def _build_line(order: Order, work: Path, token: str) -> bytes:
+def _message(order: Order, work: Path, token: str) -> Message:
     child = {
         "runtime": order.runtime.name,
         "model": order.job.model.path,
@@ -97,19 +96,9 @@ def _build_line(order: Order, work: Path, token: str) -> bytes:
         "shapes": order.job.shapes,
         "threads": order.job.threads,
     }
-    message = {
-        "job": order.job,
-        "start": {
-            "argv": [order.python, str(runtimes.runners_path()), "build"],
-            "env": {**order.job.env, TOKEN: token},
-            "cwd": None,
-            "stdin": json.dumps(child) + "\n",
-            "deterministic": False,
-        },
-        "timeout_ns": _BUILD_TIMEOUT_NS,
-        "intervals": {"": _BUILD_INTERVAL_NS},
-        "files": [],
-        "cache": "asis",
-        "cache_drop": False,
-    }
-    return msgspec.json.encode(message) + b"\n"
+    start = Start(
+        argv=(order.python, str(runtimes.runners_path()), "build"),
+        env={**order.job.env, TOKEN: token},
+        stdin=json.dumps(child) + "\n",
+    )
+    return Message(order.job, start, _BUILD_TIMEOUT_NS, {"": _BUILD_INTERVAL_NS})
