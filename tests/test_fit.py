@@ -258,12 +258,14 @@ HIERARCHIES = {
 
 
 @pytest.mark.parametrize(("memberships", "mounts", "expected"), HIERARCHIES.values(), ids=HIERARCHIES)
-def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected, monkeypatch):
-    read = Path.read_text
-    texts = {"/proc/self/cgroup": memberships, "/proc/self/mountinfo": mounts}
-    monkeypatch.setattr(Path, "read_text", lambda self, *words, **rest: texts.get(str(self)) or read(self, *words, **rest))
+def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected, tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(memberships)
+    (tmp_path / "proc/self/mountinfo").write_text(mounts)
 
-    assert [(version, str(own)) for version, _, own in cgroups.hierarchies()] == expected
+    assert [(version, str(own)) for version, _, own in cgroups.hierarchies(tmp_path)] == [
+        (version, f"{tmp_path}{own}") for version, own in expected
+    ]
 
 
 @pytest.mark.parametrize(

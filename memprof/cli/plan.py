@@ -243,11 +243,11 @@ Examples:
 def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
     from ..errors import InputError, UndecidedError
-    from ..files import make_way
+    from ..files import FORCE, check_new
     from ..plan.arenas import packing
     from . import report, write
 
-    make_way(force, *([output] if output else []))
+    check_new(*([output] if output else []), instead=FORCE, overwrite=force)
     found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
     click.echo(report("tables.plan").packed(found, format="json" if as_json else "markdown"))
     if output is not None:

@@ -12,10 +12,11 @@ from ..judge.baseline import DEFAULT_METRICS, Entry, Place
 from ..judge.ranks import LEAST_REPEATS
 from ..judge.verdicts import Judged, Proof
 from ..measuring import campaign
+from ..measuring.keeping import keeping
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
-from ..runs import metrics, store
+from ..runs import metrics
 from ..runs.records import PEAK, Run
 from ..runs.summary import Row
 from .interleaved import interleaved
@@ -73,13 +74,8 @@ class Checks:
     def begun(cls, wish: Wish, known: Known, progress: Progress) -> Iterator[Checks]:
         if not known.head.from_runs:
             raise UsageError("--confirm and --prove measure again what was measured: they need head's runs, not a baseline")
-        writer = store.Writer(wish.checks_output, append=False)
-        try:
-            yield cls(wish, known, progress, writer.write)
-        finally:
-            writer.discard_if_empty()
-            if writer.written:
-                progress.say(f"{writer.path} holds what was measured again")
+        with keeping(wish.checks_output, progress.say, holds="what was measured again") as keep:
+            yield cls(wish, known, progress, keep)
 
     def confirmed(self, row: Judged) -> Judged:
         """The row, called a regression only where a fresh measurement of it agrees."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError, UsageError
-from ..files import check_target
+from ..errors import UsageError
+from ..files import check_new
 from ..judge.baseline import Place, Side
 from ..judge.verdicts import Limits
 from ..measuring.orders import Order
@@ -48,9 +48,7 @@ class Wish:
         for name in self.metrics:
             metrics.metric(name)
         for path in self._outputs():  # now, and not when two builds have been made
-            if path.exists():
-                raise InputError(f"{path} exists; -o names another")
-            check_target(path)
+            check_new(path, instead="-o names another")
 
     def _outputs(self) -> Iterator[Path]:
         if self.suite is not None:

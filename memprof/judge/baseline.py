@@ -29,8 +29,8 @@ from typing import Any
 
 import msgspec
 
+from .. import files
 from ..errors import InputError, os_reason
-from ..files import write_whole
 from ..runs import metrics, store, summary
 from ..runs.records import Machine, Run
 from ..runs.settings import written
@@ -265,7 +265,7 @@ def update(path: Path, found: Sequence[Entry]) -> Updated:
     places = {entry.place for entry in found}
     kept = tuple(entry for entry in before if entry.place not in places)
     replaced = [entry for entry in before if entry.place in places]
-    write_whole(path, _encoded([*kept, *found]))
+    files.write(path, _encoded([*kept, *found]))
     return Updated(_changed(replaced, found), kept)
 
 

@@ -52,7 +52,7 @@ Drawn = tuple[Ordered, tuple[Step, ...], str]
 def check(path: Path) -> None:
     """Say what is wrong with a picture's path before anything is planned. Raises UsageError or InputError."""
     if path.suffix.lower() == ".html":
-        files.check_replaceable(path, lambda head: _MARK.encode() in head, "a page of a plan")
+        files.check_target(path, lambda head: _MARK.encode() in head, "a page of a plan")
     elif path.suffix.lower() not in saving.ENDINGS:
         raise UsageError(f"{path}: a plan's picture ends in {', '.join(saving.ENDINGS)} or .html")
     else:
