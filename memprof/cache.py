@@ -1,4 +1,4 @@
-"""The folders that memprof keeps in the user's cache, and the names of files in them that more than one module knows."""
+"""The folders that memprof keeps in the user's cache."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import os
 from pathlib import Path
 
 from .errors import InputError, os_reason
-
-BUILT = "built.json"
-# Beside a converted model, the interpreter that made it: one that belongs to a side of a gate is gone soon, and so is what it made.
-MADE_BY = "made_by.txt"
 
 
 def cache_folder(name: str) -> Path:

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from memprof.errors import InputError
 from memprof.heap import diff as judging
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.said import share
+from memprof.heap.wording import share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look

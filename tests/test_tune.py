@@ -231,7 +231,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     monkeypatch.setattr(search.Search, "ask", ask)
     monkeypatch.setattr(tune._Tuner, "_measured", measured)
 
-    found = tune.tune(tune.Wish("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
+    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
 
     assert found.idle == (idle,)
     assert [one.settings for one in found.proposals] == [both - {idle}]
@@ -259,9 +259,9 @@ def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch)
     monkeypatch.setattr(tune, "_LEAST_PATIENCE_NS", 4 * 10**9)
     monkeypatch.chdir(folder)
     fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
-    wish = tune.Wish("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+    request = tune.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
 
-    found = tune.tune(wish, _Silent(), lambda line: None)
+    found = tune.tune(request, _Silent(), lambda line: None)
 
     ((settings, said),) = found.failed
     assert settings == {("bad", "hang")}

@@ -83,10 +83,10 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    wish = _wish(**words)
+    request = _request(**words)
     progress = chosen()
     try:
-        found = decide.judge(wish, progress)
+        found = decide.judge(request, progress)
     finally:
         progress.close()
     renderer = report("tables.gate")
@@ -96,13 +96,13 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     return found.exit_code
 
 
-def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
-    from ..gate.wish import Wish
+def _request(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
+    from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
     thresholds = rest.pop("thresholds")
-    return Wish(
+    return GateRequest(
         heads=tuple(map(Path, heads)),
         base=Path(base) if base else None,
         suite=Path(suite) if suite else None,

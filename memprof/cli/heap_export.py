@@ -33,7 +33,7 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
 
     from .. import files, heap
     from ..errors import UsageError
-    from ..heap import export, said
+    from ..heap import export, wording
     from . import talk, write
 
     if form == "massif" and (snapshot is not None or phase is not None):
@@ -45,7 +45,7 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
         pieces = export.massif(profile)
     else:
         write_one = export.collapsed if form == "collapsed" else export.speedscope
-        pieces = write_one(profile, said.chosen(profile, snapshot, phase))
+        pieces = write_one(profile, wording.chosen(profile, snapshot, phase))
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)

@@ -10,16 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import msgspec
 
-from ..cache import BUILT, MADE_BY, cache_folder
 from ..errors import InputError
 from ..probe import procfs
 from ..programs import native, runtimes
 from ..runs import store
 from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
+from . import built
 from .bundle import probe_command
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
@@ -172,7 +171,4 @@ def _program(order: Order) -> list[str]:
 def _files(job: Job) -> list[str]:
     if job.built is None:
         return [file.path for file in job.model.files]
-    folder = next((folder for folder in Path(job.built).parents if folder.parent == cache_folder("built")), None)
-    if folder is None:
-        return [job.built]
-    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name not in (BUILT, MADE_BY))
+    return built.files(job.built)
