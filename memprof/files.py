@@ -59,7 +59,7 @@ def drafts(*paths: Path) -> Iterator[list[Path]]:
     it cannot be replaced. Raises OSError.
     """
     targets = [path if _in_place(path) else path.resolve() for path in paths]
-    beside = [target if _in_place(target) else target.with_name(f".memprof-{secrets.token_hex(8)}.tmp") for target in targets]
+    beside = [target if _in_place(target) else _beside(target) for target in targets]
     pairs = [(draft, target) for draft, target in zip(beside, targets, strict=True) if draft != target]
     try:
         yield beside
@@ -89,6 +89,11 @@ def write(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+def _beside(path: Path) -> Path:
+    # The name may be as long as names can be.
+    return path.with_name(f".{os.fsdecode(os.fsencode(path.name)[:200])}.{secrets.token_hex(8)}.tmp")
 
 
 def _in_place(path: Path) -> bool:

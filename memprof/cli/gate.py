@@ -62,6 +62,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a build with a known 5% more and one with nothing changed: the first must be seen, the second not.",
 )
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again what runs name that memprof did not write here.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where runs go that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="What is printed.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")

@@ -43,6 +43,7 @@ Examples:
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here; needed to take a search up again."),
     click.option("--append", is_flag=True, help="Take up the search in an existing -o file."),
+    click.option("--trust-runs", is_flag=True, help="With --append: take up settings that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
 def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, **words: Any) -> None:

@@ -16,7 +16,7 @@ from ..measuring.keeping import keeping
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
-from ..runs import metrics
+from ..runs import metrics, signing
 from ..runs.records import PEAK, Run
 from ..runs.summary import Row
 from .interleaved import interleaved
@@ -29,7 +29,7 @@ _AGAIN, _MORE = "measured again", "5% more"
 
 def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     """Orders that measure once more what Runs of this place measured, as often. Raises InputError where that is not here any more."""
-    own = [run for run in runs if (run.job.model.name, run.job.variant, run.job.threads) == place]
+    own = _runs_of(runs, place)
     job = own[0].job
     variant = Variant(
         runtime=job.runtime,
@@ -59,15 +59,19 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     return tuple(replace(order, job=replace(order.job, **intervals)) for order in orders)  # type: ignore[arg-type]
 
 
+def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
+    return [run for run in runs if (run.job.model.name, run.job.variant, run.job.threads) == place]
+
+
 @dataclass
 class Checks:
-    """Fresh measurements, each of one place, kept in one runs file. fresh: base's and head's, or why there is none."""
+    """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's, or why there is none."""
 
     request: GateRequest
     known: Known
     progress: Progress
     keep: Callable[[bytes], None]
-    fresh: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
+    measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -82,10 +86,10 @@ class Checks:
         if row.verdict != "regressed" or row.base is None:
             return row
         place = (row.key.model, row.key.variant, row.key.threads)
-        if place not in self.fresh:
-            self.progress.say(f"{', '.join(map(str, filter(None, place)))}: measured again to confirm a regression")
-            self.fresh[place] = self._again(place)
-        found = self.fresh[place]
+        if place not in self.measured:
+            self._announce(place, "measured again to confirm a regression")
+            self.measured[place] = self._again(place)
+        found = self.measured[place]
         if isinstance(found, str):
             return replace(row, reason=f"{row.reason}; {found}")
         base, head = found
@@ -123,12 +127,12 @@ class Checks:
         if entry is None:
             return None
         more = int(PROVEN_SHARE * _peak(entry))
+        self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
         try:
             orders = self.known.again(HEAD, entry.place)
         except MemprofError as error:
             self.progress.say(f"no positive control: {error}")
             return None
-        self.progress.say(f"{entry.model}, {entry.variant}: measured with {more >> 10} KiB more, to prove that it would be seen")
         sides = {
             "first": [_called(order, "as it is") for order in orders],
             "second": [_called(order, _AGAIN) for order in orders],
@@ -146,6 +150,13 @@ class Checks:
             silent=not any(row.verdict in alarms for row in quiet),
             rows=tuple(row for row in (*seen, *quiet) if row.phase == PEAK),
         )
+
+    def _announce(self, place: Place, what: str) -> None:
+        """Say that a place is measured, and of runs from a file what is executed for that, before anything is."""
+        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {what}")
+        if self.request.heads:
+            job = _runs_of(self.known.head.from_runs, place)[0].job
+            self.progress.say(f"as the runs file says: {signing.described(job)}")
 
     def _measure(self, orders: dict[str, list[Order]]) -> dict[str, list[Run]]:
         sequence = interleaved(dict(orders))

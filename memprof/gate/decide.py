@@ -16,7 +16,7 @@ from ..judge import baseline, budgets, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
-from ..runs import store
+from ..runs import signing, store
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
@@ -141,4 +141,6 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
         return orders_again(head.from_runs, place) if side == HEAD else ()
 
     head = baseline.load(request.heads, names)
+    if (request.confirm or request.prove) and not request.trust_runs:
+        signing.refuse_strangers(head.from_runs, "--confirm" if request.confirm else "--prove")
     yield Known(f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}", base, head, again)

@@ -18,7 +18,10 @@ BASE, HEAD = "base", "head"
 
 @dataclass(frozen=True)
 class GateRequest:
-    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now."""
+    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now.
+
+    trust_runs: what the heads name may be executed to measure it again, whoever wrote them.
+    """
 
     heads: tuple[Path, ...] = ()
     suite: Path | None = None
@@ -31,6 +34,7 @@ class GateRequest:
     strict: bool = False
     confirm: bool = False
     prove: bool = False
+    trust_runs: bool = False
     output: Path = Path("memprof-gate.jsonl")
 
     def check(self) -> None:
@@ -43,6 +47,8 @@ class GateRequest:
             raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
         if self.base is None and self.base_ref is None and self.budgets is None:
             raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
+        if self.trust_runs and not (self.heads and (self.confirm or self.prove)):
+            raise UsageError("--trust-runs goes with --confirm or --prove, of runs from a file")
         if self.repeats is not None and self.suite is None:
             raise UsageError("--repeats goes with --run")
         for name in self.metrics:

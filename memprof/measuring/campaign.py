@@ -16,7 +16,7 @@ from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
-from .probing import ask, input_copy, message
+from .probing import ask, input_copy, message, signed
 from .progress import Progress
 
 
@@ -40,7 +40,7 @@ def measure(
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with input_copy(order, at) as given:
-                run, line = failed or ask(order.job, message(order, seen, token, given), token, progress.live, look, given=given)
+                run, line = signed(*(failed or ask(order.job, message(order, seen, token, given), token, progress.live, look, given=given)))
             try:
                 keep(line)
             finally:

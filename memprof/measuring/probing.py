@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import msgspec
 
 from ..errors import InputError
 from ..probe import procfs
 from ..programs import native, runtimes
-from ..runs import store
+from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
 from . import built
 from .bundle import probe_command
@@ -70,6 +71,15 @@ def ask(
         reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
     outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
     return without_probe(job, started_ns, outcome)
+
+
+def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
+    """The Run and its line with this user's signature, where a key can be kept."""
+    signature = signing.signature(run.job)
+    if signature is None:
+        return run, line
+    whole = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the probe leaves it out
+    return replace(run, signature=signature), whole + b',"signature":"%s"}\n' % signature.encode()
 
 
 def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:

@@ -22,7 +22,7 @@ from ..measuring.suite import MS, Suite, Variant
 from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
-from ..runs import metrics, store
+from ..runs import metrics, signing, store
 from ..runs.records import EXECUTE, PEAK, Run
 from ..runs.settings import written
 from ..units import format_bytes, format_duration
@@ -45,7 +45,8 @@ class TuneRequest:
     """What to search for and where: the model, the runtime, and the words of `memprof run` that hold for all trials.
 
     tries: values to try by knob, in place of the knob's own. tolerance: by how much outputs may differ from the default's, relative to the
-    largest, before it is said. time_ns: how long it may take, verification included.
+    largest, before it is said. time_ns: how long it may take, verification included. trust_runs: settings of earlier runs may be tried again,
+    whoever wrote them.
     """
 
     model: str
@@ -60,6 +61,7 @@ class TuneRequest:
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
     seed: int = 0
+    trust_runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class _Tuner:
         self._took_ns: list[int] = []
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
+        if not self._request.trust_runs:
+            signing.refuse_strangers(earlier, "--append")
         for run in earlier:
             self._take_up(run)
         if earlier:
