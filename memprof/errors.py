@@ -64,12 +64,22 @@ def near(name: str, known: Iterable[str]) -> str:
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, says that there was no memory to be had: Python's own, the kernel's or the loader's words."""
     while error is not None:
+        if isinstance(error, SystemError) and _is_limited():
+            return True  # what a C extension raises that did not look after an allocation
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
         if isinstance(error, ImportError) and any(words in str(error) for words in ("failed to map segment", "cannot allocate memory")):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _is_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # not Linux, or it cannot be mapped either
+        return True
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def os_reason(error: OSError) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from .. import files
 from ..errors import InputError, UsageError, os_reason
 from ..models.identity import identify
 from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, ModelFile
@@ -152,14 +153,11 @@ def program_file(path: Path) -> ModelFile:
 
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+        sha256, _ = files.digest(Path(path))
     except PermissionError:
-        digest.update(path.encode())  # a program that may be run but not read
-    return ModelFile(path, size, digest.hexdigest())
+        sha256 = hashlib.sha256(path.encode()).hexdigest()  # a program that may be run but not read
+    return ModelFile(path, size, sha256)
 
 
 def model_among(command: Command) -> Path | None:
