@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -13,7 +12,7 @@ from typing import BinaryIO
 
 from .errors import InputError, os_reason
 
-_HEAD, _CHUNK = 256, 1 << 20
+_HEAD = 256
 FORCE = "--force replaces it"  # what commands that write models and plans offer instead
 
 
@@ -90,17 +89,6 @@ def write(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-
-
-def digest(*paths: Path) -> tuple[str, int]:
-    """The SHA-256 of the files one after another, as hexadecimal digits, and their size in bytes. Raises OSError."""
-    content, size = hashlib.sha256(), 0
-    for path in paths:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                content.update(chunk)
-                size += len(chunk)
-    return content.hexdigest(), size
 
 
 def _beside(path: Path) -> Path:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, os_reason
-from ..files import digest
 from ..runs.records import Model, ModelFile
 from . import flatbuffer
 
@@ -65,8 +64,12 @@ def _external_files(path: Path) -> list[Path]:
 
 
 def _hashed(path: Path) -> ModelFile:
-    sha256, size = digest(path)
-    return ModelFile(str(path.resolve()), size, sha256)
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+            size += len(chunk)
+    return ModelFile(str(path.resolve()), size, digest.hexdigest())
 
 
 def _weight_bytes(path: Path) -> int | None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from .. import files
 from ..errors import InputError, UsageError, os_reason
 from ..models.identity import identify
 from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, ModelFile
@@ -153,11 +152,14 @@ def program_file(path: Path) -> ModelFile:
 
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
+    digest = hashlib.sha256()
     try:
-        sha256, _ = files.digest(Path(path))
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
     except PermissionError:
-        sha256 = hashlib.sha256(path.encode()).hexdigest()  # a program that may be run but not read
-    return ModelFile(path, size, sha256)
+        digest.update(path.encode())  # a program that may be run but not read
+    return ModelFile(path, size, digest.hexdigest())
 
 
 def model_among(command: Command) -> Path | None:

@@ -119,7 +119,9 @@ def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path)
 def _arrays(path: str) -> dict[str, str]:
     """The arrays of an .npz file (a zip of .npy files) as files of their own, by name. Raises InputError."""
     try:
-        folder = cache_folder("inputs") / files.digest(Path(path))[0][:32]
+        with open(path, "rb") as file:
+            key = hashlib.file_digest(file, "sha256").hexdigest()[:32] if hasattr(hashlib, "file_digest") else _digest(file.read())
+        folder = cache_folder("inputs") / key
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             if not folder.exists():
@@ -131,6 +133,10 @@ def _arrays(path: str) -> dict[str, str]:
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from None
     return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _rename(work: Path, folder: Path) -> None:
