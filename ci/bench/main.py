@@ -99,7 +99,7 @@ def _model(say: Callable[[str], None]) -> Path:
 
 
 def _surroundings() -> dict[str, Any]:
-    packages = ("memprof", "memory-profiler", "psrecord", "psutil", "onnxruntime")
+    packages = ("ml-memprof", "memory-profiler", "psrecord", "psutil", "onnxruntime")
     return {
         "machine": procfs.machine(),
         "python": sys.version.split()[0],

@@ -101,7 +101,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
     if value:
         from importlib.metadata import version
 
-        click.echo(f"memprof {version('memprof')}")
+        click.echo(f"memprof {version('ml-memprof')}")
         ctx.exit()
 
 
