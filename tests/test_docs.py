@@ -14,11 +14,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from memprof.cli import group
 
@@ -129,6 +133,9 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 def memprof_words(line: str) -> Iterator[list[str]]:
+    for inner in re.findall(r"\$\((.*?)\)", line):
+        yield from memprof_words(inner)
+    line = re.sub(r"\$\(.*?\)", "printed", line)
     scanner = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
     scanner.whitespace_split = True
     words = list(scanner)
@@ -159,6 +166,41 @@ def problem(words: list[str]) -> str | None:
 def test_commands_of_the_manual_have_these_names_and_options(path: Path) -> None:
     wrong = [f"{' '.join(words)}: {said}" for words in commands(path) if (said := problem(words)) is not None]
     assert not wrong
+
+
+def every_command(command: click.Command = group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from every_command(inner, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*each, id=" ".join(each[0]) or "memprof") for each in every_command()])
+def test_help_has_an_example_of_the_command_with_words_that_it_knows(path: tuple[str, ...], command: click.Command) -> None:
+    text = f"{cleandoc(command.help or '')}\n{command.epilog or ''}"
+    shown = [words for line in re.findall(r"^(?:Example: |  )(.*\bmemprof .*)", text, re.MULTILINE) for words in memprof_words(line)]
+
+    examples = [words for words in shown if tuple(words[: len(path)]) == path]
+    assert examples
+    assert not [f"{' '.join(words)}: {said}" for words in examples if (said := problem(words)) is not None]
+
+
+def test_help_lists_the_commands_by_what_they_are_for_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(group, ["--help"]).output.splitlines()
+
+    assert [line for line in lines if re.fullmatch("[A-Z][a-z]+:", line)] == [
+        "Options:",
+        "Measure:",
+        "Look:",
+        "Judge:",
+        "Understand:",
+        "Tools:",
+    ]
+    named = re.findall(r"^  ([a-z]+)  +[A-Z].*\.$", "\n".join(lines), re.MULTILINE)
+    assert sorted(named) == sorted(group.list_commands(click.Context(group)))
 
 
 def test_an_unknown_word_is_seen() -> None:
@@ -202,3 +244,47 @@ def test_ci_examples_are_included_and_every_input_is_explained() -> None:
     inputs = re.findall(r"^  ([\w-]+):$", (ROOT / "ci" / "action" / "action.yml").read_text().split("\noutputs:")[0], re.MULTILINE)
     assert {"suite", "args"} <= set(inputs)
     assert all(f"`{name}`" in text for name in inputs)
+
+
+# -- tables that benches write
+
+
+def bench_docs() -> Any:
+    sys.path.insert(0, str(ROOT / "ci"))
+    try:
+        return import_module("bench.docs")
+    finally:
+        sys.path.remove(str(ROOT / "ci"))
+
+
+def test_a_bench_replaces_its_block_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- bench:job -->\nold\n<!-- /bench:job -->\nbetween\n<!-- bench:help -->\nkept\n<!-- /bench:help -->\n")
+
+    for _ in range(2):
+        bench_docs().write("job", "| a |\n| - |\n| \\1 |", ["a note"], pages=tmp_path)
+
+    begin, _, end = page.read_text().partition("Measured on ")
+    assert begin == "before\n<!-- bench:job -->\n"
+    machine, _, rest = end.partition("\n")
+    assert re.match(r"\d{4}-\d\d-\d\d: .*\d+ of \d+ CPUs, Linux ", machine)
+    assert rest == "\n| a |\n| - |\n| \\1 |\n\n- a note\n<!-- /bench:job -->\nbetween\n<!-- bench:help -->\nkept\n<!-- /bench:help -->\n"
+
+
+def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
+    block = "<!-- bench:job -->\n<!-- /bench:job -->\n"
+    (tmp_path / "a.md").write_text(block)
+    with pytest.raises(LookupError, match="0 pages"):
+        bench_docs().write("help", "", pages=tmp_path)
+    (tmp_path / "b.md").write_text(block)
+    with pytest.raises(LookupError, match="2 pages"):
+        bench_docs().write("job", "", pages=tmp_path)
+
+
+def test_every_section_of_the_bench_has_its_place() -> None:
+    text = (ROOT / "ci" / "bench" / "main.py").read_text(encoding="utf-8")
+    sections = re.findall(r'^    "([\w-]+)": \w+\.measure', text, re.MULTILINE)
+    places = re.findall(r"^<!-- bench:([\w-]+) -->$", "".join(path.read_text(encoding="utf-8") for path in ALL), re.MULTILINE)
+    assert len(sections) > 10
+    assert set(sections) <= set(places)
+    assert len(places) == len(set(places))
