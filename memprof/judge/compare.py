@@ -1,8 +1,7 @@
 """Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
 
 Beyond noise means all of: both sides have five repeats or more, the difference is larger than the peaks' own error bound, and an exact
-rank test of both sides rejects equality at 0.01. Samples that do not vary at all are compared as they are: different constants are
-different, equal ones are equal.
+rank test of both sides rejects equality at 0.01.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..runs import metrics, summary
 from ..runs.records import Run
 from ..runs.settings import written
 from ..runs.summary import Key, Row
-from .ranks import ALPHA, LEAST_REPEATS, bootstrap, p_value
+from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -136,7 +135,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     difference = head.median - base.median
     if min(len(base.values), len(head.values)) < LEAST_REPEATS:
         return "too few"
-    if difference == 0 or abs(difference) <= bound or p_value(base.values, head.values) > ALPHA:
+    if difference == 0 or abs(difference) <= bound or two_sided_p(base.values, head.values) > ALPHA:
         return "noise"
     return "more" if difference > 0 else "less"
 
