@@ -51,7 +51,11 @@ _FORMATS = ("markdown", "json", "junit", "github")
 @click.option(
     "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
 )
-@click.option("--strict", is_flag=True, help="Refuse a baseline from another machine, kernel, C library, Python or runtime version.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse a baseline from another machine, kernel or C library, or with other versions of Python, the runtime or packages.",
+)
 @click.option(
     "--confirm",
     is_flag=True,

@@ -409,6 +409,7 @@ class Measurement:
             "runtime_version": _text(mark["runtime_version"]),
             "python_version": _text(mark["python_version"]),
             "notes": [_text(note) for note in mark["notes"]],
+            "packages": {_text(name): _text(version) for name, version in mark.get("packages", {}).items()},
         }
 
     def _mark_error(self, mark):
