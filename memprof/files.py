@@ -1,9 +1,10 @@
-"""Files that appear whole or not at all: written under another name in the same folder, then renamed."""
+"""Files that appear whole or not at all: written under another name in the same folder, then renamed. And what a file holds, as a hash."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -110,3 +111,17 @@ def write(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+
+
+def sha256_of(*paths: Path, offset: int = 0, length: int | None = None) -> tuple[str, int]:
+    """The SHA-256 of files one after another, and how many bytes they are together; of so many bytes of each from an offset. Raises OSError."""
+    digest, size = hashlib.sha256(), 0
+    for path in paths:
+        with path.open("rb") as file:
+            file.seek(offset)
+            left = length
+            while chunk := file.read(1 << 20 if left is None else min(left, 1 << 20)):
+                digest.update(chunk)
+                size += len(chunk)
+                left = None if left is None else left - len(chunk)
+    return digest.hexdigest(), size

@@ -44,7 +44,7 @@ def shown(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Activation:
     """A tensor that an operator makes or that the caller gives. bytes: None where it is not known, and then `why` says why."""
 
     name: str
@@ -68,7 +68,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Weight:
+class Constant:
     """Constant data. bytes: in memory, by type and shape (of a sparse one what is stored); None where the type's size is not known.
 
     content: where its bytes lie, or themselves; None where they are not at hand. trainable: it is of a floating type and no running statistic.
@@ -153,11 +153,11 @@ class Graph:
     name: str
     format: str
     path: Path
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Activation, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    weights: tuple[Weight, ...] = ()
+    weights: tuple[Constant, ...] = ()
     folded: tuple[Folded, ...] = ()
     assumptions: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
