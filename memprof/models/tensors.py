@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
-from . import flatbuffer, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, flatbuffer, onnx_file, protobuf, tflite_file
 from .protobuf import Field, Torn
 
 
@@ -166,6 +166,8 @@ def _tensor(data: mmap.mmap, tensor: Field, path: Path) -> Iterator[StoredTensor
     if dtype is None:  # strings, and types of less than a byte
         return
     shape = tuple(dims)
+    if len(shape) > MOST_DIMENSIONS:
+        raise _Damaged
     if "location" in outside:
         size = int(outside.get("length", 0)) or _size(dtype, shape)
         file = onnx_file.external_file(path, outside["location"])

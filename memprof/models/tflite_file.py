@@ -6,6 +6,7 @@ layout is the same.
 
 from __future__ import annotations
 
+from . import MOST_DIMENSIONS
 from .flatbuffer import Flat, Torn
 
 IDENTIFIERS = (b"TFL3", b"CIR0")
@@ -15,8 +16,6 @@ _TYPE_NAMES = (
     "int2 uint4 float8e4m3fn float8e5m2"
 )
 TYPES = tuple(_TYPE_NAMES.split())
-# A shape longer than this is no model's, and the product of so many extents would take minutes to multiply.
-LONGEST_SHAPE = 1024
 
 # Field numbers of the tables.
 MODEL_CODES, MODEL_SUBGRAPHS, MODEL_BUFFERS, MODEL_METADATA = 1, 2, 4, 6
@@ -46,8 +45,8 @@ def type_name(flat: Flat, tensor: int) -> str:
 
 
 def shape(flat: Flat, tensor: int) -> tuple[int, ...]:
-    """A tensor's shape. Raises Torn for one with a negative extent, which no file states."""
+    """A tensor's shape. Raises Torn for a negative extent and for more dimensions than any model has."""
     extents = flat.integers(tensor, TENSOR_SHAPE)
-    if len(extents) > LONGEST_SHAPE or any(extent < 0 for extent in extents):
+    if len(extents) > MOST_DIMENSIONS or any(extent < 0 for extent in extents):
         raise Torn
     return extents

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Remarks, Unknown, shown, size, words
+from ...models import MOST_DIMENSIONS
+from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Remarks, Unknown, check_count, shown, size, words
+from .onnx_apart import Apart
 from .onnx_proto import OWN_DOMAINS, RANDOM, content, in_order, inlined, load, small_external, type_name
 from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered
@@ -42,11 +44,12 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     model = load(path)
     reader = _Reader(path)
     small_external(model, path, reader.remarks)
-    if inline and model.functions:
-        model = inlined(model, path)
-    reader.places = in_order(model.graph)
-    reader.remarks.assumptions += bind(model, shapes, batch, path)
-    model = inferred(model, shapes, reader.remarks)
+    with Apart(model.ByteSize()) as apart:
+        if inline and model.functions:
+            model = inlined(model, path, apart)
+        reader.places = in_order(model.graph)
+        reader.remarks.assumptions += bind(model, shapes, batch, path)
+        model = inferred(model, shapes, reader.remarks, apart)
     return reader.graph(model)
 
 
@@ -63,6 +66,7 @@ class _Reader:
         self._fused = 0
         self._sparse: list[str] = []
         self._quantizing = 0
+        self._operators = 0
 
     def graph(self, model: Any) -> Graph:
         """The main graph."""
@@ -102,6 +106,8 @@ class _Reader:
         """A graph, and (name, reader) of what it takes from around it."""
         if depth > _NESTED_MOST:
             raise InputError(f"model {self.path}: its graphs lie in one another more than {_NESTED_MOST} deep")
+        self._operators += len(proto.node)
+        check_count(self._operators, self.path)
         scope = _Scope(self, proto, constants.new_child(), depth)
         return scope.read(around)
 
@@ -115,6 +121,8 @@ class _Reader:
         kind, shape = type_name(tensor.data_type), tuple(tensor.dims)
         if any(extent < 0 for extent in shape):
             raise InputError(f"model {self.path}: weight {shown(name)} has a negative dimension")
+        if len(shape) > MOST_DIMENSIONS:
+            raise InputError(f"model {self.path}: weight {shown(name)} has {len(shape):,} dimensions")
         bytes = size(kind, shape)
         if kind == "string":
             bytes = sum(len(text) for text in tensor.string_data)
@@ -347,6 +355,8 @@ class _Scope:
         if not all(fixed(dim) for dim in kind.shape.dim):
             symbols = ", ".join(str(dim.dim_value) if fixed(dim) else named(dim) for dim in kind.shape.dim)
             return type, None, None, f"its shape ({symbols}) depends on data"
+        if len(kind.shape.dim) > MOST_DIMENSIONS:
+            return type, None, None, f"it has {len(kind.shape.dim):,} dimensions"
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
         bytes = size(type, shape)
         return type, shape, bytes, "" if bytes is not None else f"a {type} has no known size"

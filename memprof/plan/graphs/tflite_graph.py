@@ -17,7 +17,23 @@ from pathlib import Path
 from ...errors import InputError, UsageError, os_reason
 from ...models import tflite_file
 from ...models.flatbuffer import Flat, Torn
-from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Span, Unknown, check_names, listed, shown, size, words
+from .graph import (
+    FLOATING,
+    Activation,
+    Body,
+    Constant,
+    Folded,
+    Graph,
+    Operator,
+    Span,
+    Unknown,
+    check_count,
+    check_names,
+    listed,
+    shown,
+    size,
+    words,
+)
 from .sorting import ordered
 
 # schema.fbs, enum BuiltinOperator, from 0.
@@ -79,7 +95,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
             return _Reader(path, Flat(data), shapes, batch).graph()
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
-    except (Torn, struct.error, IndexError, OverflowError, ValueError):
+    except (Torn, struct.error, LookupError, ArithmeticError, ValueError):
         raise InputError(f"model {path}: this is no TFLite model, or not a whole one") from None
 
 
@@ -102,6 +118,12 @@ class _Reader:
         self._sparse = self._dynamic = self._unscaled = 0
         self._moved = ""
         self._rebatch: _Rebatch | None = None
+        self._operators = 0
+
+    def count(self, operators: int) -> None:
+        """Keep count of the operators in all subgraphs; one that runs twice counts twice."""
+        self._operators += operators
+        check_count(self._operators, self._path)
 
     def graph(self) -> Graph:
         flat = self._flat
@@ -260,6 +282,7 @@ class _Subgraph:
         inputs = self._indices(self._table, tflite_file.GRAPH_INPUTS)
         outputs = self._indices(self._table, tflite_file.GRAPH_OUTPUTS)
         operators = flat.tables(self._table, tflite_file.GRAPH_OPERATORS)
+        self._reader.count(len(operators))
         made = {index for operator in operators for index in self._indices(operator, tflite_file.OPERATOR_OUTPUTS)} | set(inputs)
         for index, table in enumerate(self._tables):
             if index not in made and not self._is_variable(table):
