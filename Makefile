@@ -1,12 +1,13 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them
-# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make bench, bench-gate, bench-plan, bench-explain  what README claims, measured
+# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make docs  the manual as a site;
+# make bench, bench-gate, bench-plan, bench-explain  what the manual claims, measured and written into it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-.PHONY: demo test check wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
+.PHONY: demo test check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -20,6 +21,10 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+
+# Into site/; a link that leads nowhere, or any other warning, is an error.
+docs: $(VENV)/.for-tests
+	$(BIN)/zensical build --clean --strict
 
 wheel-test: $(VENV)/.for-tests
 	PYTHON="$(CURDIR)/$(BIN)/python" bash ci/wheel-test
@@ -66,4 +71,4 @@ $(VENV)/.installed: $(VENV)/.runtimes $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo gate *.egg-info
+	rm -rf $(VENV) build dist demo gate *.egg-info site .cache

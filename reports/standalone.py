@@ -62,6 +62,6 @@ def check(path: Path) -> None:
 
 def _version() -> str:
     try:
-        return version("memprof")
+        return version("ml-memprof")
     except PackageNotFoundError:
         return "(not installed)"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import memprof as package
-from memprof.cli import _COMMANDS
+from memprof.cli import group
 from memprof.measuring import campaign
 from memprof.runs.settings import SIZES
 
@@ -106,7 +106,7 @@ def test_without_o_the_file_is_named_by_the_time(memprof, scenario, tmp_path):
     assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", group.listed)
 def test_every_command_has_help_with_an_example(memprof, name):
     done = memprof(name, "--help")
 

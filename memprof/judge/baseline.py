@@ -285,7 +285,7 @@ def _encoded(found: Sequence[Entry]) -> bytes:
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]
     machines = ",\n".join(f"  {_json(name)}: {_json(asdict(machine))}" for name, machine in sorted(names.items()))
-    head = f' "memprof_baseline": {SCHEMA},\n "memprof": {_json(metadata.version("memprof"))},\n "machines": {{\n{machines}\n }}'
+    head = f' "memprof_baseline": {SCHEMA},\n "memprof": {_json(metadata.version("ml-memprof"))},\n "machines": {{\n{machines}\n }}'
     text = "{\n" + head + ',\n "entries": [\n' + ",\n".join(parts) + "\n ]\n}\n"
     return text.encode()
 

@@ -72,7 +72,7 @@ def make(
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
         return _make_onnx(name, path, type == "int8", size_bytes, external_data, overwrite)
     except ModuleNotFoundError as error:
-        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'memprof[zoo]'") from error
+        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'ml-memprof[zoo]'") from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {os_reason(error)}") from error
 
