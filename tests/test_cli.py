@@ -145,7 +145,7 @@ def modules_of(code):
 def test_measuring_imports_nothing_heavy():
     loaded = modules_of("import memprof.measuring.campaign, memprof.measuring.suite, memprof.cli.run, memprof.cli.progress")
 
-    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2", "plotly"}
+    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 
 
 def test_importing_the_package_imports_none_of_its_parts():

@@ -218,7 +218,7 @@ def plot(output: Path, order: str, **words: Any) -> None:
     from ..plan.analysis import analyse
     from . import report, talk
 
-    picture = report("pictures.plan_picture")
+    picture = report("pictures.plan")
     picture.check(output)
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
