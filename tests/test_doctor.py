@@ -410,11 +410,16 @@ def test_an_editable_install_of_the_measured_interpreter_is_named_with_its_cost(
     python = tmp_path / "other/bin/python"
     assert process.path_files(str(python))[0] == "ok"
     (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
-    (packages / "__editable__.thing-1.0.pth").write_text("import decimal, email.message, http.client\n")
+    (packages / "thing.pth").write_text("import decimal, email.message, http.client\n")
+    assert "without -e" not in process.path_files(str(python))[2]
+    facts = packages / "thing-1.0.dist-info"
+    facts.mkdir()
+    (facts / "direct_url.json").write_text('{"url": "file:///thing", "dir_info": {"editable": true}}')
+    (facts / "RECORD").write_text("thing.pth,sha256=x,1\nthing-1.0.dist-info/RECORD,,\n")
     state, found, meaning = process.path_files(str(python))
     assert state == "limited"
     assert str(python) in found
-    assert "__editable__.thing-1.0.pth" in found
+    assert "thing.pth" in found
     assert int(meaning.partition("put ")[2].split()[0]) >= 10
     assert "without -e" in meaning
 

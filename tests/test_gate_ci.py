@@ -434,3 +434,18 @@ def test_this_projects_baseline_and_budgets_can_be_read():
 
     assert {entry.model for entry in baseline.read(CI / "baseline.json")} == {"scenario.json", "mlp.onnx"}
     assert budgets.read(CI / "budgets.toml")
+
+
+def test_words_on_several_lines_all_reach_the_gate(folder):
+    words = "--threshold 20%\n  --threshold\n20MiB\n"
+    done = script("gate/recipe", folder, MEMPROF_HEAD="head.jsonl", MEMPROF_BASELINE="base.json", MEMPROF_ARGS=words)
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "### memprof gate: fine"), done.stderr
+
+
+def test_no_runs_file_is_trusted_in_ci(folder):
+    words = {"MEMPROF_HEAD": "head.jsonl", "MEMPROF_BASELINE": "base.json", "MEMPROF_ARGS": "--confirm\n--trust-runs"}
+    done = script("gate/recipe", folder, **words)
+
+    assert done.returncode == 2
+    assert done.stdout.startswith("### memprof gate: could not be run\n\n    --trust-runs is refused in CI")

@@ -96,7 +96,11 @@ def report(name: str) -> Any:
 
 
 def write(target: str | None, writer: Callable[[Path], Any]) -> None:
-    """Write a report's file. Raises UsageError without a target, InputError where it cannot be written or is a runs file."""
+    """Write a report's file, whole or not at all: `writer` is given the path to write to, which gets its name when all is written.
+
+    Raises UsageError without a target, InputError where it cannot be written or is a runs file.
+    """
+    from .. import files
     from ..errors import InputError, UsageError, os_reason
     from ..runs.store import is_runs_file
 
@@ -105,8 +109,10 @@ def write(target: str | None, writer: Callable[[Path], Any]) -> None:
     path = Path(target)
     if is_runs_file(path):
         raise InputError(f"{path} holds runs; a report is not written over it")
+    files.check_target(path)
     try:
-        writer(path)
+        with files.drafts(path) as (draft,):
+            writer(draft)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 

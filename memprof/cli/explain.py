@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,22 +95,22 @@ def _measured(
     repeats: int,
     **rest: Any,
 ) -> Any:
-    from ..errors import InputError, UsageError
+    from .. import files
+    from ..errors import UsageError
     from ..explain import engine, verify
     from ..measuring import campaign
+    from ..measuring.keeping import keeping
     from ..measuring.orders import plan
     from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
-    from ..runs import store
+    from . import talk
     from .progress import chosen
 
     heed_sigterm()
     if runtime is None:
         raise UsageError("name a runtime: -r RUNTIME")
-    if output is not None and Path(output).exists():
-        raise InputError(f"{output} exists; explain does not write over it")
-    if output is not None and not os.access(Path(output).parent, os.W_OK | os.X_OK):
-        raise InputError(f"{output} cannot be written: there is no folder {Path(output).parent} that can be written to")
+    if output is not None:
+        files.check_new(Path(output), instead="explain does not write over it")
     variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
     wanted = Suite(
         models=(str(model),),
@@ -123,16 +123,9 @@ def _measured(
         **rest,
     )
     (order,) = plan(wanted).orders
-    writer = store.Writer(Path(keep_runs), append=False) if keep_runs else None
-    keep = writer.write if writer is not None else lambda line: None
-    progress = chosen()
-    try:
+    with keeping(Path(keep_runs) if keep_runs else None, talk) as keep, closing(chosen()) as progress:
         for remark in campaign.surroundings(order.job.model.bytes):
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats as each of them.
         found = engine.explain(order, progress, (lambda line: None) if verified else keep)
         return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found
-    finally:
-        progress.close()
-        if writer is not None:
-            writer.discard_if_empty()

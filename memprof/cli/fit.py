@@ -48,17 +48,17 @@ def command(
 
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws what a limit on the whole run costs: add --phase whole")
-    wish = _wish(phases=phases, **words)
-    answer("fit", lambda progress, keep: fit.fit(wish, progress, keep), output, append, picture, unit, as_json)
+    request = _request(phases=phases, **words)
+    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json)
 
 
-def _wish(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
+def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
-    from ..seek.fit import PARTS, Wish
+    from ..seek.fit import PARTS, FitRequest
     from ..units import parse_ratio
 
-    return Wish(
+    return FitRequest(
         knobs=dict(split_setting(text) for text in settings),
         max_time=parse_ratio(max_latency) if max_latency else None,
         parts=tuple(_PARTS[name] for name in phases) or PARTS,

@@ -51,7 +51,11 @@ _FORMATS = ("markdown", "json", "junit", "github")
 @click.option(
     "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
 )
-@click.option("--strict", is_flag=True, help="Refuse a baseline from another machine, kernel, C library, Python or runtime version.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse a baseline from another machine, kernel or C library, or with other versions of Python, the runtime or packages.",
+)
 @click.option(
     "--confirm",
     is_flag=True,
@@ -62,6 +66,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again what runs name that memprof did not write here.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -83,10 +88,10 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    wish = _wish(**words)
+    request = _request(**words)
     progress = chosen()
     try:
-        found = decide.judge(wish, progress)
+        found = decide.judge(request, progress)
     finally:
         progress.close()
     renderer = report("tables.gate")
@@ -96,13 +101,13 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     return found.exit_code
 
 
-def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
-    from ..gate.wish import Wish
+def _request(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
+    from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
     thresholds = rest.pop("thresholds")
-    return Wish(
+    return GateRequest(
         heads=tuple(map(Path, heads)),
         base=Path(base) if base else None,
         suite=Path(suite) if suite else None,

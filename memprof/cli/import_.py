@@ -30,16 +30,13 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
     NAME is the variant, which is the row in tables. Without it, the file's name is taken. A figure that a log lacks is shown as -.
     """
     from .. import importing
+    from ..measuring.keeping import keeping
     from ..runs import store
     from . import report, talk
     from .measuring import unused_path
 
     runs = importing.runs([importing.words(text) for text in files], name=name, machine=machine)
-    writer = store.Writer(Path(output) if output else unused_path(), append=append)
-    try:
+    with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         for run in runs:
-            writer.write(store.encode(run))
-    finally:
-        writer.discard_if_empty()
-    click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))
-    talk(f"{writer.path} holds the runs")
+            keep(store.encode(run))
+        click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))

@@ -218,7 +218,7 @@ def plot(output: Path, order: str, **words: Any) -> None:
     from ..plan.analysis import analyse
     from . import report, talk
 
-    picture = report("pictures.plan_picture")
+    picture = report("pictures.plan")
     picture.check(output)
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
@@ -245,11 +245,11 @@ Examples:
 def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
     from ..errors import InputError, UndecidedError
-    from ..files import make_way
+    from ..files import FORCE, check_new
     from ..plan.arenas import packing
     from . import report, write
 
-    make_way(force, *([output] if output else []))
+    check_new(*([output] if output else []), instead=FORCE, overwrite=force)
     found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
     click.echo(report("tables.plan").packed(found, format="json" if as_json else "markdown"))
     if output is not None:

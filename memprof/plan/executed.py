@@ -82,7 +82,13 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
         job["prefix"] = str(Path(folder) / "profile")
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _CHILD], input=json.dumps(job), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+                [sys.executable, "-c", _CHILD],
+                input=json.dumps(job),
+                capture_output=True,
+                text=True,
+                timeout=_LONGEST_S,
+                cwd=folder,  # with -c, Python imports from the working folder first
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise MeasurementError(f"onnxruntime did not run {graph.path} within {_LONGEST_S // 60} minutes") from None
