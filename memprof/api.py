@@ -30,7 +30,7 @@ class Runs(tuple[Run, ...]):
         return summary.summarise(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row a run and phase; columns as in the README, bytes and nanoseconds."""
+        """One row a run and phase; columns as in docs/library.md, bytes and nanoseconds."""
         return _report("frame").runs_frame(self)  # type: ignore[no-any-return]
 
     def timeline(self) -> pandas.DataFrame:

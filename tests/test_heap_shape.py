@@ -114,13 +114,13 @@ def test_a_tree_of_any_depth_is_turned_without_recursion(invert):
 
 @pytest.mark.parametrize("least", [0.0, 0.01])
 def test_a_deep_comb_is_turned_in_bounded_time_and_memory(least):
-    begin = time.monotonic()
+    begin = time.process_time()
 
     found = of(comb(800), invert=True, least=least)
 
     assert len(found) < 700_000
     assert sum(found.own()) == found.bytes[0] == 1601
-    assert time.monotonic() - begin < 60
+    assert time.process_time() - begin < 60
 
 
 @given(STACKS, st.booleans())

@@ -36,16 +36,16 @@ Examples:
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @PYTHON
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@click.option("--timeout", metavar="TIME", help="The longest a run may take, the time it is held not counted.  [default: 10min]")
+@click.option("--timeout", metavar="TIME", help="The longest time that a run may take, without the time that it is held.  [default: 10min]")
 @SHAPES
 @INPUTS
 @click.option("--name", metavar="NAME", help="Call the model this.")
-@click.option("--from", "source", metavar="FILE.json", help="Show what an earlier explain kept, and measure nothing.")
-@click.option("-o", "--output", metavar="FILE.json", help="Keep what was found, for --from and `memprof page --explain`.")
+@click.option("--from", "source", metavar="FILE.json", help="Show a result that an earlier explain kept, and measure nothing.")
+@click.option("-o", "--output", metavar="FILE.json", help="Keep the result, for --from and `memprof page --explain`.")
 @click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")
 @click.option("--plot", "picture", metavar="FILE", help="Draw the waterfall of each phase: .png, .svg or .pdf.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="What is printed."
+    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
@@ -58,10 +58,10 @@ def command(
     as_json: bool,
     **words: Any,
 ) -> None:
-    """Stop a model's process at the end of each phase and account for its memory until nothing large is unexplained.
+    """Stop a model's process at the end of each phase and account for its memory.
 
-    Copies of the weights, the resident set slice by slice, and findings with what to do about each; --verify measures whether that helps. The
-    model is measured plain once, and once held and looked at.
+    Shows copies of the weights, the resident set slice by slice, and findings with advice. --verify measures whether the advice helps. The
+    model is measured twice: once plain, and once held and looked at.
     """
     from ..errors import UsageError
     from ..explain import records

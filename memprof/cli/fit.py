@@ -30,7 +30,7 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         type=click.Choice(["auto", "cgroup", "data", "address-space"]),
         default="auto",
         show_default=True,
-        help="What limits: a control group, or as second best RLIMIT_DATA or RLIMIT_AS, which count what is allocated.",
+        help="The kind of limit: a control group; as second best RLIMIT_DATA or RLIMIT_AS, which count allocated memory.",
     ),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here."),
     click.option("--append", is_flag=True, help="Add to an existing file."),
@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
-    Bisects the limit of a control group that each trial starts in. What is charged to a group are pages that the run brings in itself; the
+    Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
     RSS peak beside it is the upper figure for a device.
     """
     from ..seek import fit

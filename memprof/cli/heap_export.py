@@ -26,7 +26,7 @@ Examples:
 @click.option("--snapshot", type=int, metavar="N", help="This snapshot; not for massif.  [default: the largest tree]")
 @click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase; not for massif.")
 @click.option("-o", "--output", metavar="OUT", help="A new file.  [default: standard output]")
-@click.option("--json", "as_json", is_flag=True, help="Say on standard output what was written, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the name and size of the file as JSON.")
 def command(file: str, form: str, snapshot: int | None, phase: str | None, output: str | None, as_json: bool) -> None:
     """Write a profile as collapsed stacks, for speedscope, or as a massif file."""
     import json

@@ -12,13 +12,14 @@ Examples:
   memprof import mprofile_*.dat --name train.py -o runs.jsonl
   memprof import nnpackage_run-net-cpu.csv --append -o runs.jsonl
 
-Read are what onert_run, nnpackage_run and benchmark_model print, onert's CSV, onnxruntime's profile, mprof's .dat and psrecord's log.
+It reads the output of onert_run, nnpackage_run and benchmark_model, onert's CSV, onnxruntime's profile, mprof's .dat and
+psrecord's log.
 """
 
 
 @click.command("import", epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("--name", metavar="NAME", help="Call the model this.  [default: what the log says]")
+@click.option("--name", metavar="NAME", help="Call the model this.  [default: the model that the log names]")
 @click.option("--machine", metavar="NAME", help="Call the machine this.  [default: imported]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
@@ -26,7 +27,7 @@ Read are what onert_run, nnpackage_run and benchmark_model print, onert's CSV, o
 def command(files: tuple[str, ...], name: str | None, machine: str | None, output: str | None, append: bool, as_json: bool) -> None:
     """Turn logs that other tools have written into runs, for every table, picture and comparison.
 
-    NAME is the variant, the row in tables: the file's name where it is left out. What a log does not say stays absent, shown as -.
+    NAME is the variant, which is the row in tables. Without it, the file's name is taken. A figure that a log lacks is shown as -.
     """
     from .. import importing
     from ..measuring.keeping import keeping

@@ -28,7 +28,7 @@ def phase_options(function: Any) -> Any:
         "phases",
         multiple=True,
         metavar="NAME=FUNCTION",
-        help="The function of a command that is a phase (load, prepare, warmup, execute or any name), followed by gdb (repeatable).",
+        help="A function of a command that is a phase (load, prepare, warmup, execute or any name); gdb follows it (repeatable).",
     )(function)
 
 

@@ -19,13 +19,13 @@ INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; thos
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
     click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's default]"),
     PYTHON,
     SHAPES,
     INPUTS,
 )
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: what suits]"),
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
 

@@ -24,13 +24,13 @@ Examples:
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than the default's."
     ),
-    click.option("--budget", metavar="SIZE", help="The fastest settings whose PEAK keeps within this, rather than the least PEAK."),
+    click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK keeps within this, not for the least PEAK."),
     click.option(
         "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long it may take, verification included."
     ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob that keeps this value in every trial (repeatable)."),
     click.option(
-        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values to try of a knob, in place of its own (repeatable)."
+        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values of a knob to try, in place of all its values (repeatable)."
     ),
     click.option(
         "--tolerance",
@@ -38,7 +38,7 @@ Examples:
         default=1e-3,
         show_default=True,
         metavar="SHARE",
-        help="How far outputs may lie from the default's before it is said.",
+        help="How far outputs may lie from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here; needed to take a search up again."),

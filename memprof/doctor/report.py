@@ -26,7 +26,7 @@ from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known import Known, Transient, compared, known_allocations, measured_marks, transient_bytes, typical_polling, worst
 from .machine import huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
-from .tools import LOOKED_FOR, asked_tools, tool
+from .tools import LOOKED_FOR, asked_tools, distribution, tool
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (CHILD, "end of processes", ending),
         (CHILD, "address layout", address_layout),
         (CHILD, "ptrace", lambda: ptrace(root)),
+        (TOOLS, "memprof", distribution),
         *((TOOLS, name, partial(tool, name, tools[name], root)) for name in LOOKED_FOR),
     )
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)

@@ -103,7 +103,7 @@ def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:
     said = done.stderr.strip().splitlines()[-1:] or [""]
     if said[0].startswith("import "):
         return InputError(
-            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'memprof[onnxruntime]'"
+            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'ml-memprof[onnxruntime]'"
         )
     if done.returncode < 0:
         return MeasurementError(f"onnxruntime ended by signal {-done.returncode} while it ran {graph.path}")

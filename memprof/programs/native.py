@@ -19,6 +19,7 @@ from pathlib import Path
 from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
+from ..files import sha256_of
 from ..runs.records import Job
 from .runtimes import Runtime, runners_path
 
@@ -119,9 +120,7 @@ def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path)
 def _arrays(path: str) -> dict[str, str]:
     """The arrays of an .npz file (a zip of .npy files) as files of their own, by name. Raises InputError."""
     try:
-        with open(path, "rb") as file:
-            key = hashlib.file_digest(file, "sha256").hexdigest()[:32] if hasattr(hashlib, "file_digest") else _digest(file.read())
-        folder = cache_folder("inputs") / key
+        folder = cache_folder("inputs") / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             if not folder.exists():
@@ -133,10 +132,6 @@ def _arrays(path: str) -> dict[str, str]:
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from None
     return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _rename(work: Path, folder: Path) -> None:

@@ -190,11 +190,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class About:
-    """What the child said of itself: versions, and what a reader of its figures must know."""
+    """What the child said of itself: versions, and what a reader of its figures must know. packages: versions of what it had imported."""
 
     runtime_version: str
     python_version: str
     notes: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

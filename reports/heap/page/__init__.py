@@ -1,6 +1,6 @@
 """HeapProfiles -> one HTML page that needs nothing else: the heap over time, and of any snapshot the tree of who held it.
 
-drawn.py holds the figures that heap.js draws; the look is that of the page of runs, page.css, with a few rules of its own. Names come from
+drawn.py holds the figures that heap.js draws; the look is that of all pages, web/common.css, and heap.css. Names come from
 measured programs and may hold anything: standalone.py is why they stay text.
 """
 
@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from memprof.errors import InputError
 from memprof.heap import wording
 from memprof.heap.frames import By
@@ -19,7 +17,7 @@ from memprof.heap.profile import HeapProfile
 from memprof.units import format_bytes
 
 from ... import standalone
-from ...standalone import THEME, check
+from ...standalone import check
 from .. import labels, show
 from . import drawn
 
@@ -34,17 +32,12 @@ def render(profiles: Sequence[HeapProfile]) -> str:
         raise InputError("there is no profile to make a page of")
     names = _names([profile.path or wording.program(profile) for profile in profiles])
     data = drawn.page(profiles, names)
-    scripts = [THEME, standalone.asset(__package__, "heap.js")]
-    style = standalone.asset("memprof.reports.page", "page.css") + standalone.asset(__package__, "heap.css")
-    return standalone.template(standalone.asset(__package__, "heap.html")).render(
-        policy=standalone.policy(scripts),
-        style=Markup(style),
-        theme_script=Markup(scripts[0]),
-        page_script=Markup(scripts[1]),
-        data=Markup(standalone.json_text(data)),
+    return standalone.render(
+        __package__,
+        "heap",
+        data,
         title=labels.shortened(labels.plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
         subtitle=_subtitle(profiles),
-        made=standalone.made(),
         sources=[labels.plain(one.path) for one in profiles if one.path],
         notices=_notices(profiles, names),
         files=[_words(profile, name, len(profiles) > 1) for profile, name in zip(profiles, names, strict=True)],
