@@ -14,9 +14,11 @@ from memprof.units import BYTE_UNITS
 _WIDEST = 100  # one long name must not push all other rows off the screen
 
 # The unit of a table is the largest whose threshold its largest value reaches.
-_BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
-_TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
-_TIME_SIZES = {"s": 10**9, "ms": 10**6, "us": 10**3}
+BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
+TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
+TIME_SIZES = {"us": 10**3, "ms": 10**6, "s": 10**9}
+# How many decimal places a number has: those of the first threshold that it reaches.
+PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,14 @@ def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -
     if kind not in (BYTES, NS):
         return Unit("", 1)
     largest = max((abs(value) for value in values), default=0)
-    name = next(name for name, least in (_BYTE_STEPS if kind == BYTES else _TIME_STEPS) if largest >= least)
-    return Unit(name, BYTE_UNITS[name] if kind == BYTES else _TIME_SIZES[name])
+    name = next(name for name, least in (BYTE_STEPS if kind == BYTES else TIME_STEPS) if largest >= least)
+    return Unit(name, BYTE_UNITS[name] if kind == BYTES else TIME_SIZES[name])
 
 
 def number(value: float, beside: float | None = None) -> str:
     """Four significant digits at most, and no more places than a value beside it has."""
     size = abs(beside if beside is not None else value)
-    places = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
+    places = next((places for least, places in PLACES if size >= least), 0)
     text = f"{value:.{places}f}"
     return text[1:] if text.startswith("-") and not any(digit in text for digit in "123456789") else text
 
