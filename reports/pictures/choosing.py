@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from memprof.errors import InputError, UsageError, near
+from memprof.plain import plain
 from memprof.runs.metrics import Metric
 from memprof.runs.records import EXECUTE, PEAK, Run
 from memprof.runs.summary import Key
 
 from ..rows import named
-from ..tables.grid import plain
+from ..soundness import sound
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -21,6 +22,7 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
     """
     if not runs:
         raise InputError("there are no runs to draw")
+    sound(runs)
     models = list(dict.fromkeys(run.job.model.name for run in runs))
     if model is not None and model not in models:
         raise UsageError(f"these runs have no model {model!r}{near(model, models) or '; they have ' + ', '.join(models)}")

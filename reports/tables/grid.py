@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html as escaping
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memprof.errors import UsageError
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.units import BYTE_UNITS
 
@@ -96,7 +96,7 @@ def markdown(section: Section) -> str:
 
 
 def laid_out(section: Section, say: Say) -> str:
-    """The same with each text as `say` writes it: `escaped` for Markdown, `style.plain` for a terminal, where nothing is escaped."""
+    """The same with each text as `say` writes it: `escaped` for Markdown, `plain` for a terminal, where nothing is escaped."""
     parts = [say(section.title)] if section.title else []
     for table in section.tables:
         parts += [*([say(table.title)] if table.title else []), _grid(table, say)]
@@ -118,8 +118,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
 
 def escaped(text: str) -> str:
     """Text that stays text in a Markdown table: no cell's end, no line's end, no tag."""
-    plain = " ".join(text.split()) if any(mark.isspace() and mark != " " for mark in text) else text
-    return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+    return plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 
 # -- HTML
@@ -145,12 +144,3 @@ def _html_section(section: Section) -> str:
 def _html_row(row: Sequence[str], tag: str, labels: int) -> str:
     names = ["th" if place < labels else tag for place in range(len(row))]
     return "<tr>" + "".join(f"<{name}>{escaping.escape(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"
-
-
-def plain(text: str) -> str:
-    """Text on one line, without what would steer a terminal, break an XML file or turn the writing's direction round."""
-    line = " ".join(text.split())
-    return "".join("�" if unicodedata.category(mark) in ("Cc", "Cs", "Cn", "Co") or mark in _DIRECTIONS else mark for mark in line)
-
-
-_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

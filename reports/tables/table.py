@@ -25,6 +25,7 @@ from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 
 from ..rows import BASELINE, columns, label_names, labels, named, phases
+from ..soundness import sound
 from . import commands, grid, load, missing, native, swap
 from .grid import Section, Table, Unit
 
@@ -56,8 +57,9 @@ def render(
     names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
     phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
     have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
-    UsageError.
+    UsageError, and InputError where a run has figures that no machine has.
     """
+    sound(runs)
     if format == "json" and style == "swap":
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
@@ -73,10 +75,18 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if names:
         table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]
     if format == "csv":
+        for name in frame.WORDS:
+            if name in table:
+                table[name] = [_harmless(cell) for cell in table[name]]
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
+
+
+def _harmless(cell: object) -> object:
+    """A cell of text that no spreadsheet takes for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def sections(
@@ -91,6 +101,7 @@ def sections(
     window: str | None = None,
 ) -> list[Section]:
     """The same as texts in sections, before they are Markdown or HTML."""
+    sound(runs)
     made = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
     by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
