@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import run, timeline
+from made import run, runs, timeline
 from test_explain_command import explanation
 
 from memprof.errors import InputError
@@ -112,6 +114,32 @@ def test_peaks_of_a_log_that_has_none_are_a_sentence(memprof, tmp_path):
 
     assert done.returncode == 5
     assert "no run here has a memory peak of a phase" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("page",), ("trace",), ("table", "--format", "csv")])
+def test_a_full_disk_leaves_an_earlier_report_whole(memprof, tmp_path, words):
+    (tmp_path / "runs.jsonl").write_bytes(b"".join(store.encode(one) for one in runs()))
+    assert memprof(*words, "runs.jsonl", "-o", "report").returncode == 0
+    before = (tmp_path / "report").read_bytes()
+
+    # A file may have 512 bytes: what a full disk does to a report.
+    done = memprof(
+        *words, "runs.jsonl", "-o", "report", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+    )
+
+    assert done.returncode == 5
+    assert "report cannot be written" in done.stderr
+    assert (tmp_path / "report").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "runs.jsonl"]
+
+
+def test_a_report_can_be_written_into_a_pipe(memprof, tmp_path):
+    (tmp_path / "runs.jsonl").write_bytes(store.encode(run()))
+
+    done = memprof("trace", "runs.jsonl", "-o", "/dev/stdout")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["traceEvents"]
 
 
 def test_a_picture_that_matplotlib_cannot_draw_is_a_sentence(tmp_path):

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,10 @@ def report(name: str) -> Any:
 
 
 def write(target: str | None, writer: Callable[[Path], Any]) -> None:
-    """Write a report's file. Raises UsageError without a target, InputError where it cannot be written or is a runs file."""
+    """Write a report's file: whole, or not at all and an earlier one stays.
+
+    writer: called with the path to write. Raises UsageError without a target, InputError where it cannot be written or is a runs file.
+    """
     from ..errors import InputError, UsageError, os_reason
     from ..runs.store import is_runs_file
 
@@ -92,10 +96,20 @@ def write(target: str | None, writer: Callable[[Path], Any]) -> None:
     path = Path(target)
     if is_runs_file(path):
         raise InputError(f"{path} holds runs; a report is not written over it")
+    target_path = path.resolve()
+    # A pipe or a device is no file that another could replace, and a folder that takes no files may still have one that can be written.
+    apart = not path.exists() or (path.is_file() and os.access(target_path.parent, os.W_OK))
+    draft = target_path.with_name(f".memprof-{os.getpid()}.tmp") if apart else path
     try:
-        writer(path)
+        writer(draft)
+        if apart:
+            os.replace(draft, target_path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    finally:
+        if apart:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -17,6 +17,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from memprof.errors import InputError, UsageError
 from memprof.runs import metrics, summary
@@ -84,7 +85,7 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
 
 
-def _harmless(cell: object) -> object:
+def _harmless(cell: Any) -> Any:
     """A cell of text that no spreadsheet takes for a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
