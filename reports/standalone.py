@@ -20,7 +20,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from memprof.errors import InputError, os_reason
+from memprof.files import check_target
 
 _WEB = "memprof.reports.web"
 _STYLES = ("uplot/uPlot.css", "common.css")
@@ -76,22 +76,11 @@ def _made() -> str:
 
 def check(path: Path) -> None:
     """Whether a page may be written there: an earlier page is replaced, no other file is. Raises InputError where not."""
-    if path.is_dir():
-        raise InputError(f"{path} cannot be written: it is a folder")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.is_file():
-        try:
-            with path.open("rb") as file:
-                begin = file.read(200)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-        if begin and GENERATOR not in begin:
-            raise InputError(f"{path} exists and is no page of memprof's; -o names another")
+    check_target(path, lambda head: GENERATOR in head, "a page of memprof's")
 
 
 def _version() -> str:
     try:
-        return version("memprof")
+        return version("ml-memprof")
     except PackageNotFoundError:
         return "(not installed)"

@@ -282,8 +282,8 @@ def test_page_writes_the_page_and_replaces_an_earlier_one(memprof, tmp_path):
         ("nowhere/report.html", 5, "there is no folder nowhere"),
         ("folder", 5, "it is a folder"),
         ("/proc/report.html", 5, "/proc/report.html cannot be written"),
-        ("runs.jsonl", 5, "runs.jsonl exists and is no page of memprof's"),
-        ("notes.txt", 5, "notes.txt exists and is no page of memprof's"),
+        ("runs.jsonl", 5, "runs.jsonl exists and is not a page of memprof's; it was left as it is"),
+        ("notes.txt", 5, "notes.txt exists and is not a page of memprof's; it was left as it is"),
     ],
 )
 def test_a_place_that_cannot_hold_the_page_is_said(memprof, tmp_path, output, code, said):
