@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 
 from memprof.errors import InputError
-from memprof.explain.records import Explanation
 from memprof.runs.records import Run
 
 _LARGEST = 2**62  # bytes or nanoseconds
@@ -15,14 +14,13 @@ _LARGEST = 2**62  # bytes or nanoseconds
 def sound(runs: Iterable[Run]) -> None:
     """Raises InputError where a run has a figure that no machine has."""
     for run in runs:
-        if _largest((run.marks, run.processes, run.values, run.job.threads, run.job.repeat)) > _LARGEST:
-            raise InputError(f"{run.job.variant}, repeat {run.job.repeat}: a figure in this run is larger than any machine has")
+        check((run.marks, run.processes, run.values, run.job.threads, run.job.repeat), f"{run.job.variant}, repeat {run.job.repeat}")
 
 
-def sound_explanation(found: Explanation) -> None:
-    """Raises InputError where an explanation has a figure that no machine has."""
-    if _largest(found) > _LARGEST:
-        raise InputError(f"the explanation of {found.model.name}: a figure in it is larger than any machine has")
+def check(record: object, called: str) -> None:
+    """Raises InputError, calling it so, where a record has a figure that no machine has."""
+    if _largest(record) > _LARGEST:
+        raise InputError(f"{called}: it holds a figure larger than any machine has")
 
 
 def _largest(value: object) -> float:

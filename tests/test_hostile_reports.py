@@ -79,7 +79,7 @@ DOORS = {
 @pytest.mark.parametrize("value", [2**63, 10**30, 10**400])
 @pytest.mark.parametrize("door", DOORS)
 def test_a_figure_that_no_machine_has_is_a_sentence(door, value):
-    with pytest.raises(InputError, match="a, repeat 1: a figure in this run is larger than any machine has"):
+    with pytest.raises(InputError, match="a, repeat 1: it holds a figure larger than any machine has"):
         DOORS[door]([large(value)])
 
 
@@ -88,7 +88,7 @@ def test_an_explanation_that_no_machine_has_is_a_sentence(value):
     made = explanation(weight_bytes=value)
 
     for show in (explain.render, explained.page_piece):
-        with pytest.raises(InputError, match="larger than any machine has"):
+        with pytest.raises(InputError, match="the explanation of net.onnx: it holds a figure larger than any machine has"):
             show(made)
 
 

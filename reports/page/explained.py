@@ -7,8 +7,8 @@ import html as escaping
 from memprof.explain.records import SLICES, Explanation
 from memprof.units import format_bytes
 
+from .. import soundness
 from ..pictures.waterfall import FILLS
-from ..soundness import sound_explanation
 from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, where
 from ..tables.grid import Section, html
 
@@ -18,7 +18,7 @@ def page_piece(found: Explanation) -> str:
 
     Raises InputError where its figures are none.
     """
-    sound_explanation(found)
+    soundness.check(found, f"the explanation of {found.model.name}")
     say = escaping.escape
     parts = [f'<h3 class="name">{say(title(found))}</h3>', f"<p>{say(lead(found))}.</p>"]
     if not found.findings:

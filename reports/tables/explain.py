@@ -17,7 +17,7 @@ from memprof.runs.records import PEAK
 from memprof.runs.settings import written
 from memprof.units import format_bytes, format_duration
 
-from ..soundness import sound_explanation
+from .. import soundness
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
 
 _BAR = 46
@@ -26,7 +26,7 @@ _MOST_TENSORS = 12
 
 def render(found: Explanation, form: str = "text") -> str:
     """The explanation as text, markdown or json. Raises InputError where its figures are none."""
-    sound_explanation(found)
+    soundness.check(found, f"the explanation of {found.model.name}")
     if form == "json":
         return records.encode(found).decode().rstrip("\n")
     return _markdown(found) if form == "markdown" else _text(found)
