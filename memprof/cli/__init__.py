@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
+from ..plain import plain
 
 # section: name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
@@ -182,12 +183,7 @@ def _patient(stream: Any, number: int) -> Any:
 
 def talk(sentence: str) -> None:
     """Say a sentence on standard error."""
-    click.echo(f"memprof: {one_line(sentence)}", err=True)
-
-
-def one_line(text: str) -> str:
-    """Text without a line's end: the name of a file may hold one."""
-    return " ".join(text.splitlines())
+    click.echo(f"memprof: {plain(sentence)}", err=True)
 
 
 def _guarded(call: Callable[[], Any]) -> int:
