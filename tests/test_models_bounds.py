@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,20 +18,24 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 from plan_models import node, save, value, weight
 
-from memprof.errors import InputError
+from memprof.errors import InputError, MeasurementError
 from memprof.models import flatbuffer
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
+from memprof.plan import executed
 from memprof.plan.graphs import graph as graphs
 from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
+from memprof.programs import native
 
 # Plans a model as `plan show` does and says what it took and what the process took for it.
 _PLANNED = """
 import sys
+import zipfile
 from pathlib import Path
 from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs.read import read
+from memprof.programs import native
 question = Question(time_limit_s=1)
 found = analyse(planned(read(Path(sys.argv[1])), question), question)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -183,3 +190,50 @@ def test_vectors_over_one_another_are_read_as_often_as_a_model_would() -> None:
     with pytest.raises(flatbuffer.Torn):
         for _ in range(1000):
             flat.integers(8, 0)
+
+
+def test_a_profile_whose_numbers_are_none_is_a_sentence(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"], name="r")], [value("x", [1])], [value("y", [1])])
+    graph = read(path)
+    event = {"cat": "Node", "name": "r_kernel_time", "ts": 1, "dur": 2, "args": {"node_index": 0, "op_name": "Relu"}}
+    profile = tmp_path / "profile.json"
+
+    profile.write_text(json.dumps([event]))
+    assert executed.profiled(graph, profile).times_ns == (2000,)
+    for changed in ({"ts": float("inf")}, {"dur": "9" * 5000}, {"args": {"node_index": -7, "op_name": "Relu"}}, {"args": []}, {"name": 3}):
+        profile.write_text(json.dumps([{**event, **changed}]))
+        with pytest.raises(MeasurementError, match="does not have 1 of 1 operators"):
+            executed.profiled(graph, profile)
+    for text in ("[" * 100_000, '[{"cat": "Node"', "{}"):
+        profile.write_text(text)
+        with pytest.raises(InputError, match="this is no profile of onnxruntime"):
+            executed.profiled(graph, profile)
+
+
+def test_tensors_of_impossible_numbers_are_not_told_apart(tmp_path: Path) -> None:
+    layer = '<net><layer name="c" type="Const"><data element_type="f32" shape="{}" offset="{}" size="{}"/></layer></net>'
+    path = tmp_path / "m.xml"
+    (tmp_path / "m.bin").write_bytes(bytes(32))
+    path.write_text(layer.format("2,4", 0, 32))
+    assert [tensor.bytes for tensor in tensors(path)] == [32]
+    for shape, offset, size in (("2,4", -8, 32), ("2,4", 0, -1), (f"{2**70},1", 0, 32), ("-1", 0, 32), ("65536,65536,65536,65536", 0, 32)):
+        path.write_text(layer.format(shape, offset, size))
+        with pytest.raises(Unparsed):
+            tensors(path)
+
+
+def test_arrays_that_lie_over_one_another_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of ten entries that share the same bytes says that it holds ten times as much as those can be."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "in.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(1_000_000))
+        first = archive.infolist()[0]
+        for number in range(10):
+            entry = copy.copy(first)
+            entry.filename = f"{number}.npy"
+            archive.filelist.append(entry)
+            archive.NameToInfo[entry.filename] = entry
+
+    with pytest.raises(InputError, match="its arrays are larger than what such a file can hold"):
+        native._arrays(str(path))

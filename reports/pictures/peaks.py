@@ -18,6 +18,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
+from memprof.errors import InputError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import STARTUP, Run
@@ -73,6 +74,8 @@ def _render(runs: Sequence[Run]) -> Figure:
     cache = Cache()
     bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [one for one in bars.values() if one is not None]
+    if not known:
+        raise InputError("no phase of these runs has a peak of its RSS, so there is nothing to draw")
     unit = choose_unit(BYTES, [one.high for one in known])
     called = choosing.names(list(grouped))
     indent = max(lettering.width(lettering.readable(name)) for name in called.values())
