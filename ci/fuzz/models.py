@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import sys
 import tempfile
 from functools import cache
@@ -27,6 +28,46 @@ _LIMIT_S = 0.05
 def onnx(data: bytes) -> None:
     """An ONNX file, planned as `plan show`, `residency` and `reorder` do."""
     _plan(harness.file(data, "m.onnx"))
+
+
+def nodes(data: bytes) -> None:
+    """An ONNX graph of valid protobuf whose operators, names, shapes and numbers were exchanged; the input says which."""
+    import onnx as package
+    from onnx import defs
+
+    pick = random.Random(data)
+    kinds = sorted({schema.name for schema in defs.get_all_schemas()})
+    model = package.ModelProto.FromString(_models()[pick.choice(sorted(_models()))].read_bytes())
+    graphs = [model.graph, *(each.g for node in model.graph.node for each in node.attribute if each.HasField("g"))]
+    graph = pick.choice(graphs)
+    names = [name for each in graph.node for name in (*each.input, *each.output)] + ["x", "", "nowhere"]
+    numbers = [0, 1, 2, 3, -1, 7, 64, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63)]
+    for _ in range(pick.randint(1, 5)):
+        node = pick.choice(graph.node or model.graph.node)
+        change = pick.randrange(7)
+        if change == 0:
+            node.op_type = pick.choice(kinds)
+        elif change == 1 and node.input:
+            node.input[pick.randrange(len(node.input))] = pick.choice(names)
+        elif change == 2 and node.output:
+            node.output[pick.randrange(len(node.output))] = pick.choice(names)
+        elif change == 3:
+            del node.input[pick.randint(0, len(node.input)) :]
+        elif change == 4:
+            node.input.extend(pick.choices(names, k=pick.randint(1, 3)))
+        elif change == 5 and graph.input:
+            kind = pick.choice(graph.input).type.tensor_type
+            kind.elem_type = pick.choice((kind.elem_type, 7, 9, 8, 1, 99))
+            kind.shape.dim.add().dim_value = pick.choice(numbers)
+        elif node.attribute:
+            attribute = pick.choice(node.attribute)
+            attribute.i, attribute.type = pick.choice(numbers), pick.choice((attribute.type, 2, 7))
+            attribute.ints.extend(pick.choices(numbers, k=2))
+        for tensor in pick.sample(list(graph.initializer), min(1, len(graph.initializer))):
+            if pick.random() < 0.2:
+                tensor.dims.append(pick.choice(numbers))
+                tensor.data_type = pick.choice((tensor.data_type, 1, 7, 8, 99))
+    _plan(harness.file(model.SerializeToString(), "n.onnx"))
 
 
 def tflite(data: bytes) -> None:
@@ -78,7 +119,7 @@ def arrays(data: bytes) -> None:
     native._arrays.__wrapped__(str(harness.file(data, "in.npz")))
 
 
-TARGETS = {each.__name__: each for each in (onnx, tflite, weights, log, buffers, order, arrays)}
+TARGETS = {each.__name__: each for each in (onnx, nodes, tflite, weights, log, buffers, order, arrays)}
 
 
 def _plan(path: Path) -> None:
@@ -146,6 +187,8 @@ def _models() -> dict[str, Path]:
 
 def seeds(name: str) -> list[bytes]:
     """Small real inputs."""
+    if name == "nodes":
+        return [b"0", b"1"]
     if name in ("onnx", "tflite", "weights"):
         found = [path.read_bytes() for path in _models().values()] if name != "tflite" else []
         import plan_tflite
