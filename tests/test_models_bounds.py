@@ -26,6 +26,7 @@ from memprof.plan import executed
 from memprof.plan.graphs import graph as graphs
 from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
+from memprof.plan.graphs.weights import account
 from memprof.programs import native
 
 # Plans a model as `plan show` does and says what it took and what the process took for it.
@@ -35,6 +36,7 @@ import zipfile
 from pathlib import Path
 from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs.read import read
+from memprof.plan.graphs.weights import account
 from memprof.programs import native
 question = Question(time_limit_s=1)
 found = analyse(planned(read(Path(sys.argv[1])), question), question)
@@ -171,6 +173,24 @@ def test_an_entry_that_looks_like_memprof_s_own_is_held_against_the_file(tmp_pat
 
     with pytest.raises(InputError, match="the place of w in it is damaged"):
         read(path)
+
+
+def test_weights_over_one_another_are_not_read_again_and_again(tmp_path: Path) -> None:
+    """Thirty thousand tensors that share a file of a mebibyte would be 30 GB to read."""
+    tensors_ = [weight(f"w{number}", 2000) for number in range(50)]
+    for number, tensor in enumerate(tensors_):
+        onnx.external_data_helper.set_external_data(tensor, "w.bin", 4 * number, 8000)
+        tensor.ClearField("raw_data")
+    nodes = [node("Add", ["x", tensor.name], [f"y{number}"]) for number, tensor in enumerate(tensors_)]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)
+    (tmp_path / "w.bin").write_bytes(bytes(8200))
+
+    with pytest.raises(InputError, match="the weights in it lie over one another, which no model's do"):
+        account(read(path))
+    for tensor in tensors_:
+        next(entry for entry in tensor.external_data if entry.key == "offset").value = "0"
+    found = account(read(save(path, nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)))
+    assert (found.duplicated.count, found.duplicated.bytes) == (49, 49 * 8000)
 
 
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
