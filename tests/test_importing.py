@@ -462,5 +462,5 @@ def test_a_picture_of_peaks_that_a_log_does_not_have_is_a_sentence(memprof, tmp_
     done = memprof("plot", "peaks", "p.jsonl", "-o", "p.png")
     assert (done.returncode, done.stderr.strip()) == (
         5,
-        "memprof: no phase of these runs has a peak of its RSS, so there is nothing to draw",
+        "memprof: no run here has a memory peak of a phase: the logs that they were imported from do not say it",
     )

@@ -7,7 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
-import xml.dom.minidom
+import xml.etree.ElementTree as ElementTree
 
 import made as maker
 import pytest
@@ -65,23 +65,20 @@ def sweep(variants, **rest):
 
 
 def drawn_texts(figure):
-    """What is really drawn as text, with the box it takes, in pixels."""
+    """What is really drawn as text, with the box it takes, in pixels. No pixel is set: that would take most of the time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
     found = []
-    whole = Text.draw
 
     def draw(self, renderer, *rest, **words):
         if self.get_visible() and self.get_text().strip():
             found.append(self)
-        return whole(self, renderer, *rest, **words)
 
     with pytest.MonkeyPatch.context() as patch, style.look():
         patch.setattr(Text, "draw", draw)
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        renderer = canvas.get_renderer()
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
         return [(text.get_text().replace(r"\$", "$"), Text.get_window_extent(text, renderer)) for text in dict.fromkeys(found)]
 
 
@@ -135,7 +132,7 @@ def test_names_stay_text(kind, tmp_path):
     saving.save(figure, tmp_path / "a.png")
     saving.save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    shown = [node.firstChild.data for node in xml.dom.minidom.parseString(text).getElementsByTagName("text") if node.firstChild]
+    shown = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text") if node.text]
     for name in [*HOSTILE, "<i>$model$</i> & co"]:
         assert any(grid.plain(name)[:12] in one for one in shown), name
     assert "<b>" not in text and "<i>" not in text

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+import docs  # beside this script
 from memprof.explain import copies, records, snippets, waterfall
 from memprof.models.tensors import StoredTensor
 from memprof.units import format_bytes
@@ -51,11 +52,15 @@ def main() -> None:
     words = parser.parse_args()
     if unknown := set(words.parts) - set(parts):
         parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
-    print("| what | target | measured | |\n| --- | --- | --- | --- |")
+    lines = ["| what | target | measured | |", "| --- | --- | --- | --- |"]
+    print("\n".join(lines))
     for name in words.parts or parts:
         print(f"{name} ...", file=sys.stderr)
         for row in parts[name](words):
-            print(f"| {' | '.join(row)} |", flush=True)
+            lines.append(f"| {' | '.join(row)} |")
+            print(lines[-1], flush=True)
+    if not words.parts:
+        docs.write("explain", "\n".join(lines))
 
 
 def _verdict(met: bool) -> str:

@@ -72,7 +72,7 @@ def make(
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
         return _make_onnx(name, path, type == "int8", size_bytes, external_data, overwrite)
     except ModuleNotFoundError as error:
-        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'memprof[zoo]'") from error
+        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'ml-memprof[zoo]'") from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {os_reason(error)}") from error
 
@@ -105,28 +105,28 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import make_way, replacing
+    from ..files import FORCE, check_new, replacing
     from .architectures import ARCHITECTURES
     from .tflite_writer import write
 
-    make_way(overwrite, path)
+    check_new(path, instead=FORCE, overwrite=overwrite)
     with replacing(path) as (file,):
         write(ARCHITECTURES[name](), quantized, file)
     return (path,)
 
 
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import make_way, replacing
+    from ..files import FORCE, check_new, replacing
     from .onnx_file import save
 
     model = _onnx_model(name, quantized, size_bytes)
     if not external and model.constant_bytes <= _EMBEDDED_LIMIT:
-        make_way(overwrite, path)
+        check_new(path, instead=FORCE, overwrite=overwrite)
         with replacing(path) as (file,):
             save(model, file)
         return (path,)
     side_path = path.with_name(f"{path.name}.data")
-    make_way(overwrite, path, side_path)
+    check_new(path, side_path, instead=FORCE, overwrite=overwrite)
     with replacing(path, side_path) as (file, side):
         save(model, file, side, side_path.name)
     return path, side_path

@@ -25,6 +25,7 @@ from memprof.runs.records import STARTUP, Run
 from memprof.runs.summary import Key
 
 from ..columns import Cache, split
+from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, placing, style
 from .sheet import Entry, Sheet
@@ -75,9 +76,9 @@ def _render(runs: Sequence[Run]) -> Figure:
     bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [one for one in bars.values() if one is not None]
     if not known:
-        raise InputError("no phase of these runs has a peak of its RSS, so there is nothing to draw")
+        raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
     unit = choose_unit(BYTES, [one.high for one in known])
-    called = choosing.names(list(grouped))
+    called = named(grouped)
     indent = max(lettering.width(lettering.readable(name)) for name in called.values())
     indent = min(indent, 2.7) + 0.15 + 0.1
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))

@@ -1,4 +1,4 @@
-"""ONNX files as graphs, their shapes inferred by onnx itself from a skeleton of the model without its weights (see skeleton.py).
+"""ONNX files as graphs, their shapes inferred by onnx itself from a skeleton of the model without its weights (memprof.models.skeleton).
 
 What constants alone determine is folded, as every runtime does at load: Constant nodes, ConstantOfShape of a constant, a Transpose of a
 weight. A DequantizeLinear of a weight is taken for a part of its reader. Local functions are put in place of their calls.

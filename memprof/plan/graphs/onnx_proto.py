@@ -57,7 +57,7 @@ def _onnx() -> Any:
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise InputError(f"reading an ONNX graph needs {error.name}, not installed here: pip install 'memprof[plan]'") from None
+        raise InputError(f"reading an ONNX graph needs {error.name}, not installed here: pip install 'ml-memprof[plan]'") from None
     return onnx
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import InputError, UsageError, os_reason
-from ...files import make_way, replacing
+from ...files import FORCE, check_new, replacing
 from ...models import flatbuffer, tflite_file
 from ...models.identity import files_of
 from ...models.protobuf import BYTES, Field, Torn, encoded, fields
@@ -34,7 +34,7 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
         raise UsageError(f"{target}: the order of a {source.suffix} file is written to a {source.suffix} file")
     if target.exists() and target.samefile(source):
         raise InputError(f"{target} is the model itself; -o names another file")
-    make_way(overwrite, target)
+    check_new(target, instead=FORCE, overwrite=overwrite)
     places = [graph.operators[number].place for number in order]
     try:
         copied = _external(source, target, overwrite) if graph.format == "onnx" else []
@@ -57,7 +57,7 @@ def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
     copies = {file: target.parent / file.relative_to(source.parent) for file in files_of(source)[1:]}
     for copy in copies.values():
         copy.parent.mkdir(parents=True, exist_ok=True)
-    make_way(overwrite, *copies.values())
+    check_new(*copies.values(), instead=FORCE, overwrite=overwrite)
     for file, copy in copies.items():
         with file.open("rb") as reading, replacing(copy) as (writing,):
             shutil.copyfileobj(reading, writing, 1 << 20)
