@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -18,17 +19,19 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 from plan_models import node, save, value, weight
 
-from memprof.errors import InputError, MeasurementError
+from memprof.errors import InputError, MeasurementError, MemprofError
 from memprof.models import flatbuffer
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
 from memprof.plan import executed
+from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs import graph as graphs
 from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.weights import account
 from memprof.programs import native
 
+FAST = Question(time_limit_s=0)
 # Plans a model as `plan show` does and says what it took and what the process took for it.
 _PLANNED = """
 import sys
@@ -257,3 +260,41 @@ def test_arrays_that_lie_over_one_another_are_not_unpacked(tmp_path: Path, monke
 
     with pytest.raises(InputError, match="its arrays are larger than what such a file can hold"):
         native._arrays(str(path))
+
+
+def test_no_number_in_a_tflite_file_is_a_traceback(tmp_path: Path) -> None:
+    """Each place of a model with control flow, with numbers that point far outside, back, or at themselves."""
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    from plan_tflite import control_flow
+
+    content = control_flow(tmp_path / "m.tflite").read_bytes()
+    path = tmp_path / "changed.tflite"
+    for at in range(0, len(content), 4):
+        for number in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
+            path.write_bytes(content[:at] + number + content[at + len(number) :])
+            for reader in (identify, tensors, lambda changed: analyse(planned(read(changed), FAST), FAST)):
+                with contextlib.suppress(MemprofError):
+                    reader(path)
+
+
+def test_shapes_and_offsets_that_overflow_in_a_tflite_file(tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    import plan_tflite as tflite
+
+    most = 2**31 - 1
+    tensors_ = [tflite.tensor("x", [most] * 4), tflite.tensor("y", [most] * 4)]
+    graph = tflite.subgraph("main", tensors_, [0], [1], [tflite.operator(0, [0], [1])])
+    path = tflite.write(tmp_path / "m.tflite", ["RELU"], [graph])
+    with pytest.raises(InputError, match="more than any memory has"):
+        read(path)
+
+    weights = [tflite.tensor("x", [4]), tflite.tensor("w", [4], buffer=1), tflite.tensor("y", [4])]
+    graph = tflite.subgraph("main", weights, [0], [2], [tflite.operator(0, [0, 1], [2])])
+    path = tflite.write(tmp_path / "w.tflite", ["ADD"], [graph], outside=(2**64 - 8, 16))
+    assert identify(path).weight_bytes is None
+    with pytest.raises(Unparsed):
+        tensors(path)
+    with pytest.raises(InputError, match="no TFLite model, or not a whole one"):
+        read(path)
