@@ -159,7 +159,7 @@ def _explanation(order: Order, plain: Run, wanted: Index | None, seen: Sequence[
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
         measured=measured(plain),
         phases=phases,
-        plan_bytes=activations.highest(Path(job.model.path), job.shapes),
+        plan_bytes=activations.highest(job),
         iterations=_iterations(plain),
     )
     return Explanation(
