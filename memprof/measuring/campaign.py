@@ -39,7 +39,8 @@ def measure(
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with input_copy(order, at) as given:
-                run, line = failed or ask(order.job, probe_line(order, seen, token, given), token, progress.live, look, given=given)
+                message = probe_line(order, seen, token, given)
+                run, line = failed or ask(order.job, message, token, progress.live, look, given=given, say=progress.say)
             try:
                 keep(line)
             finally:

@@ -249,7 +249,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         if suite.phases:
             from ..programs import symbols
 
-            started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+            started = symbols.wrap(argv, suite.phases, cwd=command.cwd, env=env)
     except MemprofError as found:
         error = found
     job = Job(
