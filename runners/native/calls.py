@@ -7,7 +7,7 @@ import time
 
 import gdb
 from marks import Marks, reset_high_water, shares
-from traced import Look, alive, counters, exit_code, figures, here, made_marks, physical, quiet, running_ns
+from traced import Look, alive, counters, exit_code, figures, here, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_APART = 50  # times as long between two readings of PSS as one takes, which is milliseconds for a large process
@@ -54,7 +54,7 @@ class Tracer:
         self.notes = []
         self.foreign = 0
         self.first_ns = self.stopped_ns = 0  # when a function was first entered, and for how long gdb has held the program since
-        self.said_ns = 0
+        self.said_ns = self.reading_ns = 0
 
     # -- what a stop means
 
@@ -204,7 +204,8 @@ class Tracer:
         # What it starts from here on is not looked at: it runs as it would without gdb, and the addresses that calls return to are none of its.
         quiet("set detach-on-fork on")
         process = self._fold(Look(pid, time.monotonic_ns()))
-        begin_ns = process.now_ns - running_ns(pid, process.now_ns)
+        running_ns, self.reading_ns = ran(pid, process.now_ns)
+        begin_ns = process.now_ns - running_ns
         self.marks.write({"mark": "begin", "pid": pid, "phase": "STARTUP", "t_ns": begin_ns})
         line = {"mark": "end", "pid": pid, "phase": "STARTUP", "begin_ns": begin_ns, "end_ns": max(process.now_ns, begin_ns)}
         zero = {"hwm_reset": True, "hwm_begin_bytes": 0, "rss_begin_bytes": 0}
@@ -271,6 +272,8 @@ class Tracer:
             self.handling_ns / 1e6
         )
         notes = [handling + "and were taken off", *self.notes]
+        if self.reading_ns >= 10000000:
+            notes.append("STARTUP is without the %.2f s in which gdb read symbols" % (self.reading_ns / 1e9))
         if self.said_ns:
             notes.append(self.cost(time.monotonic_ns()))
         if self.foreign:

@@ -45,15 +45,16 @@ def came(inferior):
     _used_ns[inferior.num] = int(time.process_time() * 1e9)
 
 
-def running_ns(pid, now_ns):
-    """For how long the selected process has really run until now.
+def ran(pid, now_ns):
+    """For how long the selected process has really run until now, and for how long it stood still while gdb read symbols, in ns.
 
-    While gdb reads the symbols of a library that is being loaded the program stands still, for seconds where these are large. All of that is CPU
-    time of gdb's. Where several of its threads read at once, that is more than what passed by; the process's own CPU time is the least it ran.
+    The program waits while gdb reads the symbols of a library that is being loaded, for seconds where these are large. All of that is CPU time
+    of gdb's. Where several of its threads read at once, that is more than what passed by; the process's own CPU time is the least it ran.
     """
     since_ns = max(now_ns - _started_ns(pid), 0)
     busy_ns = int(time.process_time() * 1e9) - _used_ns.get(gdb.selected_inferior().num, 0)
-    return min(since_ns, max(since_ns - busy_ns, counters(pid)[3]))
+    running_ns = min(since_ns, max(since_ns - busy_ns, counters(pid)[3]))
+    return running_ns, since_ns - running_ns
 
 
 def _started_ns(pid):
