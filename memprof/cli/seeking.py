@@ -11,6 +11,7 @@ import click
 
 from ..errors import UsageError
 from . import heed_sigterm
+from .measuring import VERBOSE
 
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
@@ -25,6 +26,7 @@ _MEASURED = (
 )
 _SHOWN = (
     click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: what suits]"),
+    VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
 
@@ -41,13 +43,20 @@ def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def answer(
-    kind: str, seek: Callable[[Any, Any], Any], output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool
+    kind: str,
+    seek: Callable[[Any, Any], Any],
+    output: str | None,
+    append: bool,
+    picture: str | None,
+    unit: str | None,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
     from ..measuring import campaign
     from ..runs import store
     from . import report, talk
-    from .progress import chosen
+    from .progress import chosen, loud
 
     heed_sigterm()
     if append and output is None:
@@ -60,7 +69,8 @@ def answer(
     try:
         for remark in campaign.surroundings(0):
             progress.say(remark)
-        found = seek(progress, writer.write if writer else lambda line: None)
+        keep = writer.write if writer else lambda line: None
+        found = seek(progress, loud(keep, progress) if verbose else keep)
     finally:
         progress.close()
         if writer is not None:

@@ -45,7 +45,7 @@ Examples:
     click.option("--append", is_flag=True, help="Take up the search in an existing -o file."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
+def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> None:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -56,7 +56,7 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
 
     wish = _wish(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(wish, progress, keep, earlier), output, append, picture, unit, as_json)
+    answer("tune", lambda progress, keep: tune.tune(wish, progress, keep, earlier), output, append, picture, unit, as_json, verbose)
 
 
 def _wish(

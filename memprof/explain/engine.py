@@ -17,6 +17,7 @@ from ..errors import MeasurementError
 from ..measuring import campaign
 from ..measuring.orders import Order
 from ..measuring.progress import Progress, Quiet
+from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
@@ -37,6 +38,8 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     Raises MeasurementError where a run fails, and what campaign.measure raises.
     """
     remarks: list[str] = []
+    if order.job.assumed:
+        progress.say(f"{order.job.model.name}: {inputs.said(order.job.assumed)}")
     wanted = _index(order, remarks, progress)
     # Its iterations are polled as all else is: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
@@ -47,7 +50,10 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     files = _files(plain.job)
     base = next((one for one in looks if one.phase == STARTUP), None)
     seen = [waterfall.account(one, None if one is base else base, wanted, files) for one in looks]
-    return _explanation(order, plain, wanted, seen, remarks)
+    found = _explanation(order, plain, wanted, seen, remarks)
+    for warning in found.warnings:
+        progress.say(f"{order.job.model.name}: warning: {warning}")
+    return found
 
 
 def _index(order: Order, remarks: list[str], progress: Progress) -> Index | None:
@@ -153,14 +159,17 @@ def _files(job: Job) -> frozenset[tuple[int, int]]:
 def _explanation(order: Order, plain: Run, wanted: Index | None, seen: Sequence[Seen], remarks: list[str]) -> Explanation:
     job = plain.job
     phases = tuple(one.phase for one in seen)
+    shapes = _shapes(job)
     counted_bytes, counted_tensors, others = waterfall.counted(wanted) if wanted is not None else (0, 0, {})
     facts = findings.Facts(
         runtime=order.runtime,
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
         measured=measured(plain),
         phases=phases,
-        plan_bytes=activations.highest(Path(job.model.path), job.shapes),
+        plan_bytes=activations.highest(Path(job.model.path), shapes) if shapes is not None else None,
         iterations=_iterations(plain),
+        threads=job.threads,
+        shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )
     return Explanation(
         memprof_explain=SCHEMA,
@@ -182,8 +191,20 @@ def _explanation(order: Order, plain: Run, wanted: Index | None, seen: Sequence[
             *(plain.about.notes if plain.about is not None else ()),
             *plain.warnings,
             *dict.fromkeys([*remarks, *_doubts(plain, phases)]),
+            findings.sight(facts),
         ),
+        shapes=shapes or {},
+        assumed=job.assumed,
+        warnings=findings.doubts(facts),
     )
+
+
+def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the model's inputs as they ran; None where they are not known, and no plan can be set beside what ran."""
+    path = Path(job.model.path)
+    shapes = inputs.shapes_that_run(path, job.shapes, job.inputs)
+    # A runtime of the user's own may make its inputs itself, and in other sizes than 1.
+    return None if job.runtime.endswith(".py") and inputs.taken_as_one(path, job.shapes, job.inputs) else shapes
 
 
 def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:

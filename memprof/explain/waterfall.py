@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.tensors import Tensor
 from . import copies, glibc, look, scan, snippets
 from .copies import Copy
 from .glibc import Heap, Ranges, common, ranges
@@ -302,8 +301,3 @@ def counted(wanted: Index) -> tuple[int, int, dict[str, int]]:
             size += weight.tensor.bytes * weight.instances
             count += weight.instances
     return size, count, dict(others)
-
-
-def total(tensors: Sequence[Tensor]) -> int:
-    """All weights' bytes."""
-    return sum(tensor.bytes for tensor in tensors)

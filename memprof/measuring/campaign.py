@@ -7,11 +7,14 @@ killed with its probe is found by the token in its environment, and ended, befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import psutil
 
-from ..runs.records import Job, Run
+from ..models import inputs
+from ..runs import failures, store
+from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .orders import Order, intervals, offset
@@ -41,11 +44,23 @@ def measure(
             with input_copy(order, at) as given:
                 message = probe_line(order, seen, token, given)
                 run, line = failed or ask(order.job, message, token, progress.live, look, given=given, say=progress.say)
+            if hints := _hints(run):
+                run = replace(run, outcome=replace(run.outcome, hints=hints))
+                line = store.encode(run)
             try:
                 keep(line)
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _hints(run: Run) -> tuple[str, ...]:
+    """What else may tell why a run failed."""
+    if run.outcome.ok:
+        return ()
+    reason = failures.reason(run)
+    shapes = inputs.said(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
 def measure_program(job: Job, start: Mapping[str, object], progress: Progress) -> Run:

@@ -8,7 +8,7 @@ from memprof.explain.records import SLICES, Explanation
 from memprof.units import format_bytes
 
 from ..pictures.waterfall import FILLS
-from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, where
+from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, warned, where
 from ..tables.grid import Section, html
 
 
@@ -16,6 +16,7 @@ def page_piece(found: Explanation) -> str:
     """A section of the page, as HTML: the findings, the waterfall as bars, the tables. Nothing in it runs or is loaded."""
     say = escaping.escape
     parts = [f'<h3 class="name">{say(title(found))}</h3>', f"<p>{say(lead(found))}.</p>"]
+    parts += [f"<p><strong>{say(text)}</strong></p>" for text in warned(found)]
     if not found.findings:
         parts.append("<p>Nothing was found that makes it larger than it must be.</p>")
     else:
