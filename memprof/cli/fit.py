@@ -19,6 +19,7 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
 
 @click.command(epilog=_EPILOG)
 @options(
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
     click.option(
         "--max-latency", metavar="+5%|2x", help="A limit under which an iteration takes longer than this does not count as working."

@@ -19,7 +19,6 @@ INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; thos
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
     click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
     PYTHON,
     SHAPES,
     INPUTS,
@@ -50,7 +49,7 @@ def answer(
     picture: str | None,
     unit: str | None,
     as_json: bool,
-    verbose: bool,
+    verbose: bool = False,
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
     from ..measuring import campaign

@@ -16,11 +16,15 @@ Examples:
   memprof tune model.onnx -r onnxruntime --threads 1
   memprof tune model.onnx -r onnxruntime --max-latency +10% -o tune.jsonl --plot front.png
   memprof tune model.tflite -r litert --budget 120MiB --time 3min
+  memprof tune model.tflite -r tflite --threads 1,2,4
 """
 
 
 @click.command(epilog=_EPILOG)
 @options(
+    click.option(
+        "--threads", metavar="N,N,...", help="Thread counts to search over, the first being the default's.  [default: the runtime's own]"
+    ),
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than the default's."
     ),
@@ -66,9 +70,10 @@ def _wish(
     settings: tuple[str, ...],
     tries: tuple[str, ...],
     shapes: tuple[str, ...],
+    threads: str | None,
     **rest: Any,
 ) -> Any:
-    from ..measuring.suite import parse_shape
+    from ..measuring.suite import parse_shape, parse_threads
     from ..programs.runtimes import split_setting
     from ..seek.search import Goal
     from ..seek.tune import Wish
@@ -81,6 +86,7 @@ def _wish(
         fixed=dict(split_setting(text) for text in settings),
         tries={name: values.split(",") for name, values in (split_setting(text) for text in tries)},
         shapes=dict(parse_shape(text) for text in shapes),
+        threads=parse_threads(threads) if threads else (),
         time_ns=parse_duration_ns(time_),
         **rest,
     )
