@@ -21,8 +21,9 @@ from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
-from . import activations, findings, snippets, waterfall
+from . import activations, findings, small, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .small import Small
 from .snippets import Index
 from .waterfall import Look, Seen
 
@@ -40,35 +41,37 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     remarks: list[str] = []
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.said(order.job.assumed)}")
-    wanted = _index(order, remarks, progress)
+    wanted, tiny = _index(order, remarks, progress)
     # Its iterations are polled as all else is: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it as it is")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     _must_be_ok(plain)
-    looks = _held(order, plain, wanted, progress, remarks)
+    looks = _held(order, plain, wanted, tiny, progress, remarks)
     files = _files(plain.job)
     base = next((one for one in looks if one.phase == STARTUP), None)
-    seen = [waterfall.account(one, None if one is base else base, wanted, files) for one in looks]
+    seen = [waterfall.account(one, None if one is base else base, wanted, files, tiny) for one in looks]
     found = _explanation(order, plain, wanted, seen, remarks)
     for warning in found.warnings:
         progress.say(f"{order.job.model.name}: warning: {warning}")
     return found
 
 
-def _index(order: Order, remarks: list[str], progress: Progress) -> Index | None:
+def _index(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
+    """The weights to look for: those whose copies are counted, and those too small for that. None for each where there are none."""
     path = Path(order.job.model.path)
     try:
         weights = tensors(path)
         progress.say(f"{order.job.model.name}: choosing what to look for in {len(weights)} tensors")
         index = snippets.index(weights)
+        tiny = small.choose([one.tensor for one in index.weights if one.why_not])
     except Unparsed as error:
         remarks.append(f"{error}; copies of weights are not counted")
-        return None
+        return None, None
     if not len(index.keys):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
-        return None
-    return index
+        return None, tiny
+    return index, tiny
 
 
 def _must_be_ok(run: Run) -> None:
@@ -103,7 +106,7 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(order: Order, plain: Run, wanted: Index | None, progress: Progress, remarks: list[str]) -> list[Look]:
+def _held(order: Order, plain: Run, wanted: Index | None, tiny: Small | None, progress: Progress, remarks: list[str]) -> list[Look]:
     """The looks of a held run. Memory that may not be read leaves the waterfall without copies, and a remark."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=_trips(plain))
@@ -111,7 +114,8 @@ def _held(order: Order, plain: Run, wanted: Index | None, progress: Progress, re
 
     def look(job: Job, phase: str, pid: int) -> None:
         progress.say(f"{job.model.name}: looking at {phase}")
-        looks.append(waterfall.take(pid, phase, None if phase == STARTUP else wanted))
+        looking = (None, None) if phase == STARTUP else (wanted, tiny)
+        looks.append(waterfall.take(pid, phase, *looking))
 
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     _must_be_ok(run)
