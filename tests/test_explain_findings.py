@@ -186,6 +186,9 @@ def test_copies_made_while_the_model_runs_are_not_called_folded() -> None:
     found = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
     assert {rule: finding.bytes for rule, finding in found.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
     assert settings(found["loop_copies"]) == []
+    turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
+    found = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
+    assert found == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
     (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
     assert only_folded.rule == "shared_repacked"
 
