@@ -71,7 +71,7 @@ def write_parquet(runs: Iterable[Run], path: Path) -> None:
         runs_frame(runs).to_parquet(path, index=False)
     except ImportError as error:
         reason = " ".join(str(error).split(". ")[0].split())
-        raise InputError(f"Parquet needs pyarrow: pip install 'memprof[parquet]' ({reason})") from None
+        raise InputError(f"Parquet needs pyarrow: pip install 'ml-memprof[parquet]' ({reason})") from None
 
 
 def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import memprof as package
-from memprof.cli import _COMMANDS
+from memprof.cli import group
+from memprof.measuring import campaign
 from memprof.runs.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
@@ -23,6 +24,41 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
     assert "too few to ever decide" in done.stderr
+
+
+class Told:
+    """A Progress that remembers the sentences."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def started(self, job, index, total): ...
+    def live(self, phase, rss_bytes): ...
+    def finished(self, run): ...
+    def say(self, sentence):
+        self.sentences.append(sentence)
+
+
+def test_the_library_says_what_the_command_says(scenario, tmp_path):
+    told = Told()
+    path = tmp_path / "runs.jsonl"
+
+    package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
+
+    assert told.sentences == ["1 repeat: too few to ever decide a comparison, 5 are the least", f"{path} holds the runs"]
+
+
+def test_the_library_leaves_no_empty_file_where_measuring_raises(scenario, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(11, "no process can be started")
+
+    monkeypatch.setattr(campaign, "measure", refused)
+    told = Told()
+
+    with pytest.raises(OSError, match="no process"):
+        package.measure([scenario(**STEPS)], ["synthetic"], repeats=5, output=tmp_path / "runs.jsonl", progress=told)
+
+    assert not (tmp_path / "runs.jsonl").exists() and told.sentences == []
 
 
 def test_all_tables_of_the_readme_are_there(memprof, scenario):
@@ -70,7 +106,7 @@ def test_without_o_the_file_is_named_by_the_time(memprof, scenario, tmp_path):
     assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", group.listed)
 def test_every_command_has_help_with_an_example(memprof, name):
     done = memprof(name, "--help")
 
@@ -109,7 +145,7 @@ def modules_of(code):
 def test_measuring_imports_nothing_heavy():
     loaded = modules_of("import memprof.measuring.campaign, memprof.measuring.suite, memprof.cli.run, memprof.cli.progress")
 
-    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2", "plotly"}
+    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 
 
 def test_importing_the_package_imports_none_of_its_parts():

@@ -16,7 +16,7 @@ import pytest
 
 from memprof.explain import copies, small, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
-from memprof.models.tensors import Tensor
+from memprof.models.tensors import StoredTensor
 
 BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
 RNG = np.random.default_rng(5)
@@ -27,19 +27,23 @@ def _bench():
     spec = importlib.util.spec_from_file_location("explain_bench", BENCH)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(BENCH.parent))  # it imports what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCH.parent))
     return module
 
 
 bench = _bench()
 
 
-def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[Tensor]:
+def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTensor]:
     found = []
     with path.open("wb") as file:
         file.write(b"\1" * shift)
         for number, array in enumerate(arrays):
-            found.append(Tensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
+            found.append(StoredTensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
             file.write(array.tobytes())
     return found
 

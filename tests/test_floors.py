@@ -16,7 +16,7 @@ FLOORS = (
     ("errors", "probe"),
     ("units", "files", "cache", "plan.orders"),
     ("runs", "zoo", "plan.arenas"),
-    ("models", "importing", "judge", "reports"),
+    ("models", "importing", "judge", "reports", "reports.web"),
     ("programs", "plan.graphs"),
     ("measuring", "plan"),
     ("api", "heap", "explain", "seek", "gate", "doctor"),

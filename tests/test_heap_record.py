@@ -13,7 +13,7 @@ from conftest import Scenario, need_tool
 from heap_made import top_by
 
 from memprof.errors import InputError, UsageError
-from memprof.heap import load, record, said
+from memprof.heap import load, record, wording
 from memprof.heap.phases import with_phases
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -112,7 +112,7 @@ def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: 
     assert [span.name for span in profile.phases][:3] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
     assert profile.peak_tree is not None and profile.peak_tree[1]
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
-    assert profile.command.startswith("python /") and said.program(profile) == "out/memray.bin"
+    assert profile.command.startswith("python /") and wording.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
 
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from memprof.errors import InputError
 from memprof.heap import diff as judging
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.said import share
+from memprof.heap.wording import share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
@@ -506,7 +506,7 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
         (["plot", "m.massif", "-o", "notes.txt"], 2, ".png, .svg or .pdf"),
         (["plot", "m.massif", "-o", "nowhere/a.png"], 5, "there is no folder nowhere"),
         (["plot", "empty.massif", "-o", "a.png"], 5, "empty.massif holds no allocation"),
-        (["view", "m.massif", "-o", "notes.txt"], 5, "is no page of memprof's"),
+        (["view", "m.massif", "-o", "notes.txt"], 5, "is not a page of memprof's"),
         (["view", "m.massif", "-o", "nowhere/a.html"], 5, "there is no folder nowhere"),
         (["view", "m.massif", "--json"], 2, "-o FILE.html"),
         (["view"], 2, "FILE..."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _MEASURED = (
     INPUTS,
 )
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: what suits]"),
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
     VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
@@ -53,7 +54,7 @@ def answer(
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
     from ..measuring import campaign
-    from ..runs import store
+    from ..measuring.keeping import keeping
     from . import report, talk
     from .progress import chosen, loud
 
@@ -63,21 +64,13 @@ def answer(
     report("tables.grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    writer = store.Writer(Path(output), append=append) if output else None
-    progress = chosen()
-    try:
-        for remark in campaign.surroundings(0):
-            progress.say(remark)
-        keep = writer.write if writer else lambda line: None
-        found = seek(progress, loud(keep, progress) if verbose else keep)
-    finally:
-        progress.close()
-        if writer is not None:
-            writer.discard_if_empty()
-    form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-    click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
-    if writer is not None:
-        talk(f"{output} holds the runs")
+    with keeping(Path(output) if output else None, talk, append=append) as keep:
+        with closing(chosen()) as progress:
+            for remark in campaign.surroundings(0):
+                progress.say(remark)
+            found = seek(progress, loud(keep, progress) if verbose else keep)
+        form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
+        click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
     if picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(found), picture)
         talk(f"{picture} is drawn")

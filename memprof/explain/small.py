@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.tensors import Files, Tensor
+from ..models.tensors import Files, StoredTensor
 from .look import Memory, Pages, open_memory
 from .snippets import LARGE, TABLE_BITS, Bytes, Places, Words, hashed
 
@@ -53,7 +53,7 @@ class Whole:
     end: int
 
 
-def choose(tensors: Sequence[Tensor]) -> Small:
+def choose(tensors: Sequence[StoredTensor]) -> Small:
     """The small tensors that can be found among these. Raises Unparsed where a file is too short, InputError where it cannot be read."""
     contents: list[Bytes] = []
     instances: list[int] = []

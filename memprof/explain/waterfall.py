@@ -217,7 +217,7 @@ def _is_freed(copy: Copy, free: Ranges) -> bool:
     return int(free.covered(start, end)[0]) > _FREED * (copy.end - copy.start)
 
 
-def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Weight]) -> dict[str, list[Copy]]:
+def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Sought]) -> dict[str, list[Copy]]:
     """Which copies are the one that is due (outside the model's file), which are more of the same, and which are repacked."""
     owned: dict[str, list[Copy]] = {ONCE: [], AGAIN: [], REPACKED: []}
     due = defaultdict(int, {number: weight.instances for number, weight in enumerate(weights)})

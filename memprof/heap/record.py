@@ -19,6 +19,7 @@ from typing import Literal
 
 from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..measuring import campaign
+from ..measuring.message import Start
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
@@ -257,9 +258,7 @@ def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | 
         {"OPENBLAS_NUM_THREADS": "1"} if tool == "massif" and "OPENBLAS_NUM_THREADS" not in os.environ else {}
     )
     argv = [*wrap, *(command[1:] if tool == "memray" else command)]
-    start: dict[str, object] = {"argv": argv, "env": environment, "cwd": None, "stdin": "", "deterministic": False, "grace_ns": _GRACE_NS}
-    if tool == "heaptrack":
-        start["writers"] = _HEAPTRACK_WRITERS
+    start = Start(argv=argv, env=environment, grace_ns=_GRACE_NS, writers=_HEAPTRACK_WRITERS if tool == "heaptrack" else None)
     progress.started(job, 1, 1)
     run = campaign.measure_program(job, start, progress)
     if run.outcome.status == "lost" and run.outcome.exit_code == 0:

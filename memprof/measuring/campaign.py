@@ -6,10 +6,9 @@ killed with its probe is found by the token in its environment, and ended, befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import msgspec
 import psutil
 
 from ..models import inputs
@@ -17,8 +16,9 @@ from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
+from .message import Message, Start
 from .orders import Order, intervals, offset
-from .probing import ask, input_copy, probe_line
+from .probing import ask, input_copy, message, signed
 from .progress import Progress
 
 
@@ -42,11 +42,12 @@ def measure(
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with input_copy(order, at) as given:
-                message = probe_line(order, seen, token, given)
-                run, line = failed or ask(order.job, message, token, progress.live, look, given=given, say=progress.say)
+                order_message = message(order, seen, token, given)
+                run, line = failed or ask(order.job, order_message, token, progress.live, look, given=given, say=progress.say)
             if hints := _hints(run):
                 run = replace(run, outcome=replace(run.outcome, hints=hints))
                 line = store.encode(run)
+            run, line = signed(run, line)
             try:
                 keep(line)
             finally:
@@ -63,34 +64,15 @@ def _hints(run: Run) -> tuple[str, ...]:
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
-def measure_program(job: Job, start: Mapping[str, object], progress: Progress) -> Run:
-    """Measure one program that is no runtime of memprof's: `start` is the probe's, without memprof's own variable.
+def measure_program(job: Job, start: Start, progress: Progress) -> Run:
+    """Measure one program that is no runtime of memprof's. start: how it is started, without memprof's own variable.
 
     Raises OSError when no process can be started; KeyboardInterrupt passes through.
     """
     with new_token() as token:
-        environment = start["env"]
-        assert isinstance(environment, Mapping)
-        message = {
-            "job": job,
-            "start": {**start, "env": {**environment, TOKEN: token}},
-            "timeout_ns": job.timeout_ns,
-            "intervals": intervals(job),
-            "files": [],
-            "cache": "asis",
-            "cache_drop": False,
-        }
-        run, _ = ask(job, msgspec.json.encode(message) + b"\n", token, progress.live)
+        marked = replace(start, env={**start.env, TOKEN: token})
+        run, _ = ask(job, Message(job, marked, job.timeout_ns, intervals(job)), token, progress.live)
         return run
-
-
-# -- the probe
-
-
-# -- converted models
-
-
-# -- what a killed memprof left behind
 
 
 def surroundings(total_model_bytes: int) -> list[str]:

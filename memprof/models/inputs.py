@@ -1,7 +1,7 @@
 """The inputs of a model as its file has them, and which of their dimensions are taken as 1 because nobody said how large they are.
 
-Read from .onnx, .tflite, .circle, OpenVINO's .xml and onert's nnpackages, without any runtime; of other files nothing is known. Message and
-field numbers: onnx.proto3 and TensorFlow Lite's schema.fbs.
+Read from .onnx, .tflite, .circle, OpenVINO's .xml and onert's nnpackages, without any runtime; of other files nothing is known. Message numbers
+are onnx.proto3's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from xml.etree import ElementTree
 
-from . import flatbuffer, skeleton
+from . import MOST_DIMENSIONS, flatbuffer, protobuf, tflite_file
 
 _MOST_XML = 64 << 20
-_MOST_RANK = 64
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def inputs(path: Path) -> tuple[Input, ...]:
     try:
         status = path.stat()
         return _inputs(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, skeleton.Torn, flatbuffer.Torn, ElementTree.ParseError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, protobuf.Torn, flatbuffer.Torn, ElementTree.ParseError):
         return ()
 
 
@@ -45,7 +44,7 @@ def _inputs(path: Path, _size: int, _changed_ns: int) -> tuple[Input, ...]:
         with (path / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
             path = path / str(json.load(file)["models"][0])
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}.get(path.suffix.lower())
-    return tuple(one for one in reader(path) if len(one.shape) <= _MOST_RANK) if reader is not None else ()
+    return tuple(one for one in reader(path) if len(one.shape) <= MOST_DIMENSIONS) if reader is not None else ()
 
 
 def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]] | None:
@@ -105,10 +104,10 @@ def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
 
 def _onnx(path: Path) -> Iterator[Input]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for graph in skeleton.fields(data, 0, len(data)):
+        for graph in protobuf.fields(data, 0, len(data)):
             if graph.number != 7:
                 continue
-            parts = [part for part in skeleton.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
+            parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
             weights = {_name(data, part, 8) for part in parts if part.number == 5}
             for part in parts:
                 if part.number == 11 and (name := _name(data, part, 1)) not in weights:
@@ -117,11 +116,11 @@ def _onnx(path: Path) -> Iterator[Input]:
                         yield Input(name, tuple(_dimension(data, dim) for dim in _all(data, shape, 1)))
 
 
-def _all(data: mmap.mmap, part: skeleton.Field, number: int) -> list[skeleton.Field]:
-    return [field for field in skeleton.fields(data, part.begin, part.end) if field.number == number]
+def _all(data: mmap.mmap, part: protobuf.Field, number: int) -> list[protobuf.Field]:
+    return [field for field in protobuf.fields(data, part.begin, part.end) if field.number == number]
 
 
-def _inside(data: mmap.mmap, part: skeleton.Field, *numbers: int) -> skeleton.Field | None:
+def _inside(data: mmap.mmap, part: protobuf.Field, *numbers: int) -> protobuf.Field | None:
     for number in numbers:
         fields = _all(data, part, number)
         if not fields:
@@ -130,29 +129,29 @@ def _inside(data: mmap.mmap, part: skeleton.Field, *numbers: int) -> skeleton.Fi
     return part
 
 
-def _name(data: mmap.mmap, part: skeleton.Field, number: int) -> str:
+def _name(data: mmap.mmap, part: protobuf.Field, number: int) -> str:
     field = _inside(data, part, number)
     return data[field.begin : field.end].decode("utf-8", "replace") if field is not None else ""
 
 
-def _dimension(data: mmap.mmap, dim: skeleton.Field) -> int | None:
+def _dimension(data: mmap.mmap, dim: protobuf.Field) -> int | None:
     values = _all(data, dim, 1)
-    value = skeleton.varint(data, values[-1].begin, dim.end)[0] if values else 0
+    value = protobuf.varint(data, values[-1].begin, dim.end)[0] if values else 0
     return value if 0 < value < 1 << 63 else None  # a negative one stands for an open one too
 
 
-# -- TFLite and circle: Model 2 subgraphs; SubGraph 0 tensors, 1 inputs; Tensor 0 shape, 3 name, 7 shape_signature
+# -- TFLite and circle
 
 
 def _flatbuffer(path: Path) -> Iterator[Input]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         flat = flatbuffer.Flat(data)
-        graph = flat.tables(flat.root(), 2)[0]
-        tensors = flat.tables(graph, 0)
-        for number in flat.integers(graph, 1):
+        graph = flat.tables(flat.root(), tflite_file.MODEL_SUBGRAPHS)[0]
+        tensors = flat.tables(graph, tflite_file.GRAPH_TENSORS)
+        for number in flat.integers(graph, tflite_file.GRAPH_INPUTS):
             table = tensors[number]
-            shape = flat.integers(table, 7) or flat.integers(table, 0)
-            yield Input(flat.text(table, 3), tuple(None if size < 0 else size for size in shape))
+            shape = flat.integers(table, tflite_file.TENSOR_SIGNATURE) or flat.integers(table, tflite_file.TENSOR_SHAPE)
+            yield Input(flat.text(table, tflite_file.TENSOR_NAME), tuple(None if size < 0 else size for size in shape))
 
 
 # -- OpenVINO: <layer name="x" type="Parameter"><data shape="?,3,224,224"/>; `?` and ranges such as 1..8 are open

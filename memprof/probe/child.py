@@ -20,6 +20,7 @@ _TAIL = 4096
 _LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
 _NEVER = 1 << 62
+_LATE_NS = 200_000  # a sample takes 2 us, or some tens on a slow board
 _KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
 _HOLD_TICK_NS = 1_000_000
 _STOP_WITHIN_NS = 2_000_000_000
@@ -266,7 +267,8 @@ class Measurement:
 
     def _sample(self, now):
         """(rss, file-backed, vms) in bytes, or None where there is nothing to see."""
-        return self._statm.read()
+        values = self._statm.read()
+        return None if late(now) else values
 
     def _poll(self, now, interval):
         values = self._sample(now)
@@ -409,6 +411,7 @@ class Measurement:
             "runtime_version": _text(mark["runtime_version"]),
             "python_version": _text(mark["python_version"]),
             "notes": [_text(note) for note in mark["notes"]],
+            "packages": {_text(name): _text(version) for name, version in mark.get("packages", {}).items()},
         }
 
     def _mark_error(self, mark):
@@ -633,6 +636,14 @@ def _kill_group(pid):
         os.killpg(pid, signal.SIGKILL)
     except OSError:
         pass
+
+
+def late(now):
+    """Whether a sample that was to be of this moment is of a later one: another program had the CPU between the clock and the look.
+
+    The process may be in its next phase by then, and no sample is better than one that gives a phase the peak of its neighbour.
+    """
+    return time.monotonic_ns() - now > _LATE_NS
 
 
 def _take(descriptor):

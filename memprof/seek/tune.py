@@ -23,7 +23,7 @@ from ..models import inputs
 from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
-from ..runs import metrics, store
+from ..runs import metrics, signing, store
 from ..runs.records import EXECUTE, PEAK, Run
 from ..runs.settings import written
 from ..units import format_bytes, format_duration
@@ -44,12 +44,13 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 
 @dataclass(frozen=True)
-class Wish:
+class TuneRequest:
     """What to search for and where: the model, the runtime, and the words of `memprof run` that hold for all trials.
 
     tries: values to try by knob, in place of the knob's own. threads: the thread counts to search over, the first being the default's; none for the
     runtime's own. tolerance: by how much outputs may differ from the default's, relative to the largest, before it is said. time_ns: how long it
-    may take, verification included.
+    may take, verification included. trust_runs: settings of earlier runs
+    may be tried again, whoever wrote them.
     """
 
     model: str
@@ -64,6 +65,7 @@ class Wish:
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
     seed: int = 0
+    trust_runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,34 +119,33 @@ class Tuned:
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def tune(wish: Wish, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
+def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
     """Search, verify, and say what was found; each Run is given to `keep`. earlier: the runs of a search that was stopped.
 
-    Raises UsageError or InputError for what is wrong with the wish, MeasurementError where the default itself fails. KeyboardInterrupt ends
+    Raises UsageError or InputError for what is wrong with the request, MeasurementError where the default itself fails. KeyboardInterrupt ends
     the search, not the answer: what was found until then is returned unverified.
     """
-    return _Tuner(wish, progress, keep).run(earlier)
+    return _Tuner(request, progress, keep).run(earlier)
 
 
 class _Tuner:
-    def __init__(self, wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        self._wish, self._progress, self._keep = wish, progress, keep
-        self._python = runtimes.interpreter(wish.python)
-        self._runtime = runtimes.find(wish.runtime, self._python)
-        self._model = identify(Path(wish.model))
+    def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep = request, progress, keep
+        self._python = runtimes.interpreter(request.python)
+        self._runtime = runtimes.find(request.runtime, self._python)
+        self._model = identify(Path(request.model))
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
         self._suite = Suite(
-            set=dict(wish.fixed),
-            threads=wish.threads[:1],
-            shapes=dict(wish.shapes),
-            inputs=wish.inputs,
+            set=dict(request.fixed),
+            threads=request.threads[:1],
+            shapes=dict(request.shapes),
+            inputs=request.inputs,
             warmup=_WARMUP,
-            runs=_SEARCH_RUNS,
             repeats=1,
             python=self._python,
         )
-        self._search = Search(_knobs(self._runtime, wish), wish.goal, wish.seed)
+        self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
         job = self._order(DEFAULT, "default").job
         self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
         # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
@@ -164,6 +165,8 @@ class _Tuner:
     def run(self, earlier: Sequence[Run]) -> Tuned:
         if self._assumed:
             self._progress.say(f"{self._model.name}: {inputs.said(self._assumed)}")
+        if not self._request.trust_runs:
+            signing.refuse_strangers(earlier, "--append")
         for run in earlier:
             self._take_up(run)
         if earlier:
@@ -223,14 +226,14 @@ class _Tuner:
             self._keep(store.encode(run))
             yield run
 
-    def _order(self, settings: Settings, name: str) -> Order:
+    def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
         knobs, threads = _split(settings)
-        variant = Variant(runtime=self._wish.runtime, name=name, set=knobs, threads=threads, python=self._python)
-        return order(self._suite, self._model, variant)
+        variant = Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
+        return order(replace(self._suite, runs=runs), self._model, variant)
 
     def _take_up(self, run: Run) -> None:
         job = run.job
-        counts = self._wish.threads or (None,)
+        counts = self._request.threads or (None,)
         if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.variant.startswith(_VERIFIED):
@@ -248,7 +251,7 @@ class _Tuner:
         self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run) -> None:
-        self._search.tell(_trial(settings, run, self._wish.tolerance))
+        self._search.tell(_trial(settings, run, self._request.tolerance))
         self._tried.append((settings, run))
         if not run.outcome.ok:
             self._said[settings] = run.outcome.sentence
@@ -260,14 +263,14 @@ class _Tuner:
         if self._search.of(DEFAULT) and trial.settings != DEFAULT:
             base = self._search.base
             words += f" ({(trial.peak or 0) / base.peak:.0%} and {(trial.time or 0) / base.time:.0%} of the default's)"
-        if run.output_error is not None and run.output_error > self._wish.tolerance:
+        if run.output_error is not None and run.output_error > self._request.tolerance:
             words += f", outputs differ by {run.output_error:.2g}"
         return words
 
     # -- time
 
     def _left_ns(self) -> int:
-        return self._wish.time_ns - (time.monotonic_ns() - self._begin_ns)
+        return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
 
     def _verifying_ns(self) -> float:
         """How long it will take to verify what would be proposed now."""
@@ -304,10 +307,9 @@ class _Tuner:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
         runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
         self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
-        plain = self._suite
-        self._suite = replace(plain, runs=_VERIFYING_RUNS)
-        orders = [self._order(settings, f"{_VERIFIED}{number} {shown(settings)}") for number, settings in enumerate(wanted)]
-        self._suite = plain
+        orders = [
+            self._order(settings, f"{_VERIFIED}{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)
+        ]
         found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for repeat in range(1, rounds + 1):
             begin_ns = time.monotonic_ns()
@@ -337,20 +339,20 @@ class _Tuner:
         return Tuned(
             model=self._model.name,
             runtime=self._runtime.name,
-            goal=self._wish.goal,
+            goal=self._request.goal,
             default=default,
             proposals=tuple(kept),
-            best=_best(self._wish.goal, default, kept),
+            best=_best(self._request.goal, default, kept),
             idle=tuple(self._search.idle()),
             failed=tuple((one, self._said.get(one, "")) for one in self._search.failed()) + tuple(failures.items()),
             trials=len(self._search.trials),
             complete=complete,
             verified=sure,
-            tolerance=self._wish.tolerance,
+            tolerance=self._request.tolerance,
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
             repeats=min(map(len, verified.values())) if sure else 0,
             threads=self._threads,
-            shapes=inputs.shapes_that_run(Path(self._model.path), self._wish.shapes, self._wish.inputs) or {},
+            shapes=inputs.shapes_that_run(Path(self._model.path), self._request.shapes, self._request.inputs) or {},
             assumed=self._assumed,
         )
 
@@ -360,7 +362,7 @@ class _Tuner:
             yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
 
     def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
-        trials = [_trial(settings, run, self._wish.tolerance) for run in runs]
+        trials = [_trial(settings, run, self._request.tolerance) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
         return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
@@ -377,8 +379,8 @@ class _Tuner:
             peaks=peaks,
             times=times,
             output_error=error,
-            changes_outputs=error is not None and error > self._wish.tolerance,
-            command=_command(self._wish, settings),
+            changes_outputs=error is not None and error > self._request.tolerance,
+            command=_command(self._request, settings),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 
@@ -411,22 +413,22 @@ def shown(settings: Settings) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
 
 
-def _knobs(runtime: Runtime, wish: Wish) -> dict[str, tuple[str, ...]]:
+def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
     """What is searched: each knob's values but the default's, and the allocators that this machine has."""
     known = {knob.name: knob for knob in runtime.knobs}
-    for name in (*wish.fixed, *wish.tries):
+    for name in (*request.fixed, *request.tries):
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
-    found = {name: _values(knob, wish) for name, knob in known.items() if name not in wish.fixed}
-    found[_THREADS] = tuple(str(count) for count in dict.fromkeys(wish.threads[1:]) if count != wish.threads[0])
+    found = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
+    found[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
     return {name: values for name, values in found.items() if values}
 
 
-def _values(knob: Knob, wish: Wish) -> tuple[str, ...]:
-    if knob.name in wish.tries:
-        for value in wish.tries[knob.name]:
+def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
+    if knob.name in request.tries:
+        for value in request.tries[knob.name]:
             knob.check(value)
-        return tuple(dict.fromkeys(value for value in wish.tries[knob.name] if value != knob.default))
+        return tuple(dict.fromkeys(value for value in request.tries[knob.name] if value != knob.default))
     if knob.name == "preload":
         return allocators()
     return knob.candidates()
@@ -469,19 +471,19 @@ def _best(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Propo
     return min(within, key=lambda one: one.peak, default=None)
 
 
-def _command(wish: Wish, settings: Settings) -> str:
+def _command(request: TuneRequest, settings: Settings) -> str:
     from shlex import quote
 
     knobs, threads = _split(settings)
-    knobs = {**wish.fixed, **knobs}
-    variant = ",".join([f"tuned={wish.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
-    words = ["memprof", "run", wish.model, "--variant", variant]
-    for count in threads or wish.threads[:1]:
+    knobs = {**request.fixed, **knobs}
+    variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
+    words = ["memprof", "run", request.model, "--variant", variant]
+    for count in threads or request.threads[:1]:
         words += ["--threads", str(count)]
-    if wish.python:
-        words += ["--python", wish.python]
-    for name, shape in wish.shapes.items():
+    if request.python:
+        words += ["--python", request.python]
+    for name, shape in request.shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if wish.inputs:
-        words += ["--inputs", wish.inputs]
+    if request.inputs:
+        words += ["--inputs", request.inputs]
     return " ".join(map(quote, words))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
 from memprof.units import format_bytes
@@ -92,7 +92,7 @@ def headline(found: Diff) -> str:
 
 def _share(growth: int, before: int) -> str:
     """A growth as a share, `+12.0%`; what is no tenth of a percent has words, for a sign would stand before a zero."""
-    text = said.share(abs(growth), before)
+    text = wording.share(abs(growth), before)
     if text[0] in "<>":
         return f"{'less' if text[0] == '<' else 'more'} than {text[1:]}"
     return f"{'+' if growth > 0 else '-'}{text}"
@@ -108,8 +108,8 @@ class _Page:
     def write(self) -> None:
         found = self.found
         for word, side in (("A", found.before), ("B", found.after)):
-            where = f", {said.moment(side.profile, side.shown)}" if side.shown is not None else ""
-            self._prose(f"{word}: {side.profile.path or said.program(side.profile)} ({side.profile.tool}{where})", "dim")
+            where = f", {wording.moment(side.profile, side.shown)}" if side.shown is not None else ""
+            self._prose(f"{word}: {side.profile.path or wording.program(side.profile)} ({side.profile.tool}{where})", "dim")
         self._prose(headline(found), f"bold {_tone(found.growth_bytes)}")
         for note in found.notes:
             self._prose(f"! {note}", "yellow")

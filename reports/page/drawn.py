@@ -21,8 +21,8 @@ from memprof.runs.summary import Key
 from ..columns import columns as unpacked
 
 BASELINE = "baseline"
-# 16 bytes of the page a row: with these, timelines take about 5 MB of it however many runs there are.
-_ROWS = 300_000
+# 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
+_ROWS = 240_000
 _MOST_ROWS_A_RUN = 4_000
 _LEAST_ROWS_A_RUN = 40
 _POINTS = 6_000  # iterations drawn as points on the whole page

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from memprof.errors import UsageError
-from memprof.files import check_replaceable, write
+from memprof.files import check_target, write
 
 from .lettering import whole_letters
 from .style import DPI, look
@@ -26,7 +26,7 @@ def check(path: Path) -> None:
     ending = path.suffix.lower()
     if ending not in _HEADS:
         raise UsageError(f"{path}: a picture's name ends in .png, .svg or .pdf")
-    check_replaceable(path, lambda head: head.startswith(_HEADS[ending]), f"a {ending[1:].upper()} picture")
+    check_target(path, lambda head: head.startswith(_HEADS[ending]), f"a {ending[1:].upper()} picture")
 
 
 def save(figure: Figure, path: str | Path) -> None:

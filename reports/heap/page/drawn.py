@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot
@@ -260,7 +260,7 @@ def gathering(pages: Page, profiles: Sequence[HeapProfile]) -> list[str]:
     share = max((file.share for file in pages.files), default=0.0)
     if share:
         found.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
-    if any(said.gathered(profile) for profile in profiles):
+    if any(wording.gathered(profile) for profile in profiles):
         found.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
     if any(file.left_out for file in pages.files):
         kept = sum(len(file.index) for file in pages.files)
