@@ -559,8 +559,9 @@ def test_copying_gives_markdown_with_its_notes(browser):
         "| a\\|b    | 40.0 ±0.0 | ~151.0 ±1.0 |      ~271.0 ±1.0 | ~267.0 ±1.0 | ~269.0 ±1.0 | ~271.0 ±1.0 |\n"
         "| late    |      40.0 |       150.0 | failed (SIGSEGV) |           - |           - |           - |\n"
         "\n"
-        "- Median over the repeats, ± the distance to the farthest of them.\n"
-        "- ~ not exact: no high-water mark was reset where the phase began; the true peak may be higher.\n"
+        "- Cells: median over repeats, ± the distance to the farthest repeat. EXECUTE's latency: the median iteration.\n"
+        "- ~ not exact: the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw; "
+        "it may have been higher.\n"
         "- (a) late: it failed in PREPARE (SIGSEGV) and never came so far\n"
     )
 
@@ -591,7 +592,7 @@ def test_what_is_missing_says_why(browser, comparison):
 
     browser.open([run("a"), replace(run("b"), marks=tuple(replace(one, anon_end_bytes=None) for one in run("b").marks))])
     browser.choose("metric", "Anonymous memory at the end")
-    assert "b: the system it was measured on does not say it" in browser.find("#table .notes").text
+    assert "b: the kernel does not say it" in browser.find("#table .notes").text
 
 
 def test_a_heading_sorts_up_down_and_back(browser, comparison):

@@ -12,6 +12,7 @@ from rich.text import Text
 from memprof.heap import wording
 from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from . import labels, terminal
@@ -123,7 +124,7 @@ class _Page:
         self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
 
     def _prose(self, text: str, style: str = "") -> None:
-        self.console.print(Text(labels.plain(text), style))
+        self.console.print(Text(plain(text), style))
 
     def _figures(self, one: Change) -> Text:
         text = Text()
@@ -136,8 +137,8 @@ class _Page:
         return format_bytes(size) if size is not None else "not listed" if side.limit_bytes else "-"
 
     def _named(self, text: Text, one: Change, style: str = "") -> None:
-        name = labels.plain(one.name)
-        named = labels.Label(name if self.look.full_names else labels.plain(short(name)), name, labels.plain(one.module))
+        name = plain(one.name)
+        named = labels.Label(name if self.look.full_names else plain(short(name)), name, plain(one.module))
         terminal.append_name(text, named, self.console.width, (style, "dim"), self.look.full_names, self.unicode)
 
     def _head(self, title: str) -> None:

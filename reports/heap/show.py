@@ -20,6 +20,7 @@ from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.shape import BELOW, Shape, shape, sums
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from . import labels, terminal
@@ -153,7 +154,7 @@ class _Page:
         self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
 
     def _prose(self, text: str, style: str = "") -> None:
-        self.console.print(Text(labels.plain(text), style))
+        self.console.print(Text(plain(text), style))
 
     def _ascii(self, text: str) -> str:
         return text if self.unicode else text.replace("…", "~")
@@ -162,9 +163,9 @@ class _Page:
 
     def _head(self) -> None:
         profile = self.profile
-        title = labels.plain(profile.path or profile.tool)
+        title = plain(profile.path or profile.tool)
         self._prose(title, "bold")
-        command = labels.shortened(labels.plain(profile.command), 3 * self.width)
+        command = labels.shortened(plain(profile.command), 3 * self.width)
         if command:
             self._prose(self._ascii(f"{profile.tool} of {command}"), "dim")
         self._prose(wording.headline(profile), "bold")
@@ -232,7 +233,7 @@ class _Page:
         spans, unit = self.profile.phases, self.profile.time_unit
         if not spans:
             return []
-        names = [labels.plain(span.name) for span in spans]
+        names = [plain(span.name) for span in spans]
         begins = [_column(span.begin, first, last, wide) for span in spans]
         ends = [wide if span.end is None else _column(span.end, first, last, wide) for span in spans]
         numbered = any(cell_len(name) >= end - begin for name, begin, end in zip(names, begins, ends, strict=True))

@@ -15,6 +15,7 @@ from memprof.explain.records import Explanation
 from memprof.runs.records import Run
 
 from .. import standalone
+from ..soundness import sound
 from ..standalone import check
 from ..tables import plan, table
 from . import drawn, explained, words
@@ -34,6 +35,7 @@ def render(
     """
     if not runs:
         raise InputError("there is no run to make a page of")
+    sound(runs)
     by_model = [[run for run in runs if run.job.model.name == name] for name in dict.fromkeys(run.job.model.name for run in runs)]
     return standalone.render(
         __package__,

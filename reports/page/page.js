@@ -7,22 +7,6 @@
   const MOST_DRAWN = 12;
   const MOST_REPEATS = 20;
   const BEFORE_EXECUTE = "<EXECUTE";
-  const BYTE_SIZES = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, kB: 1e3, MB: 1e6, GB: 1e9 };
-  const TIME_SIZES = { us: 1e3, ms: 1e6, s: 1e9 };
-  // As in reports/grid.py: the largest unit whose threshold the largest value reaches.
-  const STEPS = {
-    bytes: [
-      ["GiB", 64 * 2 ** 30],
-      ["MiB", 2 ** 20],
-      ["KiB", 0],
-    ],
-    ns: [
-      ["s", 1e11],
-      ["ms", 1e5],
-      ["us", 0],
-    ],
-  };
-  const LATENCIES = ["time_min_ns", "time_mean_ns", "time_max_ns", "time_median_ns", "time_geomean_ns", "time_p90_ns", "time_stdev_ns"];
 
   const state = {
     model: 0,
@@ -67,16 +51,16 @@
 
   function number(value, beside = value) {
     const size = Math.abs(beside);
-    const text = fixed(value, size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+    const text = fixed(value, data.places.find(([least]) => size >= least)[1]);
     return text.startsWith("-") && !/[1-9]/.test(text) ? text.slice(1) : text;
   }
 
   function chooseUnit(kind, values, wanted = state.unit[kind]) {
-    const sizes = { bytes: BYTE_SIZES, ns: TIME_SIZES }[kind];
-    if (!sizes || !values.length) return { name: "", size: 1 };
+    const units = data.units[kind];
+    if (!units || !values.length) return { name: "", size: 1 };
     const largest = Math.max(0, ...values.map(Math.abs));
-    const name = wanted || STEPS[kind].find(([, least]) => largest >= least)[0];
-    return { name, size: sizes[name] };
+    const name = wanted || units.steps.find(([, least]) => largest >= least)[0];
+    return { name, size: units.sizes[name] };
   }
 
   const inUnit = (value, unit) => `${number(value / unit.size)} ${unit.name}`;
@@ -108,23 +92,18 @@
 
   const valuesOf = (group, metric, column) => finite(above(group, metric, column, group.values[metric.name][column] || []));
 
-  function stopped(group) {
-    const [phase, word] = Object.entries(group.failed)[0] || ["", ""];
-    return phase ? `it failed in ${phase === "baseline" ? "STARTUP" : phase} (${word}) and never came so far` : "it failed before";
-  }
-
   // A cell: its value, its text, and why there is none or why it is not like the others.
   function cell(group, metric, column, unit) {
     const values = valuesOf(group, metric, column);
     if (values.length) {
       const middle = median(values);
-      const inexact = metric.name === "rss_peak_bytes" && group.inexact.includes(column);
+      const inexact = (metric.name === "rss_peak_bytes" && group.inexact[column]) || [];
       const notes = [];
       if (values.length < group.repeats)
         notes.push(`${values.length} of ${group.repeats} repeats: ${group.failures ? `${group.failures} failed` : "the others lack it"}`);
       return {
         value: middle,
-        text: (inexact ? "~" : "") + number(middle / unit.size),
+        text: (inexact.length ? "~" : "") + number(middle / unit.size),
         inexact,
         notes,
         spread: values.length > 1 ? "±" + number(farthest(values, middle) / unit.size, middle / unit.size) : "",
@@ -134,15 +113,8 @@
     return { value: null, text: "-", spread: "", kind: "absent", notes: [whyAbsent(group, metric, column)] };
   }
 
-  function whyAbsent(group, metric, column) {
-    if (column in group.failed) return `it failed there (${group.failed[column]})`;
-    if (column === "PEAK" || !(column in group.values.rss_peak_bytes)) {
-      if (group.failures) return stopped(group);
-      return column === "PEAK" ? "it has no finished phase" : `it has no phase ${column}`;
-    }
-    if (metric.name.startsWith("time_")) return "the phase has no iterations";
-    return metric.absent || "the system it was measured on does not say it";
-  }
+  const whyAbsent = (group, metric, column) =>
+    column in group.failed ? `it failed there (${group.failed[column]})` : group.absent[metric.name][column] || "";
 
   // -- tables
 
@@ -303,12 +275,8 @@
       cells: columns.map((column) => cell(group, metric, column, unit)),
     }));
     const notes = [];
-    if (groups.some(({ group }) => group.repeats > 1))
-      notes.push(
-        "Median over the repeats, ± the distance to the farthest of them." + (metric.name === "time_ns" ? " EXECUTE: the median iteration." : ""),
-      );
-    if (rows.some((row) => row.cells.some((one) => one.inexact)))
-      notes.push("~ not exact: no high-water mark was reset where the phase began; the true peak may be higher.");
+    if (groups.some(({ group }) => group.repeats > 1)) notes.push(model().spread);
+    notes.push(...new Set(rows.flatMap((row) => row.cells.flatMap((one) => one.inexact || []))));
     const over = state.above && metric.has_baseline ? " above the baseline" : "";
     return {
       id: "table",
@@ -376,7 +344,7 @@
       high: Math.max(...values),
       count: values.length,
       ground: ground.length ? median(ground) : null,
-      inexact: group.inexact.includes(column),
+      inexact: column in group.inexact,
       spread: farthest(values, middle),
     };
   }
@@ -863,7 +831,7 @@
   }
 
   function latencyTable() {
-    const found = LATENCIES.map(metricOf).filter((metric) => metric && model().columns[metric.name]?.includes("EXECUTE"));
+    const found = data.latencies.map(metricOf).filter((metric) => model().columns[metric.name]?.includes("EXECUTE"));
     const having = shown().filter(({ group }) => group.latencies);
     const unit = chooseUnit(
       "ns",
@@ -882,7 +850,7 @@
       columns: found.map((metric) => metric.name.slice(5, -3)),
       rows,
       notes: having.some(({ group }) => group.repeats > 1)
-        ? ["In the table each repeat gives one figure: the median over the repeats, ± the distance to the farthest. The boxes above are drawn over all iterations of all repeats together."]
+        ? [`${model().spread} The boxes above are drawn over all iterations of all repeats together.`]
         : [],
       redraw: drawLatencyTable,
     };
@@ -1023,6 +991,8 @@
   }
 
   function connect() {
+    for (const [id, kind] of [["byte-unit", "bytes"], ["time-unit", "ns"]])
+      options($(id), [["", "auto"], ...Object.keys(data.units[kind].sizes).map((name) => [name, name])], "");
     const on = (id, act, draws) =>
       $(id).addEventListener("change", (event) => {
         act(event.target);

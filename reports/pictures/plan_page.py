@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memprof.plain import plain
 from memprof.plan.analysis import Analysis, Ordered, Planned
 from memprof.plan.orders.problem import Step
 from memprof.units import format_bytes
 
 from .. import standalone
-from ..tables.grid import Unit, plain
+from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
 from .plan_picture import (
     BEST,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
 
 from . import grid
-from .grid import Say, Section, Table, Unit, plain
+from .grid import Say, Section, Table, Unit
 from .shapes import shaped
 
 

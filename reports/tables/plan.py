@@ -20,7 +20,8 @@ from memprof.runs import metrics, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
 from memprof.units import BYTE_UNITS, format_bytes
 
-from . import grid, swap, table
+from ..rows import named
+from . import grid, swap
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -371,7 +372,7 @@ def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth
 def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
     """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
     groups = summary.groups(runs)
-    each = {table.row_name(key, groups): swap.extremes(group, "RSS", swap.Window()) for key, group in groups.items()}
+    each = {name: swap.extremes(groups[key], "RSS", swap.Window()) for key, name in named(groups).items()}
     return {name: found for name, found in each.items() if found}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.tune import Proposal, Tuned, shown
 from memprof.units import format_bytes
 
 from . import grid
-from .grid import Say, Section, Table, Unit, plain
+from .grid import Say, Section, Table, Unit
 from .shapes import shaped
 
 

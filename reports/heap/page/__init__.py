@@ -14,6 +14,7 @@ from memprof.errors import InputError
 from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from ... import standalone
@@ -36,9 +37,9 @@ def render(profiles: Sequence[HeapProfile]) -> str:
         __package__,
         "heap",
         data,
-        title=labels.shortened(labels.plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
+        title=labels.shortened(plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
         subtitle=_subtitle(profiles),
-        sources=[labels.plain(one.path) for one in profiles if one.path],
+        sources=[plain(one.path) for one in profiles if one.path],
         notices=_notices(profiles, names),
         files=[_words(profile, name, len(profiles) > 1) for profile, name in zip(profiles, names, strict=True)],
         estimated=drawn.estimated(data),
@@ -57,7 +58,7 @@ def _names(paths: Sequence[str]) -> list[str]:
             count += 1
         twice = [index for index, other in enumerate(parts) if other == own]
         number = f" ({twice.index(place) + 1})" if len(twice) > 1 else ""
-        found.append(labels.plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
+        found.append(plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
     return found
 
 
@@ -72,14 +73,14 @@ def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]
     found = wording.comparable(profiles)
     for profile, name in zip(profiles, names, strict=True):
         found += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in wording.remarks(profile)]
-    return [labels.plain(notice) for notice in found]
+    return [plain(notice) for notice in found]
 
 
 def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     """What is said of one profile, and the tables that stand where no script runs."""
     best = profile.peak_tree
     tables = []
-    sentences = [labels.plain(wording.headline(profile))]
+    sentences = [plain(wording.headline(profile))]
     if best is not None and best[0].tree is not None and best[0].tree.bytes[0]:
         groups: tuple[tuple[By, str], ...] = (("function", "function"), ("module", "module"))
         for by, word in groups:
@@ -87,9 +88,9 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
             caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
             tables.append((caption, [(row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows]))
         sentences += _largest(profile)
-    conditions = [f"Command: {labels.plain(profile.command)}"] if profile.command else []
-    conditions.append(labels.plain(wording.counting(profile)))
-    conditions += [labels.plain(remark) for remark in (wording.between(profile), *wording.remarks(profile)) if remark]
+    conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
+    conditions.append(plain(wording.counting(profile)))
+    conditions += [plain(remark) for remark in (wording.between(profile), *wording.remarks(profile)) if remark]
     return {"name": name, "finding": sentences, "tables": tables, "conditions": conditions}
 
 
