@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import made
 import numpy
 import pytest
 
+from memprof.explain import activations, engine
 from memprof.measuring import orders
 from memprof.measuring.suite import Suite, Variant
 from memprof.models import inputs
@@ -115,6 +117,21 @@ def test_explain_says_the_shapes_in_its_heading_and_its_record(memprof, tmp_path
     assert json.loads((tmp_path / "why.json").read_text())["assumed"] == {"x": [1, 3]}
 
 
+def test_the_plan_beside_what_ran_is_of_the_shapes_that_ran(tmp_path: Path) -> None:
+    path, arrays = model(tmp_path, ("n", 1024)), tmp_path / "in.npz"
+    numpy.savez(arrays, x=numpy.zeros((1000, 1024), numpy.float32))
+    job = made.job()
+    job = replace(job, model=replace(job.model, path=str(path)))
+    assert activations.highest(path, engine._shapes(job)) == 2 * 4 * 1024
+    from_file = replace(job, inputs=str(arrays))
+    assert activations.highest(path, engine._shapes(from_file)) == 2 * 4 * 1024 * 1000
+    asked = replace(job, shapes={"x": (10, 1024)})
+    assert activations.highest(path, engine._shapes(asked)) == 2 * 4 * 1024 * 10
+    assert engine._shapes(replace(job, runtime="./mine.py")) is None, "it may make its inputs in any size"
+    arrays.write_bytes(b"torn")
+    assert engine._shapes(from_file) is None
+
+
 # -- the reason that a runtime prints
 
 
@@ -130,8 +147,6 @@ def test_explain_says_the_shapes_in_its_heading_and_its_record(memprof, tmp_path
 )
 def test_the_reason_among_what_was_printed(message: str, printed: str, reason: str) -> None:
     run = made.run(outcome=Outcome("error", "PREPARE", message))
-    from dataclasses import replace
-
     assert failures.reason(replace(run, output_tail=printed)) == reason
 
 
