@@ -302,9 +302,14 @@ def overrides(function: str, hierarchy: Mapping[str, tuple[str, ...]], symbols: 
     own = set(below)
     while more := {name for name, ours in hierarchy.items() if name not in below and below.intersection(ours)}:
         below |= more
-    kept = list(symbols)
-    names = sorted(_class(name) for name in below - own)
-    return list(dict.fromkeys(symbol for name in names for symbol in matching(f"{name}::{last}", kept)))
+    names, word = {_class(name) for name in below - own}, _word(function)
+    found = []
+    for symbol in symbols if names else ():
+        if word in symbol and not _MOVED_OUT.search(symbol):
+            its_scope, its_last = _scope_and_last(_plain(_without_type(demangled(_CLONE.sub("", symbol)))))
+            if its_scope in names and _same(last, its_last):
+                found.append(symbol)
+    return list(dict.fromkeys(found))
 
 
 def _class(mangled: str) -> str:

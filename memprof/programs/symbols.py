@@ -171,7 +171,8 @@ class _Files:
         self._files = [program, *(file for file in self._all.values() if file is not None)]
 
     def _library(self, file: elf.Elf, name: str) -> elf.Elf | None:
-        folders = [*file.rpath, *self._program.rpath, *self._given, *file.runpath, *_system_folders()]
+        before = () if file.runpath else (*file.rpath, *self._program.rpath)
+        folders = [*before, *self._given, *file.runpath, *_system_folders()]
         paths = [name] if os.sep in name else [os.path.join(folder, name) for folder in folders if folder]
         read = (elf.read(path) for path in paths if os.path.isfile(path))
         return next((library for library in read if library is not None and library.machine == self._program.machine), None)

@@ -49,8 +49,7 @@ class TuneRequest:
 
     tries: values to try by knob, in place of the knob's own. threads: the thread counts to search over, the first being the default's; none for the
     runtime's own. tolerance: by how much outputs may differ from the default's, relative to the largest, before it is said. time_ns: how long it
-    may take, verification included. trust_runs: settings of earlier runs
-    may be tried again, whoever wrote them.
+    may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
     """
 
     model: str
