@@ -5,23 +5,18 @@ What a runtime's arena holds is set beside it, not judged by the byte.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..plan.orders.problem import peak
-from ..runs.records import Job
 
 
-def highest(job: Job) -> int | None:
-    """The largest sum of live activations at the job's shapes, in bytes; None where it cannot be told.
-
-    Inputs from a file have shapes that the job does not say.
-    """
-    if job.inputs is not None:
-        return None
+def highest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """The largest sum of live activations, in bytes; None where it cannot be told. shapes: of inputs, by name."""
     try:
-        graph = read(Path(job.model.path), dict(job.shapes))
+        graph = read(path, dict(shapes))
         reduced = problem(graph).problem
     except Exception:  # an aid to one finding; whatever is wrong with the model has been said where its weights were read
         return None

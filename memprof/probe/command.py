@@ -148,6 +148,9 @@ class Command(child.Measurement):
         else:
             self._strays.append("a phase was ended where none had begun%s" % (" (after %s)" % phase if mark["phase"] else ""))
 
+    def _mark_say(self, mark):
+        child.say("say %s\n" % " ".join(child._text(mark["text"]).split())[:1000])
+
     def _mark_value(self, mark):
         number = mark["value"]
         if isinstance(number, bool) or not isinstance(number, (int, float)) or number - number != 0:

@@ -59,7 +59,7 @@ class Job:
     and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
     each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
-    words.
+    words. assumed: the shapes that run of inputs that the model leaves open and nobody gave, each open dimension as 1.
     """
 
     model: Model
@@ -87,6 +87,7 @@ class Job:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     limit: str | None = None
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,8 @@ class Outcome:
     status: ok; import, refused or error (said by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
     or its probe was ended).
-    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen. hints: what else may tell why, each a piece of a
+    sentence: the reason among what it printed, shapes that were assumed.
     """
 
     status: Status
@@ -257,6 +259,7 @@ class Outcome:
     signal: str | None = None
     rss_last_bytes: int | None = None
     out_of_memory: bool = False
+    hints: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -276,6 +279,10 @@ class Outcome:
     @property
     def sentence(self) -> str:
         """How it ended, for people."""
+        return "; ".join([self._how, *self.hints])
+
+    @property
+    def _how(self) -> str:
         where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
         message = _shortened(self.message) if self.message else ""
