@@ -50,8 +50,8 @@ def test_pages_that_a_tree_shares_count_once():
 
 def test_what_a_parent_grew_by_before_it_forked_is_not_its_childrens(monkeypatch):
     # All of it between two polls, as where the poller is held up, and without PSS to say better.
-    monkeypatch.setattr("memprof.probe.tree._PSS_SHARE", 0)
-    monkeypatch.setattr("memprof.probe.tree._PSS_ALLOWANCE_NS", -1)
+    monkeypatch.setattr("memprof.probe.rounds._SHARE", 0)
+    monkeypatch.setattr("memprof.probe.rounds._ALLOWANCE_NS", -1)
     waits = "char go; if (read(0, &go, 1) != 1) _exit(1); hold(100 * MIB);"
     with subprocess.Popen([forks(3, "sleep(60)", before=waits)], stdin=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -21,6 +21,7 @@ _LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
 _NEVER = 1 << 62
 _KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
+_ORPHANS_NS = 200_000_000  # for what the child left behind to end by itself
 _HOLD_TICK_NS = 1_000_000
 _STOP_WITHIN_NS = 2_000_000_000
 _LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
@@ -53,9 +54,11 @@ class Measurement:
         self._live = live
         self._hold = hold
         self._group = None
+        self._ended_alone = False  # nobody put an end to it
         self.charged = None
         self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
         self.timeline = Timeline()
+        self.rss_max_high = None
         self.marks = []
         self.values = []
         self.processes = []
@@ -94,6 +97,7 @@ class Measurement:
                 return
             status = self._loop()
             self._judge(status, kills)
+            self._ended_alone = self.outcome["status"] != "timeout"
         finally:
             self._sweep()
             if self._group is not None:
@@ -272,7 +276,7 @@ class Measurement:
         values = self._sample(now)
         if values is None:
             return
-        self.timeline.add(now, *values)
+        self._saw(now, values)
         self._rss = values[0]
         if self._hold and values[0] >= self._hold["at"].get(self._phase, _NEVER):
             del self._hold["at"][self._phase]
@@ -283,6 +287,10 @@ class Measurement:
             self.periods[self.timed_polls % len(self.periods)] = now - self._last_poll_ns
             self.timed_polls += 1
         self._last_poll_ns, self._last_interval = now, interval
+
+    def _saw(self, now, values):
+        """Keep what was polled."""
+        self.timeline.add(now, *values)
 
     def _look(self):
         # A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample.
@@ -462,6 +470,8 @@ class Measurement:
         for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
             if name in before and name in record:
                 record[name] += before[name]
+        if "rss_peak_high_bytes" in before:
+            record["rss_peak_high_bytes"] = max(before["rss_peak_high_bytes"], record["rss_peak_bytes"])
         if "rss_begin_bytes" in before:
             record["rss_begin_bytes"] = before["rss_begin_bytes"]
         before.clear()
@@ -546,11 +556,14 @@ class Measurement:
 
     def _sweep(self):
         """End everything that is left of the child's tree: orphans have fallen to this process."""
-        left = 0
+        if self._ended_alone:
+            self._let_orphans_end()
         if getattr(self, "pid", 0):
             _kill_group(self.pid)
+        names, left = set(), 0
         while True:
             pids = procfs.children(os.getpid())
+            names.update(procfs.name(pid) for pid in pids if pid != getattr(self, "pid", 0))
             refused = [pid for pid in pids if not _kill(pid)]
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG if refused else 0)
@@ -564,7 +577,19 @@ class Measurement:
             if pid == 0:
                 time.sleep(0.001)
         if left and self.outcome["status"] != "timeout":
-            self.warnings.append("%d process(es) outlived the measured one and were ended" % left)
+            who = ", ".join(sorted(name for name in names if name))
+            self.warnings.append("%d process(es) outlived the measured one and were ended%s" % (left, ": " + who if who else ""))
+
+    def _let_orphans_end(self):
+        """Some end by themselves once the child has gone, and clean up: Python's resource tracker removes shared memory that was forgotten."""
+        end_ns = time.monotonic_ns() + _ORPHANS_NS
+        while time.monotonic_ns() < end_ns:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                time.sleep(0.002)
 
 
 _FIGURES = (

@@ -33,7 +33,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
     for run in runs:
         row = first.get((run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat), {})
         if run.values:
-            row["values"] = {value.name: value.value for value in run.values}
+            row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
         if run.processes:
             row["processes"] = [
                 {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
@@ -45,7 +45,7 @@ def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: 
     """The last that a run reported of each name; the median over the repeats."""
     found: dict[Key, dict[str, float]] = {}
     for key, group in groups.items():
-        lasts = [{value.name: value.value for value in run.values} for run in group]
+        lasts = [{value.name: value.value for value in run.values if value.value is not None} for run in group]
         names = dict.fromkeys(name for last in lasts for name in last)
         found[key] = {name: statistics.median(last[name] for last in lasts if name in last) for name in names}
     everything = list(dict.fromkeys(name for values in found.values() for name in values))

@@ -253,13 +253,13 @@ def _value_names(runs: Iterable[Run]) -> list[str]:
 
 
 def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
-    found = [value for value in run.values if value.name == name]
+    found = [(value.t_ns, value.value) for value in run.values if value.name == name and value.value is not None]
     if not found or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
         return None
-    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span)
+    extremes = _extremes([t_ns for t_ns, _ in found], [value for _, value in found], *span)
     if extremes is None or name.endswith("_bytes"):
         return extremes
-    inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one
+    inside = [value for t_ns, value in found if span[0] <= t_ns <= span[1]]  # a loss is no level that holds until the next one
     return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
 
 
