@@ -431,15 +431,17 @@ class Measurement:
         begin_ns, end_ns = _count(mark["begin_ns"]), _count(mark["end_ns"])
         if end_ns < begin_ns:
             raise ValueError("a phase that ends before it begins")
-        if self.measured == self.pid and _word(mark["phase"]) == "STARTUP":
+        phase = _word(mark["phase"])
+        if self.measured == self.pid and phase == "STARTUP":
             begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
         seen = self._highest(begin_ns, end_ns)
         figures = {name: _count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
         hwm = figures.pop("hwm_phase_bytes", 0)
         exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
         figures.pop("hwm_begin_bytes", None)
+        if exact and phase == "STARTUP" and seen > hwm + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+            seen = 0  # that was another program: a mark's process has only its own memory, not that from before its last exec
         peak = max(seen, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
-        phase = _word(mark["phase"])
         record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])

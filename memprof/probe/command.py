@@ -17,7 +17,7 @@ import time
 from . import child, procfs, wire
 from .tree import Tree
 
-_RESERVED = ("PEAK", "RUN")  # as memprof.runs.records has them
+_RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
 OUTSIDE = "between phases"
 _VALUES = 4000  # kept; beyond them each name's are thinned to the extremes of neighbours
 _LINE = 4096  # a longer line of output is matched in pieces
@@ -204,9 +204,11 @@ class Command(child.Measurement):
 
     def _mark_value(self, mark):
         number = mark["value"]
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or number - number != 0:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError("no number")
         value = {"name": child._word(mark["name"]), "t_ns": child._count(mark["t_ns"]), "value": number}
+        if number - number != 0:  # a file of JSON holds neither
+            value.update(value=None, note="not a number" if number != number else "infinite" if number > 0 else "minus infinite")
         if self._phase:
             value["phase"] = self._phase
         self.values.append(value)
@@ -447,9 +449,14 @@ def _thinned(values):
     for same in group.values():
         for start in range(0, len(same), 4):
             part = same[start : start + 4]
-            low, high = min(part, key=lambda one: one["value"]), max(part, key=lambda one: one["value"])
+            numbers = [value for value in part if value["value"] is not None] or part[:1]
+            low, high = min(numbers, key=_number), max(numbers, key=_number)
             kept += [low] if low is high else [low, high]
-    return sorted(kept, key=lambda one: one["t_ns"])
+    return sorted(kept, key=lambda value: value["t_ns"])
+
+
+def _number(value):
+    return value["value"] or 0
 
 
 def _last_line(output):

@@ -22,6 +22,8 @@ STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPAR
 PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
+OUTSIDE = "between phases"  # of a program with phases, where it has more memory outside of them than in any
+RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase is called so
 COMMAND = "command"  # the runtime of a program that was started as it is
 
 Cache = Literal["warm", "cold", "asis"]

@@ -356,8 +356,13 @@ def row_name(key: Key, groups: Iterable[Key]) -> str:
 
 def inexact(runs: Sequence[Run]) -> list[str]:
     """Why peaks are not exact, each reason once."""
-    marks = [(run, mark) for run in runs for mark in run.marks if mark.rss_peak_bytes is not None and not mark.rss_peak_exact]
-    return list(dict.fromkeys(_why_inexact(run, mark) for run, mark in marks))
+    marks = [(run, mark) for run in runs for mark in run.marks if mark.rss_peak_bytes is not None and not mark.sure]
+    bounded = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for _, mark in marks if mark.rss_peak_high_bytes and mark.rss_peak_bytes]
+    said = dict.fromkeys(_why_inexact(run, mark) for run, mark in marks if mark.rss_peak_high_bytes is None)
+    if bounded:
+        more = f"{max(bounded) - 1:.0%}"
+        said[f"the peak of several processes is what they had together for certain; it can have been up to {more} more"] = None
+    return list(said)
 
 
 def _why_inexact(run: Run, mark: Mark) -> str:
