@@ -14,6 +14,7 @@ while it was read. From there the same bounds hold backward in time: samples wai
 """
 
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
+_TOLD = 3  # readings that a sample waits for at most
 _PENDING = 2000  # samples that wait for a reading of shares; beyond them they have what is known without one
 
 
@@ -56,9 +57,9 @@ class Sum:
         self._file += file
         self.gained += anon + file
 
-    def lose(self, size):
-        """The overlap may have shrunk by so much, now."""
-        self._low = max(0, self._low - size)
+    def lose(self, size, known=None):
+        """The overlap may have shrunk by so much, now. known: what of that had been counted as certain, if not all."""
+        self._low = max(0, self._low - (size if known is None else known))
         self.lost += size
 
     def copy(self, size):
@@ -139,14 +140,30 @@ class Sum:
 class Row:
     """A sample, and what is known of the overlap then. missed: what a process had beyond it between two samples."""
 
-    __slots__ = ("anon", "copied", "file", "files", "gained", "known", "lost", "low", "missed", "most", "most_file", "t_ns", "total", "vms")
+    __slots__ = (
+        "anon",
+        "copied",
+        "file",
+        "files",
+        "gained",
+        "known",
+        "lost",
+        "low",
+        "missed",
+        "most",
+        "most_file",
+        "t_ns",
+        "told",
+        "total",
+        "vms",
+    )
 
     def __init__(self, t_ns, total, most, files, most_file, vms, whole):
         self.t_ns, self.total, self.most, self.files, self.most_file, self.vms = t_ns, total, most, files, most_file, vms
         self.low, self.anon, self.file = whole.overlap
         self.gained, self.lost, self.copied = whole.gained, whole.lost, whole.copied
         self.known = whole.copied  # copies up to here are in low
-        self.missed = 0
+        self.missed = self.told = 0
 
     def copy(self):
         """The same once more."""
@@ -160,6 +177,7 @@ class Row:
         back = whole.lost - self.lost + whole.copied - self.copied
         self.low = max(self._low(whole), low - (whole.gained - self.gained))
         self.known = whole.copied
+        self.told += 1
         self.anon, self.file = min(self.anon, anon + back, anon + file + back), min(self.file, file + back)
         if self.total > self.most:
             self.missed = max(self.missed, whole.missed)
@@ -174,9 +192,9 @@ class Row:
         return self.total - high, self.total - min(high, self._low(whole)) + missed
 
     def wide(self, whole):
-        """Whether the bounds are too far apart to be left so."""
+        """Whether the bounds are too far apart to be left so, and the next reading may tell more."""
         low, high = self.bounds(whole)
-        return high - low > _WIDE * low
+        return self.told < _TOLD and high - low > _WIDE * low
 
     def others(self):
         """(file-backed, vms) at that time."""

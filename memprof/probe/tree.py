@@ -24,6 +24,7 @@ from .vfork import same_memory
 _clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
 _LOOK_SHARE, _FAULTS_SHARE = 0.007, 0.005  # of one CPU
 _LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the share: a short run is looked at too
+_READ_NS, _READS = 1_000_000, 3  # a sample that took longer was held up and is of no one time: it is taken again, so often at most
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
@@ -171,9 +172,13 @@ class Tree:
         self._list_all(now)
         if self._adopted is not None:
             self._orphans(now)
-        for node in list(self._nodes.values()):
-            self._poll_one(node, now)
         self._look(now)
+        for _ in range(_READS):
+            now = time.monotonic_ns()
+            for node in list(self._nodes.values()):
+                self._poll_one(node, now)
+            if time.monotonic_ns() - now < _READ_NS:
+                break
         if not self._nodes:
             return None
         self.most = max(self.most, len(self._nodes))
@@ -336,9 +341,9 @@ class Tree:
 
     def _end(self, node, now):
         self._copied_at_its_end(node)
-        shared = min(node.rss - node.own, node.shared + node.file)
+        shared = min(node.rss, node.shared + node.file)
         for history in self._histories(node):
-            history.sum.lose(shared)
+            history.sum.lose(shared, min(shared, node.rss - node.own))
         self._forget(node)
         self.rounds.left(node.pid, now)
         if node.samples:
