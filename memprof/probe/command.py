@@ -15,10 +15,11 @@ import os
 import time
 
 from . import child, procfs, wire
+from .listening import count, word
+from .outside import OUTSIDE, Gap, LineMark, Outside, seen_record
 from .tree import Tree
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
-OUTSIDE = "between phases"
 _VALUES = 4000  # kept; beyond them each name's are thinned to the extremes of neighbours
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
@@ -56,7 +57,7 @@ class Command(child.Measurement):
             return False
         self._tree = Tree(self.pid, time.monotonic_ns(), os.getpid())
         if self._regexes:
-            self._line_mark = _LineMark(self.pid, self._begin_ns, fresh=True)
+            self._line_mark = LineMark(self.pid, self._begin_ns, fresh=True)
             self._phase = self._unmatched[0]
         return True
 
@@ -142,14 +143,14 @@ class Command(child.Measurement):
         if self._line_mark is not None:
             self._line_mark, self.marks, self._regexes, self._phase = None, [], (), ""
             self.warnings.append("its phases came by marks or by functions: what it prints was not searched for them")
-        phase = child._word(mark["phase"])
+        phase = word(mark["phase"])
         if self._reserved(phase, mark["pid"], mark["t_ns"]):
             self._strays.append("%s is a name of memprof's own figures: the phase that the program calls so is left out" % phase)
             return
         if phase in self._open:
             self._strays.append("%s was begun again before it had ended: it is counted from there" % phase)
             self._open.remove(phase)
-        self._opened[phase] = begin_ns = child._count(mark["t_ns"])
+        self._opened[phase] = begin_ns = count(mark["t_ns"])
         if not self._open and self._outside.since_ns:
             self._gap(self._outside.since_ns, begin_ns, phase)
         super()._mark_begin(mark)
@@ -168,11 +169,11 @@ class Command(child.Measurement):
         self._settle()
 
     def _mark_times(self, mark):
-        if child._word(mark["phase"]) not in _RESERVED:
+        if word(mark["phase"]) not in _RESERVED:
             super()._mark_times(mark)
 
     def _mark_end(self, mark):
-        phase = child._word(mark["phase"])
+        phase = word(mark["phase"])
         if self._reserved(phase, mark["pid"], mark["begin_ns"]):
             return
         super()._mark_end(mark)
@@ -196,7 +197,7 @@ class Command(child.Measurement):
         record["rss_peak_high_bytes"] = max(record.get("rss_peak_high_bytes", 0), high, record["rss_peak_bytes"])
 
     def _mark_stray(self, mark):
-        phase = child._word(mark["phase"] or "?")
+        phase = word(mark["phase"] or "?")
         if mark["what"] == "begin":
             self._strays.append("%s had not ended when the next phase began: it ends there" % phase)
         else:
@@ -206,7 +207,7 @@ class Command(child.Measurement):
         number = mark["value"]
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError("no number")
-        value = {"name": child._word(mark["name"]), "t_ns": child._count(mark["t_ns"]), "value": number}
+        value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
         if number - number != 0:  # a file of JSON holds neither
             value.update(value=None, note="not a number" if number != number else "infinite" if number > 0 else "minus infinite")
         if self._phase:
@@ -241,7 +242,7 @@ class Command(child.Measurement):
         if phase in self._unmatched:
             self._unmatched.remove(phase)
         self._phase = self._unmatched[0] if self._unmatched else ""
-        self._line_mark = _LineMark(pid, now)
+        self._line_mark = LineMark(pid, now)
 
     # -- ending
 
@@ -295,7 +296,7 @@ class Command(child.Measurement):
         if gap is None or gap.peak <= most + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
             return
         several = self._tree.had_others(gap.begin_ns, gap.end_ns)
-        record = _seen(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
+        record = seen_record(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
         record.update(rss_peak_exact=gap.exact and not several, samples=0, interval_ns=self._intervals[""])
         if several:
             record["rss_peak_high_bytes"] = max(gap.high, gap.peak)
@@ -312,7 +313,7 @@ class Command(child.Measurement):
         for phase in self._open:
             begin_ns = self._opened[phase]
             self.warnings.append("%s was never ended: it is taken to last until the program's end" % phase)
-            record = _seen(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
+            record = seen_record(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
             if record["rss_peak_bytes"]:
                 self._keep(dict(record, samples=self.polls - self._polls_begin, interval_ns=self._intervals[""]))
         if not self.marks and not self._open:
@@ -321,7 +322,7 @@ class Command(child.Measurement):
             if not seen:
                 self.warnings.append("it ended before it could be looked at")
                 return
-            record = dict(_seen("RUN", self._begin_ns, self._end_ns, seen), samples=self.polls, interval_ns=self._intervals[""])
+            record = dict(seen_record("RUN", self._begin_ns, self._end_ns, seen), samples=self.polls, interval_ns=self._intervals[""])
             record["rss_peak_exact"] = life > 0
             if self._used is not None:  # of all its children that were waited for too
                 record["minor_faults"], record["major_faults"] = self._used.ru_minflt, self._used.ru_majflt
@@ -363,74 +364,6 @@ class Command(child.Measurement):
         if self._line_mark is not None and len(self._unmatched) < len(self._regexes):
             words.append("phases end where a line arrived: their times and peaks are approximate")
         return words
-
-
-class Gap:
-    """Time outside of all phases, between two of them (before is None where none follows), and its peak as far as that is known."""
-
-    def __init__(self, begin_ns, end_ns, after, before):
-        self.begin_ns, self.end_ns, self.after, self.before = begin_ns, end_ns, after, before
-        self.peak = self.high = 0
-        self.exact = False
-
-
-class Outside:
-    """The highest of all gaps. since_ns: when the last phase ended; newest: the gap before the phase that runs."""
-
-    def __init__(self):
-        self.since_ns, self.after, self.newest, self.highest = 0, "", None, None
-        self._hwm = 0
-
-    def tell(self, gap, low, high):
-        """Polling saw so much in a gap."""
-        gap.peak, gap.high = max(gap.peak, low), max(gap.high, high)
-        if self.highest is None or gap.peak > self.highest.peak:
-            self.highest = gap
-
-    def phase_ended(self, phase, mark):
-        """A phase has ended. The high-water mark with which it began tells of the gap before it, where that had risen since the phase before."""
-        gap, begin = self.newest, child._count(mark.get("hwm_begin_bytes", 0))
-        if gap is not None and gap.before == phase and begin > self._hwm:
-            gap.exact = True
-            self.tell(gap, begin, begin)
-        self._hwm = child._count(mark.get("hwm_phase_bytes", 0))
-        self.since_ns, self.after, self.newest = child._count(mark["end_ns"]), phase, None
-
-    def tell_life(self, peak, most_in_phases):
-        """The process has had so much at some time, which was in the last gap where no phase and no earlier gap has it."""
-        if peak > max(most_in_phases, self.highest.peak if self.highest is not self.newest else 0):
-            self.newest.exact = True
-            self.tell(self.newest, peak, peak)
-
-
-class _LineMark:
-    """A phase of a process that says nothing itself, seen from outside: begun here, ended by `ended`."""
-
-    def __init__(self, pid, begin_ns, fresh=False):
-        self.begin_ns = begin_ns
-        self._pid = pid
-        before = {} if fresh else procfs.status(pid)
-        self._rss, self._hwm = before.get("rss", 0), before.get("hwm", 0)
-        self._counters, self._read = (0, 0, 0) if fresh else procfs.counters(pid), 0 if fresh else procfs.read_bytes(pid)
-        self._reset = fresh or procfs.reset_high_water(pid)
-
-    def ended(self, phase, end_ns, seen, samples, interval_ns):
-        """The record of the phase, its peak not exact: a line arrives later than what it tells of."""
-        after = procfs.status(self._pid)
-        hwm = after.pop("hwm", 0)
-        peak = max(seen, after.get("rss", 0), hwm if self._reset or hwm > self._hwm else self._rss)
-        record = _seen(phase, self.begin_ns, end_ns, peak)
-        record.update(samples=samples, interval_ns=interval_ns, rss_begin_bytes=self._rss)
-        record.update((name + "_end_bytes", size) for name, size in after.items() if name != "vms_peak")
-        now = procfs.counters(self._pid)
-        if now is not None and self._counters is not None:
-            names = ("minor_faults", "major_faults", "cpu_ns")
-            record.update((name, later - earlier) for name, later, earlier in zip(names, now, self._counters))
-        return record
-
-
-def _seen(phase, begin_ns, end_ns, peak):
-    return {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak, "rss_peak_exact": False}
 
 
 def _compiled(regexes):

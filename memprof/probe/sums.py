@@ -13,6 +13,8 @@ Anonymous memory that grows changes the overlap by nothing. A reading of all sha
 while it was read. From there the same bounds hold backward in time: samples wait for the next reading, and then have the narrower of both.
 """
 
+from .timeline import Timeline
+
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
 _TOLD = 3  # readings that a sample waits for at most
 _PENDING = 2000  # samples that wait for a reading of shares; beyond them they have what is known without one
@@ -199,3 +201,23 @@ class Row:
     def others(self):
         """(file-backed, vms) at that time."""
         return min(self.total, max(self.most_file, self.files - self.file)), self.vms
+
+
+class History:
+    """A sum over time: what is certain of it as a timeline, and what is possible."""
+
+    def __init__(self):
+        self.timeline = Timeline()
+        self.settled_ns = 0
+        self.most = 0
+        self.sum = Sum(self._settled)
+        self._possible = Timeline()
+
+    def _settled(self, t_ns, low, high, file, vms):
+        self.timeline.add(t_ns, low, file, vms)
+        self._possible.add(t_ns, high, 0, 0)
+        self.settled_ns, self.most = t_ns, max(self.most, high)
+
+    def highest(self, begin_ns, end_ns):
+        """The largest of the sum from begin_ns to end_ns, certain and possible; 0 where no sample fell in there."""
+        return self.timeline.highest(begin_ns, end_ns), self._possible.highest(begin_ns, end_ns)

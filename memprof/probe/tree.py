@@ -16,9 +16,9 @@ import os
 import time
 
 from . import procfs
+from .node import Node
 from .rounds import Rounds
-from .sums import Sum
-from .timeline import Timeline
+from .sums import History
 from .vfork import same_memory
 
 _clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
@@ -27,79 +27,6 @@ _LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the s
 _READ_NS, _READS = 1_000_000, 3  # a sample that took longer was held up and is of no one time: it is taken again, so often at most
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
-
-
-class Node:
-    """One process. rss, file and vms in bytes as last seen.
-
-    shared: how much of its anonymous memory another process may have too, at most, in bytes. own: how much the bound above loses for certain
-    when the process ends: what it brought in, as long as no child of it has that too. faults: its minor faults up to which that is
-    known. waited: its parent's cminflt when it was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it execs;
-    None for all but a child of vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked at; rose:
-    whether that had risen then.
-    """
-
-    __slots__ = (
-        "above",
-        "begin_ns",
-        "child_faults",
-        "children",
-        "command",
-        "descriptor",
-        "end_ns",
-        "faults",
-        "file",
-        "gone",
-        "hwm",
-        "inside",
-        "kids",
-        "name",
-        "own",
-        "parent",
-        "pid",
-        "pss_peak",
-        "rose",
-        "rss",
-        "rss_peak",
-        "samples",
-        "shared",
-        "stack",
-        "statm",
-        "twin",
-        "values",
-        "vms",
-        "waited",
-    )
-
-    def __init__(self, pid, statm, parent, now):
-        self.pid, self.statm, self.parent = pid, statm, parent
-        self.descriptor, self.children, self.kids = None, b"", ()
-        self.name, self.command = procfs.name(pid), ""
-        self.begin_ns = self.end_ns = now
-        self.rss = self.file = self.vms = self.rss_peak = self.samples = self.hwm = 0
-        self.shared = self.own = self.faults = self.waited = self.stack = self.gone = 0
-        self.pss_peak = self.child_faults = self.values = self.twin = self.above = None
-        self.inside = self.rose = False
-
-
-class History:
-    """A sum over time: what is certain of it as a timeline, and what is possible."""
-
-    def __init__(self):
-        self.timeline = Timeline()
-        self.settled_ns = 0
-        self.most = 0
-        self.sum = Sum(self._settled)
-        self._possible = Timeline()
-
-    def _settled(self, t_ns, low, high, file, vms):
-        self.timeline.add(t_ns, low, file, vms)
-        self._possible.add(t_ns, high, 0, 0)
-        self.settled_ns, self.most = t_ns, max(self.most, high)
-
-    def highest(self, begin_ns, end_ns):
-        """The largest of the sum from begin_ns to end_ns, certain and possible; 0 where no sample fell in there."""
-        return self.timeline.highest(begin_ns, end_ns), self._possible.highest(begin_ns, end_ns)
 
 
 class Tree:
@@ -217,7 +144,7 @@ class Tree:
         nodes = sorted((*self._ended, *self._nodes.values()), key=lambda node: node.begin_ns)
         if len(nodes) > _KEPT:
             nodes = sorted(sorted(nodes, key=lambda node: -node.rss_peak)[:_KEPT], key=lambda node: node.begin_ns)
-        return [_record(node) for node in nodes if node.samples]
+        return [node.record() for node in nodes if node.samples]
 
     # -- who there is
 
@@ -536,23 +463,6 @@ class Tree:
             else:
                 self.unseen += 1
         node.child_faults = stat.child_faults
-
-
-def _record(node):
-    record = {
-        "pid": node.pid,
-        "name": node.name.encode("utf-8", "backslashreplace").decode("utf-8"),
-        "begin_ns": node.begin_ns,
-        "end_ns": node.end_ns,
-        "rss_peak_bytes": max(node.rss_peak, node.hwm),
-        "command": node.command,
-        "samples": node.samples,
-    }
-    if node.parent is not None:
-        record["parent"] = node.parent
-    if node.pss_peak is not None:
-        record["pss_peak_bytes"] = node.pss_peak
-    return record
 
 
 def _children(pid):
