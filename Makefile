@@ -1,25 +1,38 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
-# make test   sets up what tests need and runs all of them
-# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make bench, bench-gate, bench-plan, bench-explain  what README claims, measured
+# make test   sets up what tests need and runs all of them;  make quick  those that start no process
+# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make docs  the manual as a site;
+# make bench, bench-gate, bench-plan, bench-explain  what the manual claims, measured and written into it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-.PHONY: demo test check wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
+# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
+# more than eight: what the tests measure takes memory.
+CPUS := $(shell nproc)
+BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
+
+.PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/pytest
+	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
+
+quick: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/pytest --quick $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+
+# Into site/; a link that leads nowhere, or any other warning, is an error.
+docs: $(VENV)/.for-tests
+	$(BIN)/zensical build --clean --strict
 
 wheel-test: $(VENV)/.for-tests
 	PYTHON="$(CURDIR)/$(BIN)/python" bash ci/wheel-test
@@ -61,9 +74,9 @@ $(VENV)/.for-tests: $(VENV)/.runtimes
 
 $(VENV)/.installed: $(VENV)/.runtimes $(SOURCES)
 	rm -rf build
-	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall .
 	rm -rf build
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo gate *.egg-info
+	rm -rf $(VENV) build dist demo gate *.egg-info site .cache

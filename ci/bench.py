@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make bench`: measures what the README claims, beside memory_profiler's mprof and psrecord, and prints one table. See bench/main.py."""
+"""`make bench`: measures the manual's figures beside memory_profiler's mprof and psrecord, and writes them into it. See bench/main.py."""
 
 from bench.main import main
 

@@ -5,12 +5,13 @@ Everything here returns the same types as the files hold; `Runs` is a tuple of R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .measuring import campaign, suite
+from .measuring.keeping import keeping
 from .measuring.orders import plan
 from .measuring.progress import Progress
 from .measuring.suite import Suite, Variant
@@ -29,7 +30,7 @@ class Runs(tuple[Run, ...]):
         return summary.summarise(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row a run and phase; columns as in the README, bytes and nanoseconds."""
+        """One row a run and phase; columns as in docs/library.md, bytes and nanoseconds."""
         return _report("frame").runs_frame(self)  # type: ignore[no-any-return]
 
     def timeline(self) -> pandas.DataFrame:
@@ -83,11 +84,11 @@ def measure(
         runs=runs,
         repeats=repeats,
     )
-    keep: Callable[[bytes], None] = lambda line: None  # noqa: E731
-    orders = plan(wanted).orders
-    if output is not None:
-        keep = store.Writer(Path(output), append=append).write
-    return Runs(campaign.measure(orders, progress or _Silent(), keep))
+    planned, told = plan(wanted), progress or _Silent()
+    with keeping(Path(output) if output is not None else None, told.say, append=append) as keep:
+        for remark in planned.remarks:
+            told.say(remark)
+        return Runs(campaign.measure(planned.orders, told, keep))
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> Runs:

@@ -20,6 +20,7 @@ import base64
 import json
 import os
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -269,6 +270,7 @@ class Memprof:
         Raises UsageError for one that no other process can import (a lambda, a function inside a function) or whose arguments no pickle holds.
         """
         from . import api
+        from .measuring.suite import Variant
         from .programs.runtimes import runners_path
 
         name = getattr(function, "__qualname__", "<>")
@@ -280,9 +282,11 @@ class Memprof:
             raise UsageError(f"{name}: its arguments cannot be handed to another process: {error}") from None
         module = sys.modules.get(function.__module__)
         asked = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
+        token = secrets.token_hex(16)  # what the file holds is executed, so only this very file is
         path = self._folder / f"{name}.json"
-        path.write_text(json.dumps(asked), encoding="utf-8")
-        found = api.measure([path], [str(runners_path() / "function.py")], warmup=0, runs=1, repeats=repeats)
+        path.write_text(json.dumps({**asked, "token": token}), encoding="utf-8")
+        variant = Variant(str(runners_path() / "function.py"), env={"MEMPROF_FUNCTION": token})
+        found = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats)
         return self._measured(found, name, "PREPARE")
 
     def _measured(self, runs: Runs, what: str, before: str) -> Measured:

@@ -16,10 +16,14 @@ from memprof.runs.records import PEAK, Run
 from memprof.runs.settings import written
 
 from .columns import Array, Columns, columns
+from .soundness import sound
 
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
 # What tells rows apart that have the same keys, and what a failed one said; behind the metrics.
 DETAILS = ("message", "knobs", "shapes", "runtime_version", "kernel", "model_sha256")
+
+# The columns whose cells are text.
+WORDS = tuple(name for name in (*KEYS, *DETAILS) if name not in ("threads", "repeat"))
 
 
 def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
@@ -28,6 +32,8 @@ def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     outcome is `ok` in phases that ended well, else what became of the run there: its status, or the name of the signal. Bytes, nanoseconds
     (rounded) and counts are whole numbers. knobs and shapes: as they are written on the command line, with commas between.
     """
+    runs = list(runs)
+    sound(runs)
     rows = [row for run in runs for row in _rows(run)]
     frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", "rss_peak_high_bytes", *DETAILS])
     numbers = dict.fromkeys(["threads", *metrics.METRICS, "rss_peak_high_bytes"], "Int64")
@@ -73,7 +79,7 @@ def write_parquet(runs: Iterable[Run], path: Path) -> None:
         runs_frame(runs).to_parquet(path, index=False)
     except ImportError as error:
         reason = " ".join(str(error).split(". ")[0].split())
-        raise InputError(f"Parquet needs pyarrow: pip install 'memprof[parquet]' ({reason})") from None
+        raise InputError(f"Parquet needs pyarrow: pip install 'ml-memprof[parquet]' ({reason})") from None
 
 
 def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
@@ -82,6 +88,7 @@ def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     The words are categories: ten million rows take 0.4 GiB. Raises InputError where a timeline is damaged.
     """
     runs = list(runs)
+    sound(runs)
     seen = [columns(run.timeline, run.job.variant) for run in runs]
     lengths = [len(rows) for rows in seen]
     frame = pandas.DataFrame({name: _repeated([of(run) for run in runs], lengths) for name, of in _NAMES.items()})

@@ -18,26 +18,45 @@ from typing import Any
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 
-from memprof.errors import InputError, os_reason
+from memprof.files import check_target
 
+_WEB = "memprof.reports.web"
+_STYLES = ("uplot/uPlot.css", "common.css")
+_SCRIPTS = ("uplot/uPlot.js", "common.js")
 GENERATOR = b'name="generator" content="memprof '
-THEME = "document.documentElement.dataset.theme=matchMedia('(prefers-color-scheme: dark)').matches?'dark':'light'"
+# Before the first element is drawn, so that a dark page never flashes.
+_THEME = "document.documentElement.dataset.theme=matchMedia('(prefers-color-scheme: dark)').matches?'dark':'light'"
 
 
-def template(text: str) -> jinja2.Template:
-    """A page's template, in which every value is escaped that is not Markup."""
-    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(text)
+def render(package: str, name: str, data: Any, **words: Any) -> str:
+    """The page NAME.html of a package with its NAME.js and, where there is one, NAME.css, after what all pages share.
+
+    data: what the script draws. words: what the template says; all of it is escaped that is not Markup.
+    """
+    own = files(package).joinpath(f"{name}.css")
+    styles = [*(asset(_WEB, part) for part in _STYLES), own.read_text(encoding="utf-8") if own.is_file() else ""]
+    scripts = [*(asset(_WEB, part) for part in _SCRIPTS), asset(package, f"{name}.js")]
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(asset(package, f"{name}.html")).render(
+        policy=_policy([_THEME, *scripts]),
+        style=Markup("".join(styles)),
+        theme_script=Markup(_THEME),
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(_json_text(data)),
+        made=_made(),
+        **words,
+    )
 
 
-def policy(scripts: Sequence[str]) -> str:
+def _policy(scripts: Sequence[str]) -> str:
     """The content security policy of a page with these scripts."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts)
-    # plotly.js writes its style rules itself, and its pictures as data.
-    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def json_text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     """JSON that a script element can hold: nothing in it can end the element or begin another."""
     text = msgspec.json.encode(value).decode()
     for mark in "<>&\u2028\u2029":
@@ -50,29 +69,18 @@ def asset(package: str, name: str) -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def made() -> str:
+def _made() -> str:
     """By which memprof a page is made, and when."""
     return f"memprof {_version()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 
 
 def check(path: Path) -> None:
     """Whether a page may be written there: an earlier page is replaced, no other file is. Raises InputError where not."""
-    if path.is_dir():
-        raise InputError(f"{path} cannot be written: it is a folder")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.is_file():
-        try:
-            with path.open("rb") as file:
-                begin = file.read(200)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-        if begin and GENERATOR not in begin:
-            raise InputError(f"{path} exists and is no page of memprof's; -o names another")
+    check_target(path, lambda head: GENERATOR in head, "a page of memprof's")
 
 
 def _version() -> str:
     try:
-        return version("memprof")
+        return version("ml-memprof")
     except PackageNotFoundError:
         return "(not installed)"

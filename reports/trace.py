@@ -24,6 +24,7 @@ from memprof.runs.records import Mark, Run
 from memprof.units import format_bytes
 
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
+from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads
 _MOST_BUCKETS, _ALL_BUCKETS = 800, 40_000  # of five rows at most: what a browser opens at once
@@ -41,6 +42,7 @@ def render(runs: Sequence[Run], *, all_repeats: bool = False) -> str:
     drawn = [run for run in drawn if run.marks or run.timeline.samples]
     if not drawn:
         raise InputError("these runs hold nothing to show: they ended before their first phase")
+    sound(drawn)
     buckets = max(min(_MOST_BUCKETS, _ALL_BUCKETS // len(drawn)), 10)
     events = [event for number, run in enumerate(drawn, 1) for event in _events(number, run, buckets)]
     return json.dumps({"displayTimeUnit": "ms", "otherData": _facts(drawn), "traceEvents": events}, separators=(",", ":"))

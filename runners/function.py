@@ -1,8 +1,9 @@
 """A Python function as a runtime: what `memprof` of the pytest plugin measures.
 
-The model is a JSON file: {"module": NAME, "file": PATH or null, "name": QUALIFIED NAME, "path": [...], "call": BASE64}. "path" is the sys.path
-of the process that asks, and "call" a pickle of the arguments: (args, kwargs). MODEL_LOAD imports the module, PREPARE unpickles the arguments,
-EXECUTE calls.
+The model is a JSON file: {"module": NAME, "file": PATH or null, "name": QUALIFIED NAME, "path": [...], "call": BASE64, "token": WORD}.
+"path" is the sys.path of the process that asks, and "call" a pickle of the arguments: (args, kwargs). "token" is that of the environment
+variable MEMPROF_FUNCTION, a new one each time, so that nothing is imported or unpickled from a file of anybody else's. MODEL_LOAD imports the
+module, PREPARE unpickles the arguments, EXECUTE calls.
 """
 
 import base64
@@ -22,6 +23,12 @@ class Runtime:
     def load(self, model, options):
         with open(model, encoding="utf-8") as file:
             self._asked = json.load(file)
+        token = os.environ.get("MEMPROF_FUNCTION")
+        if not token or self._asked.get("token") != token:
+            raise PermissionError(
+                "%s was not written by the test that measures it: it names a file to import and holds a pickle, which may run anything"
+                % model
+            )
         sys.path += [folder for folder in self._asked["path"] if folder not in sys.path]
         found = _module(self._asked["module"], self._asked["file"])
         for name in self._asked["name"].split("."):

@@ -7,7 +7,7 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "begin", "pid", "phase", "t_ns"}           a phase begins
     {"mark": "times", "pid", "phase", "times_ns"}       durations of iterations of the phase that runs, in order, as many as fit
     {"mark": "end", "pid", "phase", "begin_ns", "end_ns", ...}   it has ended; the figures of `_FIGURES` follow
-    {"mark": "about", "pid", "runtime_version", "python_version", "notes"}   what is measured
+    {"mark": "about", "pid", "runtime_version", "python_version", "notes", "packages"}   what is measured
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
     {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number, or NaN, Infinity or
@@ -113,7 +113,8 @@ class Marks:
         notes = [notes] if isinstance(notes, str) else [str(note) for note in notes]
         for most in _TEXT_LENGTHS:
             short = [note[:most] for note in notes]
-            if self.write({"mark": "about", "runtime_version": runtime_version[:200], "python_version": python, "notes": short}):
+            line = {"mark": "about", "runtime_version": runtime_version[:200], "python_version": python, "notes": short}
+            if self.write(dict(line, packages=_packages())) or self.write(line):
                 return
 
     def error(self, phase, kind, message):
@@ -141,6 +142,17 @@ class Marks:
         except OSError:
             pass  # nobody listens any more; the process goes on as if it had never been measured
         return True
+
+
+def _packages():
+    """Versions of the packages that are imported by now, without importing anything to learn them: what changes figures besides the runtime."""
+    found = {}
+    for name, module in sorted(sys.modules.items()):
+        version = getattr(module, "__version__", None) if "." not in name else None
+        installed = any(folder in (getattr(module, "__file__", None) or "") for folder in ("site-packages", "dist-packages"))
+        if installed and isinstance(version, str) and len(found) < 40:
+            found[name[:60]] = version[:40]
+    return found
 
 
 def read_status(process="self"):

@@ -1,25 +1,67 @@
-"""What the tests share: a folder of scenarios for the synthetic runtime, memprof as a command, and tools that may be missing."""
+"""What the tests share: a folder of scenarios for the synthetic runtime, memprof as a command, and tools that may be missing.
+
+`pytest --quick` leaves out every test that starts a process, at the moment when it would.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import failing
 import pytest
+from once import SHARED
+
+# BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
+with pytest.MonkeyPatch.context() as _environment:
+    _environment.setenv("OPENBLAS_NUM_THREADS", "1")
+    import numpy  # noqa: F401
+
+from memprof import cli
 
 Scenario = Callable[..., Path]
+Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Python announces every process before it starts it. The hook that hears it cannot be taken back, only told that the tests are over."""
+    leaves_out = bool(pytestconfig.getoption("--quick"))
+
+    def hear(event: str, words: object) -> None:
+        if leaves_out and event in _STARTS:
+            pytest.skip("starts a process, and --quick leaves those out")
+
+    if leaves_out:
+        sys.addaudithook(hear)
+    yield
+    leaves_out = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared.mkdir(exist_ok=True)
+    os.environ[SHARED] = str(shared)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +69,9 @@ def _heeds_signals() -> None:
     """What a shell starts in the background, or under nohup, ignores these, and so would every program that a test interrupts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# -- what tests ask for
 
 
 @pytest.fixture
@@ -42,15 +87,70 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 @pytest.fixture
-def memprof(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run memprof as a command in the test's folder: memprof("run", ...) -> the completed process."""
+def memprof(tmp_path: Path) -> Memprof:
+    """memprof("table", ...) -> the completed command, run in the test's folder or in `cwd`.
 
-    def call(*words: str | Path, **rest: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "memprof", *map(str, words)]
-        options: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 120, **rest}
-        return subprocess.run(command, check=False, **options)  # type: ignore[call-overload, no-any-return]
+    The command is a call inside this process, which saves the start of an interpreter and the imports. With any other keyword of subprocess.run
+    (env, stdin, input, ...) it is a process.
+    """
+
+    def call(*words: str | Path, cwd: Path = tmp_path, **rest: object) -> subprocess.CompletedProcess[str]:
+        return _process(cwd, *words, **rest) if rest else _called(cwd, *map(str, words))
 
     return call
+
+
+@pytest.fixture
+def memprof_process(tmp_path: Path) -> Memprof:
+    """As `memprof`, always in a process: for tests of what a process does."""
+
+    def call(*words: str | Path, cwd: Path = tmp_path, **rest: object) -> subprocess.CompletedProcess[str]:
+        return _process(cwd, *words, **rest)
+
+    return call
+
+
+def _process(folder: Path, *words: str | Path, **rest: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "memprof", *map(str, words)]
+    options: dict[str, object] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 120, **rest}
+    return subprocess.run(command, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def _called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    before = os.getcwd(), dict(os.environ), {number: signal.getsignal(number) for number in _SIGNALS}
+    temporary, tempfile.tempdir = tempfile.tempdir, None  # as a process does, it looks at TMPDIR
+    os.chdir(folder)
+    try:
+        with _caught(1) as out, _caught(2) as err, pytest.raises(SystemExit) as end:
+            cli.main(list(words))
+        return subprocess.CompletedProcess(words, int(end.value.code or 0), out(), err())
+    finally:
+        os.chdir(before[0])
+        tempfile.tempdir = temporary
+        os.environ.clear()
+        os.environ.update(before[1])
+        for number, handler in before[2].items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _caught(number: int) -> Iterator[Callable[[], str]]:
+    """Catches a standard stream, with all that child processes write to it. Gives the function that says what came."""
+    name = {1: "stdout", 2: "stderr"}[number]
+    stream, descriptor = getattr(sys, name), os.dup(number)
+    with tempfile.TemporaryFile() as file:
+        text = ""
+        os.dup2(file.fileno(), number)
+        setattr(sys, name, io.TextIOWrapper(os.fdopen(number, "wb", closefd=False), "utf-8", "backslashreplace"))
+        try:
+            yield lambda: text
+        finally:
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+            file.seek(0)
+            text = file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
 @pytest.fixture

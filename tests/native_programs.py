@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
-from functools import lru_cache
 from pathlib import Path
 
-from conftest import need_tool
+from compiled import once_compiled
 from failing import Silent
 
 from memprof.measuring import campaign
@@ -47,25 +43,13 @@ static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
 
 def program(body: str) -> str:
     """The path of a C program with this main; compiled once a session."""
-    return str(
-        _compiled(HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }")
-    )
+    source = HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"
+    return str(once_compiled("gcc", "program.c", source, f"-I{HEADER.parent}"))
 
 
 def built(source: Path, *flags: str) -> str:
-    """The path of a program of this source."""
-    return str(_compiled(source.read_text(), *flags))
-
-
-@lru_cache
-def _compiled(source: str, *flags: str) -> Path:
-    compiler = need_tool("gcc")
-    folder = Path(tempfile.mkdtemp(dir=os.environ["XDG_CACHE_HOME"]))
-    (folder / "program.c").write_text(source)
-    command = [compiler, "-O1", f"-I{HEADER.parent}", "-pthread", "-o", str(folder / "program"), str(folder / "program.c"), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "program"
+    """The path of a program of this source; compiled once a session."""
+    return str(once_compiled("gcc", "program.c", source.read_text(), f"-I{HEADER.parent}", *flags))
 
 
 def order(*words: object, env: dict[str, str] | None = None, **settings: object) -> Order:

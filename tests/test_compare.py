@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
 from memprof.errors import InputError, UsageError
 from memprof.judge import compare
-from memprof.judge.ranks import ALPHA, p_value
 from memprof.reports.tables import comparison
 from memprof.runs import store
 from memprof.runs.records import PEAK, Outcome
@@ -57,33 +53,6 @@ def test_the_figures_are_those_of_the_medians():
 
 def test_a_side_without_spread_has_an_interval_without_width():
     assert verdict(runs(extra_mib=(0,) * 5), runs(extra_mib=(3,) * 5)).interval == (3 * MIB, 3 * MIB)
-
-
-@given(st.lists(st.integers(0, 8), min_size=2, max_size=5), st.lists(st.integers(0, 8), min_size=2, max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_the_rank_test_is_the_exact_one(base, head):
-    from scipy.stats import rankdata
-
-    ranks = rankdata([*base, *head])
-    observed = sum(ranks[len(base) :])
-    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(head))]
-    greater = sum(one >= observed - 1e-9 for one in sums) / len(sums)
-    less = sum(one <= observed + 1e-9 for one in sums) / len(sums)
-
-    if len(set(base)) > 1 or len(set(head)) > 1:
-        assert p_value(base, head, alternative="greater") == pytest.approx(greater)
-        assert p_value(base, head) == pytest.approx(min(1, 2 * min(greater, less)))
-
-
-@pytest.mark.parametrize(("base", "head", "two", "greater"), [((1,) * 5, (1,) * 3, 1, 1), ((1, 1), (2, 2), 0, 0), ((2, 2), (1, 1), 0, 1)])
-def test_samples_that_do_not_vary_are_compared_as_they_are(base, head, two, greater):
-    assert p_value(base, head) == two
-    assert p_value(base, head, alternative="greater") == greater
-
-
-def test_five_repeats_a_side_can_decide_and_four_cannot():
-    assert p_value(range(5), range(10, 15)) < ALPHA
-    assert p_value(range(4), range(10, 14)) > ALPHA
 
 
 def test_two_variants_of_one_file_are_compared():

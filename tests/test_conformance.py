@@ -42,6 +42,7 @@ def test_a_runtime_speaks_the_contract(nets, name):
     assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
     assert run.about is not None
     assert run.about.runtime_version[0].isdigit()
+    assert "memprof" not in run.about.packages and all(version[0].isdigit() for version in run.about.packages.values())
     execute = run.marks[-1]
     assert len(execute.times_ns) == 3
     for mark in run.marks:

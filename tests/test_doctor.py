@@ -81,7 +81,7 @@ def test_every_check_has_a_state_and_says_what_it_means(report: Report) -> None:
         "idle pages",
     }
     assert names >= {"pressure (PSI)", "CPUs", "load", "memory", "swap", "huge pages", "interpreter", "end of processes", "address layout"}
-    assert names >= {"ptrace", "valgrind", "heaptrack", "perf", "gdb"}
+    assert names >= {"ptrace", "memprof", "valgrind", "heaptrack", "perf", "gdb"}
     for check in report.checks:
         assert check.found
         assert check.meaning or check.state == "unknown"
@@ -410,11 +410,16 @@ def test_an_editable_install_of_the_measured_interpreter_is_named_with_its_cost(
     python = tmp_path / "other/bin/python"
     assert process.path_files(str(python))[0] == "ok"
     (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
-    (packages / "__editable__.thing-1.0.pth").write_text("import decimal, email.message, http.client\n")
+    (packages / "thing.pth").write_text("import decimal, email.message, http.client\n")
+    assert "without -e" not in process.path_files(str(python))[2]
+    facts = packages / "thing-1.0.dist-info"
+    facts.mkdir()
+    (facts / "direct_url.json").write_text('{"url": "file:///thing", "dir_info": {"editable": true}}')
+    (facts / "RECORD").write_text("thing.pth,sha256=x,1\nthing-1.0.dist-info/RECORD,,\n")
     state, found, meaning = process.path_files(str(python))
     assert state == "limited"
     assert str(python) in found
-    assert "__editable__.thing-1.0.pth" in found
+    assert "thing.pth" in found
     assert int(meaning.partition("put ")[2].split()[0]) >= 10
     assert "without -e" in meaning
 
@@ -462,3 +467,23 @@ def test_perf_by_what_the_kernel_allows(root: Root, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "geteuid", lambda: user)
     place = root({"/proc/sys/kernel/perf_event_paranoid": f"{level}\n"})
     assert tools.tool("perf", tools.ToolAnswer("/usr/bin/perf", "6.1"), place)[0] == state
+
+
+@pytest.mark.parametrize(
+    ("versions", "state", "found"),
+    [
+        ({"ml-memprof": "0.1.0"}, "ok", "ml-memprof 0.1.0"),
+        ({"ml-memprof": "0.1.0", "memprof": "0.3.6"}, "limited", "memprof 0.3.6 is installed beside ml-memprof 0.1.0"),
+        ({"memprof": "0.3.6"}, "limited", "memprof 0.3.6 is installed"),
+        ({}, "limited", "ml-memprof is not installed"),
+    ],
+)
+def test_the_strangers_package_of_the_same_name_is_said(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], state: str, found: str
+) -> None:
+    monkeypatch.setattr(tools, "installed_version", versions.get)
+
+    check = tools.distribution()
+
+    assert check[:2] == (state, found)
+    assert ("pip uninstall memprof ml-memprof" in check[2]) == ("memprof" in versions)

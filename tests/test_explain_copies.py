@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memprof.explain import copies, snippets, waterfall
-from memprof.models.tensors import Tensor
+from memprof.models.tensors import StoredTensor
 
 BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
 RNG = np.random.default_rng(5)
@@ -31,12 +31,12 @@ def _bench():
 bench = _bench()
 
 
-def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[Tensor]:
+def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTensor]:
     found = []
     with path.open("wb") as file:
         file.write(b"\1" * shift)
         for number, array in enumerate(arrays):
-            found.append(Tensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
+            found.append(StoredTensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
             file.write(array.tobytes())
     return found
 

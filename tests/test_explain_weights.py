@@ -114,9 +114,9 @@ def test_a_torn_model_is_a_sentence_wherever_it_ends(tmp_path: Path) -> None:
 def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path, content: bytes, offset: int) -> None:
     (tmp_path / "w.bin").write_bytes(content)
     with Files() as files, pytest.raises(Unparsed, match="shorter"):
-        files.data(tensors.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), offset))
+        files.data(tensors.StoredTensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), offset))
 
 
 def test_external_data_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
     with Files() as files, pytest.raises(InputError, match="No such file"):
-        files.data(tensors.Tensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))
+        files.data(tensors.StoredTensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))

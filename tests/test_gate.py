@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from made import MIB, machine, run, runs
 
 from memprof.errors import InputError, UsageError
-from memprof.judge import baseline, ranks, verdicts
-from memprof.judge.ranks import p_value
+from memprof.judge import baseline, verdicts
 from memprof.judge.verdicts import Limits, Report
 from memprof.reports.tables import gate as report
 from memprof.runs.records import PEAK, Outcome
@@ -144,21 +142,6 @@ def test_an_increase_of_two_percent_or_two_mib_is_seen(more):
         verdicts.append(judged(base, head).verdict)
 
     assert verdicts.count("regressed") == len(verdicts)
-
-
-@given(st.lists(st.integers(0, 8), min_size=2, max_size=5), st.lists(st.integers(0, 8), min_size=2, max_size=5))
-@settings(max_examples=25, deadline=None)
-def test_the_rank_test_is_that_of_scipy_where_scipy_is_exact(base, head):
-    if len(set(base)) > 1 or len(set(head)) > 1:
-        assert ranks.rank_p(base, head) == pytest.approx(p_value(base, head, alternative="greater"))
-
-
-def test_the_stratified_test_is_the_exact_one():
-    assert ranks.stratified_p([((1, 2), (3, 4, 5)), ((11, 12, 13), (14, 15))]) == pytest.approx(1 / 100)
-    assert ranks.stratified_p([((1, 1), (1, 1))]) == 1
-    assert ranks.stratified_p([((2,), (1,))]) == 1
-    assert ranks.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
-    assert ranks.rank_p(range(40), range(40, 80)) == pytest.approx(1 / math.comb(80, 40))
 
 
 # -- rows and runs

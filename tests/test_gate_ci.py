@@ -89,14 +89,6 @@ def test_the_examples_use_inputs_that_the_actions_have():
                 assert {name for name, one in known.items() if one.get("required")} <= set(given)
 
 
-def test_the_readme_has_the_examples_whole_and_every_input():
-    readme = (CI.parent / "README.md").read_text()
-
-    for path in (path for path in (CI / "examples").rglob("*") if path.is_file()):
-        assert f"\n{path.read_text()}```" in readme, path
-    assert all(f"`{name}`" in readme for name in content(ACTIONS["action"])["inputs"])
-
-
 def test_the_actions_use_only_inputs_that_they_have():
     for path in ACTIONS.values():
         assert set(re.findall(r"inputs\.([\w-]+)", path.read_text())) <= set(content(path)["inputs"])
@@ -442,3 +434,18 @@ def test_this_projects_baseline_and_budgets_can_be_read():
 
     assert {entry.model for entry in baseline.read(CI / "baseline.json")} == {"scenario.json", "mlp.onnx"}
     assert budgets.read(CI / "budgets.toml")
+
+
+def test_words_on_several_lines_all_reach_the_gate(folder):
+    words = "--threshold 20%\n  --threshold\n20MiB\n"
+    done = script("gate/recipe", folder, MEMPROF_HEAD="head.jsonl", MEMPROF_BASELINE="base.json", MEMPROF_ARGS=words)
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "### memprof gate: fine"), done.stderr
+
+
+def test_no_runs_file_is_trusted_in_ci(folder):
+    words = {"MEMPROF_HEAD": "head.jsonl", "MEMPROF_BASELINE": "base.json", "MEMPROF_ARGS": "--confirm\n--trust-runs"}
+    done = script("gate/recipe", folder, **words)
+
+    assert done.returncode == 2
+    assert done.stdout.startswith("### memprof gate: could not be run\n\n    --trust-runs is refused in CI")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from made import MIB, machine, run, runs
@@ -16,7 +17,7 @@ from memprof.cli import main
 from memprof.errors import InputError, UsageError
 from memprof.judge import baseline, budgets
 from memprof.runs import store
-from memprof.runs.records import PEAK, Outcome
+from memprof.runs.records import PEAK, About, Outcome
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 
@@ -84,6 +85,50 @@ def test_a_machine_that_has_changed_is_described_beside_its_former_self(tmp_path
     assert [entry.machine.kernel for entry in baseline.read(path)] == ["6.18", "7.0"]
 
 
+def test_counts_and_packages_that_changed_are_named_beside_the_regression(memprof, tmp_path):
+    def about(version):
+        return About("1.0", "3.11.0", packages={"numpy": version})
+
+    before = [replace(one, about=about("1.26.4")) for one in runs()]
+    after = [replace(one, about=about("2.0.1")) for one in runs(extra_mib=[10 + extra for extra in STEADY], warmup=1)]
+    baseline.update(tmp_path / "base.json", baseline.entries(before))
+    write(tmp_path / "head.jsonl", after)
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json")
+
+    assert done.returncode == 1
+    assert "numpy differs: 1.26.4 against 2.0.1: the baseline comes from elsewhere" in done.stdout
+    assert "net.onnx, a: warm-up differs: 5 against 1" in done.stdout
+    assert "also changed: numpy 1.26.4 → 2.0.1, warm-up 5 → 1" in done.stdout
+    assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--strict").returncode == 5
+    write(tmp_path / "base.jsonl", before)
+    assert "numpy differs: 1.26.4 against 2.0.1" in memprof("compare", "base.jsonl", "head.jsonl").stdout
+
+
+def test_a_baseline_of_schema_1_is_compared_in_what_it_says(memprof, files):
+    found = json.loads((files / "base.json").read_text())
+    found["memprof_baseline"] = 1
+    for entry in found["entries"]:
+        entry["settings"] = {"arena": "off"}
+        entry.update(runtime="onnxruntime", runtime_version="0.9", python_version=None, cache="warm")
+    (files / "old.json").write_text(json.dumps(found))
+
+    said = memprof("gate", "base.jsonl", "--baseline", "old.json").stdout
+
+    differing = [line for line in said.splitlines() if " differs: " in line]
+    assert [line.split(" differs: ")[1].split(":")[0] for line in differing] == ["0.9 against 1.0", "off against default"]
+
+
+def test_runs_of_other_packages_are_rows_of_their_own_and_silent_ones_are_not():
+    def with_packages(**packages):
+        return [replace(one, about=replace(one.about, packages=packages)) for one in runs()]
+
+    apart, said = store.told_apart([*with_packages(numpy="1.26"), *with_packages(numpy="2.0")])
+    assert {one.job.variant for one in apart} == {"a (numpy 1.26)", "a (numpy 2.0)"}
+    assert said == ["net.onnx, a: runs that differ in packages are rows of their own"]
+    assert store.told_apart([*with_packages(numpy="1.26"), *runs()])[1] == []
+
+
 def test_a_baseline_is_not_made_of_failures(tmp_path):
     with pytest.raises(InputError, match="every run failed"):
         baseline.update(tmp_path / "base.json", baseline.entries([run(outcome=Outcome("signal", "PREPARE", signal="SIGSEGV"))]))
@@ -117,7 +162,7 @@ def test_update_says_what_changed_and_leaves_other_files_alone(memprof, files):
         ("{}", "is neither a runs file nor a baseline"),
         ("TORN", "is torn"),
         ('{\n "memprof_ba', "is torn"),
-        ("NEWER", "written by a newer memprof (schema 99; this one reads up to 1)"),
+        ("NEWER", "written by a newer memprof (schema 99; this one reads up to 2)"),
         ("FIELD", "Object contains unknown field `colour` - at `$.entries[0]`"),
         ("TYPE", "Expected `float`, got `str` - at `$.entries[0].rows[0].values[0]`"),
         ("METRIC", "rss is no metric of this memprof"),

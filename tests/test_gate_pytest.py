@@ -8,6 +8,14 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+
+@pytest.fixture
+def lean(monkeypatch):
+    """Every pytest that follows loads this plugin alone: hypothesis's takes a second of each. How an installed plugin is found, other tests show."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "memprof.pytest_plugin")
+
+
 TESTS = """
 import os, signal
 import pytest
@@ -62,7 +70,7 @@ def test_unmarked():
 """
 
 
-def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester):
+def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester, lean):
     pytester.makepyfile(TESTS)
     pytester.makeconftest("import os\nos.environ.setdefault('PARENT', str(os.getpid()))\n")
     pytester.makeini("[pytest]\naddopts = --strict-markers -x --maxfail=99\nfilterwarnings = error\n")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.errors import InputError
-from memprof.heap import export, heaptrack, load, massif, said
+from memprof.heap import export, heaptrack, load, massif, wording
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import Trie
@@ -88,7 +88,7 @@ def test_a_massif_file_of_another_tools_profile_says_what_was_counted(tool: str)
     assert text.startswith(f"desc: memprof export of {tool}: {tool} counts")
     again = massif.read(io.BytesIO(text.encode()), "f")
     assert (again.tool, again.counts) == (profile.tool, profile.counts)
-    assert said.comparable([profile, again]) == []
+    assert wording.comparable([profile, again]) == []
     assert "".join(export.massif(again)) == text
     assert massif.read(io.BytesIO("".join(export.massif(made([([1], 5)]))).encode()), "f").tool == "massif"
 
@@ -166,7 +166,7 @@ def test_each_phase_has_a_tree_of_its_largest_moment(tmp_path: Path, begin: floa
     spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]
     kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": 0, "wall_offset_ns": 0, "partial": None, "phases": spans}
     (tmp_path / "phases.json").write_text(json.dumps(kept))
-    found = said.chosen(load(path), phase="prepare")
+    found = wording.chosen(load(path), phase="prepare")
     assert found is not None and found.total_bytes == total
     assert found.tree is not None and found.tree.bytes[0] == total
 

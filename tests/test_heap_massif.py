@@ -415,6 +415,7 @@ def test_memrays_frames_of_c_have_no_module(function: str, file: str | None, mod
             "/opt/lib/memray/__main__.py run --native --follow-fork --quiet -o /tmp/x/memray.bin train.py --epochs 3",
             "python train.py --epochs 3",
         ),
+        ("/home/a b/memray/__main__.py run -o /tmp/x.bin /home/a b/train.py", "python /home/a b/train.py"),
         ("/usr/bin/memray run -fo x.bin -m pkg.tool -v", "python -m pkg.tool -v"),
         ("/usr/bin/memray3.11 run --output x.bin -m pkg.tool -v", "python -m pkg.tool -v"),
         ("memray run -c print(1)", "python -c print(1)"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
-from memprof.heap import load, said
+from memprof.heap import load, wording
 from memprof.heap.frames import NO_MODULE
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, Shape, shape, sums
@@ -114,13 +114,13 @@ def test_a_tree_of_any_depth_is_turned_without_recursion(invert):
 
 @pytest.mark.parametrize("least", [0.0, 0.01])
 def test_a_deep_comb_is_turned_in_bounded_time_and_memory(least):
-    begin = time.monotonic()
+    begin = time.process_time()
 
     found = of(comb(800), invert=True, least=least)
 
     assert len(found) < 700_000
     assert sum(found.own()) == found.bytes[0] == 1601
-    assert time.monotonic() - begin < 60
+    assert time.process_time() - begin < 60
 
 
 @given(STACKS, st.booleans())
@@ -143,21 +143,21 @@ def test_sums_are_what_the_tree_itself_says(stacks, inverted):
 def test_the_largest_tree_is_shown_and_where_it_is_not_the_peak_that_is_said():
     made = profile((0, 1.0), (1, {("a",): 10}), (2, 50.0))
 
-    chosen = said.chosen(made)
+    chosen = wording.chosen(made)
 
     assert chosen is not None and chosen.index == 1
-    (remark,) = said.remarks(made, chosen)
+    (remark,) = wording.remarks(made, chosen)
     assert "the peak is 50.0 MiB in snapshot 2, which has no tree" in remark
     assert "snapshot 1, 10.0 MiB, 40.0 MiB (80.0%) less" in remark
 
 
 def test_a_partial_profile_is_said():
-    assert "partial: it was killed by SIGILL" in said.remarks(usual(partial="it was killed by SIGILL"))[0]
+    assert "partial: it was killed by SIGILL" in wording.remarks(usual(partial="it was killed by SIGILL"))[0]
 
 
 @pytest.mark.parametrize(("word", "index"), [("prepare", 4), ("PREPARE", 4), ("load", 2), ("Execute", 6)])
 def test_a_phase_is_named_as_in_other_commands(word, index):
-    chosen = said.chosen(usual(), None, word)
+    chosen = wording.chosen(usual(), None, word)
 
     assert chosen is not None and chosen.index == index
 
@@ -173,13 +173,13 @@ def test_a_phase_is_named_as_in_other_commands(word, index):
 )
 def test_what_is_not_there_is_said(words, error, sentence):
     with pytest.raises(error) as caught:
-        said.chosen(usual(), **words)
+        wording.chosen(usual(), **words)
     assert sentence in str(caught.value)
 
 
 def test_a_profile_without_phases_says_where_they_come_from():
     with pytest.raises(UsageError, match="knows no phases"):
-        said.chosen(usual(phases=(), snapshots=profile((0, 1.0)).snapshots), None, "load")
+        wording.chosen(usual(phases=(), snapshots=profile((0, 1.0)).snapshots), None, "load")
 
 
 # -- diff

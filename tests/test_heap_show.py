@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from memprof.errors import InputError
 from memprof.heap import diff as judging
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.said import share
+from memprof.heap.wording import share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
@@ -290,22 +290,21 @@ def test_thinning_keeps_the_largest_and_the_largest_tree():
 
 
 def drawn_texts(figure):
-    """What is drawn as text, with its box in pixels."""
+    """What is drawn as text, with its box in pixels. No pixel is set: that would take most of the time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    found, whole = [], Text.draw
+    found = []
 
     def draw(self, renderer, *rest, **words):
         if self.get_visible() and self.get_text().strip():
             found.append(self)
-        return whole(self, renderer, *rest, **words)
 
     with pytest.MonkeyPatch.context() as patch, style.look():
         patch.setattr(Text, "draw", draw)
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
+        return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
 
 
 MANY = profile(
@@ -506,7 +505,7 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
         (["plot", "m.massif", "-o", "notes.txt"], 2, ".png, .svg or .pdf"),
         (["plot", "m.massif", "-o", "nowhere/a.png"], 5, "there is no folder nowhere"),
         (["plot", "empty.massif", "-o", "a.png"], 5, "empty.massif holds no allocation"),
-        (["view", "m.massif", "-o", "notes.txt"], 5, "is no page of memprof's"),
+        (["view", "m.massif", "-o", "notes.txt"], 5, "is not a page of memprof's"),
         (["view", "m.massif", "-o", "nowhere/a.html"], 5, "there is no folder nowhere"),
         (["view", "m.massif", "--json"], 2, "-o FILE.html"),
         (["view"], 2, "FILE..."),

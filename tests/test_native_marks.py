@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -414,4 +415,4 @@ def test_where_the_files_are_is_said(memprof):
     assert Path(python).is_file()
     text = memprof("marks").stdout
     assert "memprof_begin" in text
-    assert f"cc -I{include} app.c -o app && memprof exec -- ./app" in text
+    assert f"cc -I{shlex.quote(include)} app.c -o app && memprof exec -- ./app" in text

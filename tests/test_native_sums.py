@@ -62,7 +62,7 @@ def test_a_peak_between_bounds_is_marked_only_where_they_are_apart():
     for high, shown in ((mark.rss_peak_bytes * 1.009, False), (mark.rss_peak_bytes * 1.2, True)):
         text = table.render([replace(run, marks=(replace(mark, rss_peak_high_bytes=round(high)),))])
         assert ("~" in text) == shown
-        assert ("for certain; it can have been up to 20% more" in text) == shown
+        assert ("for certain, and up to 20% more is possible" in text) == shown
 
 
 # -- the arithmetic

@@ -31,13 +31,10 @@ HEAD = r"""
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <stdexcept>
-#include <string>
+#include <initializer_list>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 #define OUT __attribute__((noinline))
 static const size_t MIB = 1 << 20;
 static void *hold(size_t mib) {
@@ -49,12 +46,13 @@ static void give(void *p, size_t mib) { munmap(p, mib * MIB); }
 static void spike(size_t mib, double ms = 0) { void *p = hold(mib); if (ms) usleep(ms * 1000); give(p, mib); }
 static void wait_ms(double ms) { usleep(ms * 1000); }
 """
+STD = "#include <stdexcept>\n#include <string>\n#include <thread>\n#include <vector>\n"  # a quarter of a second of g++'s time
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Path]:
     need_tool("gdb")
-    return lambda source, *flags, **rest: compiled(tmp_path, HEAD + source, *flags, **rest)
+    return lambda source, *flags, **rest: compiled(tmp_path, (STD if "std::" in source else "") + HEAD + source, *flags, **rest)
 
 
 def measured(argv: list[str | Path], *phases: str, **words: object) -> Run:

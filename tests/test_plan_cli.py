@@ -670,10 +670,10 @@ def test_ten_thousand_nodes_are_read_and_analysed_in_seconds(tmp_path: Path) -> 
 
     nodes = [node("Exp", [f"t{n}"], [f"t{n + 1}"]) for n in range(10_000)]
     path = save(tmp_path / "m.onnx", nodes, [value("t0", [10])], [value("t10000", [10])])
-    begin = time.monotonic()
+    begin = time.process_time()
     graph = read(path)
     assert steps(problem(graph).problem, range(10_000))[-1].peak_bytes == 80
-    assert time.monotonic() - begin < 10  # 1 s on an idle machine; the benchmark has the figure
+    assert time.process_time() - begin < 10  # 1 s on an idle machine; the benchmark has the figure
 
 
 def test_functions_of_a_model_can_be_reordered_as_calls(tmp_path: Path, memprof: Memprof) -> None:

@@ -14,6 +14,7 @@ from memprof.plan import Problem, aliases, best_order, keeping, lifetimes, load,
 from memprof.plan.orders import heuristics
 from memprof.plan.orders.bits import bits, topological
 from memprof.plan.orders.bounds import least_memory
+from memprof.plan.orders.problem import kept_at
 from memprof.plan.orders.search import Walk
 from memprof.plan.orders.spgraph import series_parallel
 from memprof.plan.orders.split import pieces
@@ -212,6 +213,7 @@ def test_buffers_are_what_steps_count(seed, inplace):
     for position, (step, keep) in enumerate(zip(steps(problem, order), keeping(problem, order), strict=True)):
         assert step.memory_bytes == sum(one.size for one in found if one.lower <= position < one.upper)
         assert step.keep_bytes == sum(problem.sizes[tensor] for tensor in keep)
+        assert kept_at(problem, order, position) == keep
     assert load(found) == peak(problem, order)
 
 

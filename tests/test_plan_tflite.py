@@ -15,6 +15,7 @@ from plan_tflite import control_flow, operator, schema, subgraph, table, tensor,
 
 from memprof import zoo
 from memprof.errors import InputError, UsageError
+from memprof.models import tflite_file
 from memprof.plan.graphs import tflite_graph, written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem, working_bytes
@@ -41,7 +42,7 @@ def test_names_of_operators_are_the_schema_s() -> None:
     codes = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
     assert tuple(codes[code] for code in range(len(tflite_graph._BUILTIN))) == tflite_graph._BUILTIN
     types = {code: name for name, code in vars(schema.TensorType).items() if isinstance(code, int)}
-    for code, name in enumerate(tflite_graph._TYPES):
+    for code, name in enumerate(tflite_file.TYPES):
         if code in types:
             assert types[code].lower().replace("_", "") == name.replace("_", "")
 

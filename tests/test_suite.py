@@ -219,4 +219,4 @@ def test_a_runtime_without_a_package_for_a_python_says_so():
     from memprof.programs.runtimes import Runtime
 
     assert "no package for Python 3.13.0; the last one is for 3.12" in Runtime("onert", "onert", python="3.13.0").how_to_install
-    assert Runtime("onert", "onert", python="3.12.1").how_to_install == "pip install 'memprof[onert]'"
+    assert Runtime("onert", "onert", python="3.12.1").how_to_install == "pip install 'ml-memprof[onert]'"

@@ -173,7 +173,7 @@ def test_parquet_holds_the_frame(memprof, tmp_path):
     [
         (["--format", "parquet"], 2, "name the file to write"),
         (["--metric", "rss_pek"], 2, "there is no metric 'rss_pek'"),
-        (["-o", "none/out.md"], 5, "none/out.md cannot be written: No such file or directory"),
+        (["-o", "none/out.md"], 5, "none/out.md cannot be written: there is no folder none"),
         (["-o", "runs.jsonl"], 5, "runs.jsonl holds runs; a report is not written over it"),
         (["--style", "threads"], 2, "no run has a thread count"),
     ],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memprof.probe.child import Measurement
 from memprof.probe.timeline import Timeline
 from memprof.runs import store
 from memprof.runs.records import Timeline as Record
@@ -95,3 +97,19 @@ def test_a_level_is_two_rows_however_long_it_lasts():
 
 def test_nothing_seen_is_an_empty_timeline():
     assert len(unpacked(Timeline()).t_ns) == 0
+
+
+def test_a_sample_that_was_held_up_is_left_out():
+    class Statm:
+        held_up_s = 0.0
+
+        def read(self):
+            time.sleep(self.held_up_s)
+            return 1, 2, 3
+
+    probe = object.__new__(Measurement)
+    probe._statm = Statm()
+    # A busy machine may hold up a few of them; all of them it does not.
+    assert (1, 2, 3) in [probe._sample(time.monotonic_ns()) for _ in range(1000)]
+    probe._statm.held_up_s = 0.001
+    assert probe._sample(time.monotonic_ns()) is None

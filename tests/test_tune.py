@@ -11,6 +11,7 @@ import time
 import made
 import numpy
 import pytest
+from once import once
 
 from memprof.api import _Silent
 from memprof.reports.pictures import tune as report
@@ -89,21 +90,25 @@ def tuned(memprof, folder):
     return call
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    """One whole search, whose answer several tests look at."""
-    folder = tmp_path_factory.mktemp("tuned")
+@pytest.fixture
+def whole():
+    """One whole search, whose answer several tests look at: its answer and its folder."""
+    folder = once("a search of test_tune.py", search_wholly)
+    return json.loads((folder / "out.json").read_text()), folder
+
+
+def search_wholly(folder):
     (folder / "mine.py").write_text(RUNTIME)
     (folder / "model.bin").write_bytes(b"model")
     words = [*COMMON, "--try", "bad=raise,crash", "--time", "120s", "--json", "-o", "runs.jsonl", "--plot", "front.png"]
     command = [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), folder, done
+    (folder / "out.json").write_text(done.stdout)
 
 
-def test_it_finds_the_least_peak_and_says_what_it_costs(once):
-    found, _, _ = once
+def test_it_finds_the_least_peak_and_says_what_it_costs(whole):
+    found, _ = whole
     best = next(one for one in found["proposals"] if one["settings"] == found["best"])
 
     assert found["best"] == {"copies": "1", "slow": "yes"}
@@ -113,8 +118,8 @@ def test_it_finds_the_least_peak_and_says_what_it_costs(once):
     assert found["verified"]
 
 
-def test_the_front_has_the_fast_ones_too_and_no_ballast(once):
-    found, _, _ = once
+def test_the_front_has_the_fast_ones_too_and_no_ballast(whole):
+    found, _ = whole
 
     settings = [one["settings"] for one in found["proposals"]]
     assert {"copies": "1"} in settings
@@ -122,8 +127,8 @@ def test_the_front_has_the_fast_ones_too_and_no_ballast(once):
     assert "idle=b" in found["idle"]
 
 
-def test_failing_settings_are_results_and_pairs_that_exclude_each_other_are_named(once):
-    found, _, _ = once
+def test_failing_settings_are_results_and_pairs_that_exclude_each_other_are_named(whole):
+    found, _ = whole
 
     failed = {json.dumps(one["settings"]): one["message"] for one in found["failed"]}
     assert "this setting is broken" in failed['{"bad": "raise"}']
@@ -131,8 +136,8 @@ def test_failing_settings_are_results_and_pairs_that_exclude_each_other_are_name
     assert "these two exclude each other" in failed.get('{"copies": "1", "rounding": "half"}', "these two exclude each other")
 
 
-def test_every_run_is_in_the_file_with_its_distance_from_the_defaults_outputs(once):
-    found, folder, _ = once
+def test_every_run_is_in_the_file_with_its_distance_from_the_defaults_outputs(whole):
+    found, folder = whole
     runs = store.load([folder / "runs.jsonl"]).runs
 
     assert len([run for run in runs if not run.job.variant.startswith("#")]) == found["trials"]
@@ -141,12 +146,12 @@ def test_every_run_is_in_the_file_with_its_distance_from_the_defaults_outputs(on
     assert errors[None] == 0
 
 
-def test_the_front_is_drawn(once):
-    assert (once[1] / "front.png").read_bytes().startswith(b"\x89PNG")
+def test_the_front_is_drawn(whole):
+    assert (whole[1] / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_of_a_proposal_measures_it(once, memprof):
-    found, folder, _ = once
+def test_the_command_of_a_proposal_measures_it(whole, memprof):
+    found, folder = whole
     best = next(one for one in found["proposals"] if one["settings"] == found["best"])
 
     words = shlex.split(best["command"])[1:]
@@ -231,7 +236,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     monkeypatch.setattr(search.Search, "ask", ask)
     monkeypatch.setattr(tune._Tuner, "_measured", measured)
 
-    found = tune.tune(tune.Wish("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
+    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
 
     assert found.idle == (idle,)
     assert [one.settings for one in found.proposals] == [both - {idle}]
@@ -259,9 +264,9 @@ def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch)
     monkeypatch.setattr(tune, "_LEAST_PATIENCE_NS", 4 * 10**9)
     monkeypatch.chdir(folder)
     fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
-    wish = tune.Wish("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+    request = tune.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
 
-    found = tune.tune(wish, _Silent(), lambda line: None)
+    found = tune.tune(request, _Silent(), lambda line: None)
 
     ((settings, said),) = found.failed
     assert settings == {("bad", "hang")}

@@ -399,7 +399,7 @@ class TestRefusals:
         )
         result = run_python(code, module, str(tmp_path / "m"), format)
         last = result.stderr.splitlines()[-1]
-        assert last.startswith("memprof.errors.InputError") and module in last and "pip install 'memprof[zoo]'" in last
+        assert last.startswith("memprof.errors.InputError") and module in last and "pip install 'ml-memprof[zoo]'" in last
 
     def test_a_full_disk(self, tmp_path: Path) -> None:
         # A limit on the size of files stands for the disk: the same OSError, in the midst of writing.

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
+import docs  # beside this script
 from memprof.explain import copies, records, snippets, waterfall
-from memprof.models.tensors import Tensor
+from memprof.models.tensors import StoredTensor
 from memprof.units import format_bytes
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
@@ -51,11 +52,15 @@ def main() -> None:
     words = parser.parse_args()
     if unknown := set(words.parts) - set(parts):
         parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
-    print("| what | target | measured | |\n| --- | --- | --- | --- |")
+    lines = ["| what | target | measured | |", "| --- | --- | --- | --- |"]
+    print("\n".join(lines))
     for name in words.parts or parts:
         print(f"{name} ...", file=sys.stderr)
         for row in parts[name](words):
-            print(f"| {' | '.join(row)} |", flush=True)
+            lines.append(f"| {' | '.join(row)} |")
+            print(lines[-1], flush=True)
+    if not words.parts:
+        docs.write("explain", "\n".join(lines))
 
 
 def _verdict(met: bool) -> str:
@@ -65,7 +70,7 @@ def _verdict(met: bool) -> str:
 # -- processes that hold known copies
 
 
-def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_000) -> list[Tensor]:
+def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_000) -> list[StoredTensor]:
     """A file of random weights, and where they lie in it: matrices and convolutions, some of low entropy, one of zeros."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
     found = []
@@ -81,12 +86,12 @@ def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_0
                 values[:] = 0
             offset = file.tell()
             file.write(values.tobytes())
-            found.append(Tensor(f"w{number}", "float32", shape, values.nbytes, str(path), offset))
+            found.append(StoredTensor(f"w{number}", "float32", shape, values.nbytes, str(path), offset))
     return found
 
 
 @contextmanager
-def holding(tensors: Sequence[Tensor], kept: Sequence[Sequence[str]], noise_bytes: int) -> Iterator[int]:
+def holding(tensors: Sequence[StoredTensor], kept: Sequence[Sequence[str]], noise_bytes: int) -> Iterator[int]:
     """A process that holds these copies and stands still; its id."""
     order: dict[str, Any] = {"noise_bytes": noise_bytes, "tensors": []}
     for tensor, layouts in zip(tensors, kept, strict=True):

@@ -30,7 +30,7 @@ from memprof.measuring.suite import Suite, Variant
 from memprof.runs import store
 from memprof.runs.records import Job, Run
 
-from . import tools
+from . import docs, tools
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 GROUP = 5
@@ -85,6 +85,8 @@ def main() -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # Welch's t test of samples that do not vary
     found = [_Pairs.of(setting) for setting in SETTINGS.values() if setting.path.exists()]
     print(table(found))
+    if len(found) == len(SETTINGS):
+        docs.write("gate", table(found))
 
 
 # -- measuring

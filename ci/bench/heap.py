@@ -81,7 +81,7 @@ def measure(setting: Setting) -> Section:
         "Heap: seconds to read a massif file to its full model, medians of interleaved processes; in the place of mprof stands msparser, in that "
         "of psrecord ms_print. Both models were counted to have the same number of nodes. Memory: the reading process's peak RSS.",
     )
-    return Section(tuple(rows), notes, raw)
+    return Section(tuple(rows), notes, raw, ("msparser", "ms_print"))
 
 
 def of_python(setting: Setting, path: Path) -> None:

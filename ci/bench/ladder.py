@@ -86,8 +86,8 @@ def _row(errors: Errors, threads: int, hold_ms: float) -> Row:
         what=f"peak error, {hold_ms:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
         target=f"<= {_LIMIT / _MIB:g} MiB",
         memprof=f"{own / _MIB:.2f}",
-        mprof=" / ".join(f"{error / _MIB:.2f}" for error in mprof),
-        psrecord=" / ".join(f"{error / _MIB:.2f}" for error in psrecord),
+        peer=" / ".join(f"{error / _MIB:.2f}" for error in mprof),
+        other_peer=" / ".join(f"{error / _MIB:.2f}" for error in psrecord),
         ratio=ratios(max(own, _PAGE), mprof=_pages(mprof), psrecord=_pages(psrecord)),
         met=own <= _LIMIT,
     )

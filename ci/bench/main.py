@@ -1,7 +1,8 @@
-"""The bench from its words to its table: which sections run, what surrounds them, and how it is shown.
+"""The bench from its words to its tables: which sections run, what surrounds them, and how they are shown.
 
-The table and what its cells mean go to standard output as Markdown, progress to standard error. On a busy machine everything is measured all
-the same, and the first lines say how busy it was.
+The tables and the meaning of their cells go to standard output as Markdown, progress to standard error. Each section also goes into its place in the
+manual (docs.py), unless this was only a quick try. On a busy machine everything is measured all the same; how busy it was stands in the first
+lines and in the manual.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import psutil
 from memprof.probe import procfs
 from memprof.units import format_bytes
 
-from . import heap, heap_page, ladder, native, poller, scale, slowdown, startup, symbols, tools
+from . import docs, heap, heap_page, ladder, native, poller, scale, slowdown, startup, symbols, tools
 from .table import Section, Setting, markdown
 
 MODEL = Path(__file__).resolve().parents[2] / "bench" / "inception_v3.onnx"
@@ -60,17 +61,21 @@ def main() -> None:
     say(f"done in {time.monotonic() - say.begin_s:.0f} s")
     print("\n".join(f"- {line}" for line in _shown(surroundings, words.quick)))
     print()
-    print(markdown([row for section in sections.values() for row in section.rows]))
+    print("\n\n".join(map(markdown, sections.values())))
     print()
     print("\n".join(f"- {note}" for section in sections.values() for note in section.notes))
+    if not words.quick:
+        for name, section in sections.items():
+            notes = [note for note in (_busy(surroundings), *section.notes) if note]
+            say(f"{docs.write(name, markdown(section), notes)} has the section {name}")
     if words.json:
         content = {"surroundings": surroundings, "quick": words.quick, "sections": sections}
         words.json.write_text(json.dumps(content, default=_plain, indent=1) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure what the README claims, beside mprof and psrecord.")
-    parser.add_argument("--quick", action="store_true", help="few repeats: to try the bench itself, not for figures")
+    parser = argparse.ArgumentParser(description="Measure what the manual claims, beside mprof and psrecord.")
+    parser.add_argument("--quick", action="store_true", help="few repeats: to try the bench itself, not for figures and not for the manual")
     parser.add_argument(
         "--only", action="append", choices=list(SECTIONS), metavar="NAME", help=f"one of {', '.join(SECTIONS)} (repeatable)"
     )
@@ -99,7 +104,7 @@ def _model(say: Callable[[str], None]) -> Path:
 
 
 def _surroundings() -> dict[str, Any]:
-    packages = ("memprof", "memory-profiler", "psrecord", "psutil", "onnxruntime")
+    packages = ("ml-memprof", "memory-profiler", "psrecord", "psutil", "onnxruntime")
     return {
         "machine": procfs.machine(),
         "python": sys.version.split()[0],
@@ -119,9 +124,7 @@ def _version(name: str) -> str | None:
 
 def _shown(facts: Mapping[str, Any], quick: bool) -> list[str]:
     machine, busy = facts["machine"], max(facts["busy_percent"].values())
-    lines = []
-    if busy > _BUSY_PERCENT:
-        lines.append(f"**the machine was busy with other things ({busy:.0f}% of its CPUs, load {facts['load'][0]:.1f}): expect misses**")
+    lines = [note for note in (_busy(facts),) if note]
     if quick:
         lines.append("**--quick: few repeats, no figures to quote**")
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
@@ -132,6 +135,13 @@ def _shown(facts: Mapping[str, Any], quick: bool) -> list[str]:
         f"the kernel's own bound on a peak here: {format_bytes(machine['peak_bound_bytes'])}",
     ]
     return lines
+
+
+def _busy(facts: Mapping[str, Any]) -> str | None:
+    busy = max(facts["busy_percent"].values())
+    if busy <= _BUSY_PERCENT:
+        return None
+    return f"**the machine was busy with other things ({busy:.0f}% of its CPUs, load {facts['load'][0]:.1f}): expect misses**"
 
 
 def _plain(value: Any) -> Any:

@@ -28,6 +28,7 @@ from pathlib import Path
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import docs
 from bench.plan_graphs import cut_rectangle, windowed, wired
 from memprof.plan import Problem, best_order, greedy, lifetimes, load, overlapping, pack, peak, steps
 from memprof.plan.orders import heuristics
@@ -65,8 +66,12 @@ def main() -> None:
     )
     for name in words.parts or PARTS:
         print(f"\n### {name}\n", flush=True)
+        lines = []
         for line in PARTS[name](Setting(words.count, words.seconds)):
             print(line, flush=True)
+            lines.append(line)
+        options = f"{f' --count {words.count}' if words.count else ''}{f' --seconds {words.seconds:g}' if words.seconds else ''}"
+        docs.write(f"plan-{name}", "\n".join(lines), [f"`python ci/bench/plan.py {name}{options}`, {_version('ortools')}"])
 
 
 def models(setting: Setting) -> Iterator[str]:

@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+import docs  # beside this script
+
 MIB = 1 << 20
 RUNTIMES = {
     "tflite": ("tflite", "tflite,xnnpack=off", False),
@@ -42,8 +44,10 @@ def measured(folder: Path, model: str, variant: str) -> float:
 
 
 def main(chosen: list[str]) -> None:
-    print("| runtime | order | planned (MiB) | measured (MiB) | gain planned | gain measured | share |")
-    print("|---|---|---:|---:|---:|---:|---:|")
+    lines = [
+        "| runtime | order | planned (MiB) | measured (MiB) | gain planned | gain measured | share |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for runtime in chosen or RUNTIMES:
@@ -61,8 +65,11 @@ def main(chosen: list[str]) -> None:
                 plans.append(shown["peak_bytes"] / MIB)
                 memory.append(measured(folder, model, variant))
             planned, real = plans[0] - plans[1], memory[0] - memory[1]
-            print(f"| {runtime} | the file's | {plans[0]:.1f} | {memory[0]:.1f} | | | |")
-            print(f"| {runtime} | the best | {plans[1]:.1f} | {memory[1]:.1f} | {planned:.1f} | {real:.1f} | {real / planned:.0%} |")
+            lines.append(f"| {runtime} | the file's | {plans[0]:.1f} | {memory[0]:.1f} | | | |")
+            lines.append(f"| {runtime} | the best | {plans[1]:.1f} | {memory[1]:.1f} | {planned:.1f} | {real:.1f} | {real / planned:.0%} |")
+    print("\n".join(lines))
+    if not chosen:
+        docs.write("plan-gain", "\n".join(lines))
 
 
 if __name__ == "__main__":

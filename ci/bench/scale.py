@@ -31,7 +31,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _SAMPLES = 20_000
 _VARIANTS = 5
 _FRAME_S, _PAGE_S, _PLOT_S, _SMALL_PAGE_S = 3.0, 10.0, 5.0, 3.0
-_FRAME_BYTES, _PAGE_BYTES = _GIB, 15 * _MIB
+_FRAME_BYTES, _PAGE_BYTES = _GIB, 5 * _MIB
 _PLOTS = ("peaks", "timeline", "threads", "tradeoff", "spread")
 # The figure of a process that ends here: its own high-water mark, which no parent's is mixed into.
 _REPORT = "print([row for row in open('/proc/self/status') if row.startswith('VmHWM')][0].split()[1], file=sys.stderr)"

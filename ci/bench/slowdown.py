@@ -99,8 +99,8 @@ def _row(what: str, shown: dict[str, list[float]], block: str, peers: Sequence[t
         what=what,
         target=target,
         memprof=_text(shown[block]),
-        mprof=_text(mprof),
-        psrecord=_text(psrecord),
+        peer=_text(mprof),
+        other_peer=_text(psrecord),
         ratio=ratios(own, mprof=[middle(mprof)[0]], psrecord=[middle(psrecord)[0]]),
         met=own <= _LIMIT if target else None,
     )

@@ -8,8 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-HEADINGS = ("what", "target", "memprof", "mprof", "psrecord", "peer / memprof", "")
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -27,13 +25,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, its cells as they are shown. met: None where there is no target."""
+    """One line of the table, its cells as they are shown, those of the section's peers in their order. met: None where there is no target."""
 
     what: str
     target: str
     memprof: str
-    mprof: str = "-"
-    psrecord: str = "-"
+    peer: str = "-"
+    other_peer: str = "-"
     _: KW_ONLY
     ratio: str = "-"
     met: bool | None = None
@@ -42,22 +40,25 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row as text, its verdict last."""
         verdict = "" if self.met is None else "met" if self.met else "**missed**"
-        return (self.what, self.target or "-", self.memprof, self.mprof, self.psrecord, self.ratio, verdict)
+        return (self.what, self.target or "-", self.memprof, self.peer, self.other_peer, self.ratio, verdict)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section's rows, what its cells mean, and every figure behind them."""
+    """A section's rows, the meaning of its cells, every figure behind them, and the tools that memprof stands beside."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     raw: Mapping[str, Any]
+    peers: tuple[str, str] = ("mprof", "psrecord")
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The rows as one table."""
-    lines = [HEADINGS, *(row.cells for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+def markdown(section: Section) -> str:
+    """The section's rows as a table, without the columns that say nothing in any row."""
+    headings = ("what", "target", "memprof", *section.peers, "peer / memprof", "")
+    told = [number for number in range(len(headings)) if any(row.cells[number] not in ("", "-") for row in section.rows)]
+    lines = [tuple(line[number] for number in told) for line in (headings, *(row.cells for row in section.rows))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(told))]
     text = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
     text.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
     return "\n".join(text)

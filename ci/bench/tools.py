@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring import probing
+from memprof.measuring import message, probing
 from memprof.measuring.bundle import probe_command
 from memprof.measuring.orders import Order, plan
 from memprof.measuring.suite import Suite
@@ -164,7 +164,7 @@ def _answer(pid: int, descriptor: int, begin_ns: int, look: bool) -> tuple[bytes
 
 
 def _message(order: Order) -> dict[str, Any]:
-    return json.loads(probing.probe_line(order, set(), "bench"))  # type: ignore[no-any-return]
+    return json.loads(message.encode(probing.message(order, set(), "bench")))  # type: ignore[no-any-return]
 
 
 # -- its peers

@@ -16,43 +16,56 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, MemprofError
+from ..errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
+from ..plain import plain
 
-# name: (module of this folder, first line of its help), so that --help imports none of them.
+# section: name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
-    "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
-    "exec": ("exec", "Measure a program and all that it starts."),
-    "attach": ("attach", "Poll a process that already runs."),
-    "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
-    "compare": ("compare", "Compare two sets of runs: what differs, and whether it is beyond noise."),
-    "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
-    "baseline": ("baseline", "Keep what a gate compares with."),
-    "table": ("table", "Print tables from runs files."),
-    "plot": ("plot", "Draw pictures from runs files."),
-    "import": ("import_", "Turn logs of other tools into runs."),
-    "trace": ("trace", "Write runs as a trace that Perfetto opens."),
-    "page": ("page", "Write a self-contained interactive page."),
-    "view": ("view", "Open the page in a browser."),
-    "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
-    "plan": ("plan", "Plan a model's memory before it runs: the best order, the arena, what must be resident."),
-    "fit": ("fit", "Find the least memory in which a model runs."),
-    "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
-    "marks": ("marks", "Say where the header and the Python file for marks are."),
-    "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
-    "heap": ("heap", "Who allocated the peak, from massif, heaptrack or memray."),
-    "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
+    "Measure": {
+        "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
+        "exec": ("exec", "Measure a program and all that it starts."),
+        "attach": ("attach", "Poll a process that already runs."),
+        "import": ("import_", "Turn logs of other tools into runs."),
+    },
+    "Look": {
+        "table": ("table", "Print tables from runs files."),
+        "plot": ("plot", "Draw pictures from runs files."),
+        "page": ("page", "Write a self-contained interactive page."),
+        "view": ("view", "Open the page in a browser."),
+        "trace": ("trace", "Write runs as a trace that Perfetto opens."),
+    },
+    "Judge": {
+        "compare": ("compare", "Say what differs between two sets of runs, beyond noise."),
+        "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
+        "baseline": ("baseline", "Keep the samples that a gate compares with."),
+    },
+    "Understand": {
+        "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
+        "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
+        "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
+        "fit": ("fit", "Find the least memory in which a model runs."),
+        "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
+    },
+    "Tools": {
+        "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
+        "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
+        "marks": ("marks", "Say where the header and the Python file for marks are."),
+        "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
+    },
 }
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are asked for. listed: name -> (module of this folder, first line of its help).
+    """A group whose commands are imported when they are asked for.
 
-    A module holds its command as `command`, or several under their names.
+    sections: section of the help -> name -> (module of this folder, first line of its help). A module holds its command as `command`, or
+    several under their names.
     """
 
-    def __init__(self, *args: Any, listed: dict[str, tuple[str, str]], **words: Any) -> None:
+    def __init__(self, *args: Any, sections: dict[str, dict[str, tuple[str, str]]], **words: Any) -> None:
         super().__init__(*args, **words)
-        self.listed = listed
+        self.sections = sections
+        self.listed = {name: entry for section in sections.values() for name, entry in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.listed)
@@ -65,8 +78,10 @@ class Lazy(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in self.listed.items()])
+        width = max(map(len, self.listed))  # the same in every section
+        for title, section in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), help) for name, (_, help) in section.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         from ..errors import near
@@ -82,7 +97,11 @@ def report(name: str) -> Any:
 
 
 def write(target: str | None, writer: Callable[[Path], Any]) -> None:
-    """Write a report's file. Raises UsageError without a target, InputError where it cannot be written or is a runs file."""
+    """Write a report's file, whole or not at all: `writer` is given the path to write to, which gets its name when all is written.
+
+    Raises UsageError without a target, InputError where it cannot be written or is a runs file.
+    """
+    from .. import files
     from ..errors import InputError, UsageError, os_reason
     from ..runs.store import is_runs_file
 
@@ -91,8 +110,10 @@ def write(target: str | None, writer: Callable[[Path], Any]) -> None:
     path = Path(target)
     if is_runs_file(path):
         raise InputError(f"{path} holds runs; a report is not written over it")
+    files.check_target(path)
     try:
-        writer(path)
+        with files.drafts(path) as (draft,):
+            writer(draft)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
@@ -101,13 +122,13 @@ def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
     if value:
         from importlib.metadata import version
 
-        click.echo(f"memprof {version('memprof')}")
+        click.echo(f"memprof {version('ml-memprof')}")
         ctx.exit()
 
 
 @click.group(
     cls=Lazy,
-    listed=_COMMANDS,
+    sections=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: memprof run model.onnx -r onnxruntime --threads 1 > table.md",
 )
@@ -162,12 +183,7 @@ def _patient(stream: Any, number: int) -> Any:
 
 def talk(sentence: str) -> None:
     """Say a sentence on standard error."""
-    click.echo(f"memprof: {one_line(sentence)}", err=True)
-
-
-def one_line(text: str) -> str:
-    """Text without a line's end: the name of a file may hold one."""
-    return " ".join(text.splitlines())
+    click.echo(f"memprof: {plain(sentence)}", err=True)
 
 
 def _guarded(call: Callable[[], Any]) -> int:
@@ -194,13 +210,42 @@ def _guarded(call: Callable[[], Any]) -> int:
     except OSError as error:
         from ..errors import os_reason
 
+        if out_of_memory(error):
+            return _short_of_memory()
         talk(f"{error.filename or 'standard output'}: {os_reason(error)}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits to be written goes nowhere: Python would try again at exit
         return MemprofError.exit_code
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # what a Ctrl-C inside an import comes out as, until Python 3.11
             return _interrupted()
-        raise
+        return _short_of_memory() if out_of_memory(error) else _defect(error)
+
+
+def _short_of_memory() -> int:
+    talk("there is too little memory; ulimit -v may limit it")
+    return MemprofError.exit_code
+
+
+def _defect(error: Exception) -> int:
+    """Say that memprof itself failed, and where a file lies that helps to mend it: never as a traceback, and never as a regression."""
+    import time
+    import traceback
+    from importlib.metadata import version
+
+    from .. import files
+    from ..cache import state_folder
+
+    words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    facts = f"memprof {version('memprof')}, Python {sys.version}, {sys.platform}\n{sys.argv[1:]!r}\n\n"
+    text = facts + "".join(traceback.format_exception(error))
+    try:
+        path = state_folder() / time.strftime(f"defect-%Y%m%d-%H%M%S-{os.getpid()}.txt")
+        files.write(path, text.encode("utf-8", "backslashreplace"))
+        where = f"{path} holds what a report of it needs"
+    except MemprofError as refused:
+        where = f"no file for a report could be written ({refused})"
+    talk(f"this is a defect of memprof's own: {words}; {where}")
+    return EXIT_DEFECT
 
 
 def _interrupted() -> int:

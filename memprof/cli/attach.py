@@ -23,7 +23,7 @@ Examples:
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row instead of tables.")
 def command(pid: int, duration: str, interval: str, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
-    """Poll a running process and all that it starts, without touching it: one phase, RUN, as long as it was looked at."""
+    """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
     from ..measuring import attach
 
     job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name)

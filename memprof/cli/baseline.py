@@ -14,19 +14,23 @@ Examples:
 
 
 @click.group(
-    "baseline", epilog="Example: memprof baseline update runs.jsonl -o baseline.json", short_help="Keep what a gate compares with."
+    "baseline",
+    epilog="Example: memprof baseline update runs.jsonl -o baseline.json",
+    short_help="Keep the samples that a gate compares with.",
 )
 def command() -> None:
-    """Keep what a gate compares with: a small file to commit, a row a line."""
+    """Keep the samples that a gate compares with: a small file to commit, a row a line."""
 
 
 @command.command("update", epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
-@click.option("-o", "--output", required=True, metavar="BASELINE.json", help="The baseline; variants of it that the runs do not have stay.")
-@click.option("--metric", "names", multiple=True, metavar="NAME", help="Keep this metric (repeatable).  [default: what the gate compares]")
-@click.option("--json", "as_json", is_flag=True, help="Say as JSON which rows changed.")
+@click.option("-o", "--output", required=True, metavar="BASELINE.json", help="The baseline. Variants that the runs lack stay in it.")
+@click.option(
+    "--metric", "names", multiple=True, metavar="NAME", help="Keep this metric (repeatable).  [default: the metrics that the gate compares]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows that changed as JSON.")
 def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Write a baseline from runs, or bring one up to date, and say which medians changed.
+    """Write a baseline from runs, or bring it up to date, and say which medians changed.
 
     The samples of each row are kept, with the machine and the versions they come from.
     """

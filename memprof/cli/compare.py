@@ -16,13 +16,13 @@ Examples:
 @click.argument("head", metavar="[HEAD.jsonl]", required=False)
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="With one file: the base variant, then the head variant.")
 @click.option("--metric", "names", multiple=True, metavar="NAME", help="Only this metric (repeatable).")
-@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
+@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 @click.option("--all", "all_rows", is_flag=True, help="Show rows within noise too.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON, with all rows.")
 def command(
     base: str, head: str | None, variants: tuple[str, ...], names: tuple[str, ...], unit: str | None, all_rows: bool, as_json: bool
 ) -> None:
-    """Compare two sets of runs: medians, difference, ratio, interval, and whether it is beyond noise."""
+    """Compare two sets of runs: medians, difference, ratio, interval, and whether the difference is beyond noise."""
     from ..errors import UsageError
     from ..judge import compare
     from ..runs import metrics, store

@@ -18,9 +18,9 @@ Examples:
   memprof exec --name vgg16 -o runs.jsonl -- python train.py --epochs 3
   memprof exec --repeats 5 -- sort < words.txt
 
-Phases come from marks in the program (memprof marks), from --phase, or from --phase-regex, in this order of exactness; without any
-there is one, RUN. Where it is run more than once, each run reads a file on standard input from its begin; what is no file cannot be read
-again, and standard input is then empty.
+Phases come from marks in the program (see memprof marks), from --phase, or from --phase-regex. Marks are the most exact, then --phase.
+Without any of them there is one phase, RUN. With several repeats, each run reads a file on standard input from its begin. A pipe cannot
+be read twice: standard input is then empty.
 """
 
 
@@ -28,7 +28,7 @@ again, and standard input is then empty.
 @click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
 @click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the model file among the words, or the program]")
 @click.option("--variant", metavar="NAME", help="Call the program this in tables.  [default: its own name]")
-@click.option("--cwd", metavar="FOLDER", help="Where it runs.  [default: here]")
+@click.option("--cwd", metavar="FOLDER", help="The folder that it runs in.  [default: this one]")
 @phase_options
 @click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over, for {threads} among the words.")
 @click.option("--warmup", type=int, metavar="N", help="For {warmup} among the words.  [default: 5]")
@@ -38,15 +38,15 @@ again, and standard input is then empty.
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, {threads} 1.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
-@click.option("--timeout", metavar="TIME", help="The longest it may take.  [default: 10min]")
+@click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
-@click.option("--above-baseline", is_flag=True, help="Show memory above what the program takes before its first phase.")
+@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
 def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 
-    It reads memprof's standard input. What it prints is not shown; where it fails, the end of it is kept in the runs file.
+    The program reads memprof's standard input. Its output is not shown. If it fails, the end of its output is kept in the runs file.
     """
     return measured(_suite(**words), output, append, above_baseline, as_json)
 

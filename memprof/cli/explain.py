@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,16 @@ Examples:
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @PYTHON
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@click.option("--timeout", metavar="TIME", help="The longest a run may take, the time it is held not counted.  [default: 10min]")
+@click.option("--timeout", metavar="TIME", help="The longest time that a run may take, without the time that it is held.  [default: 10min]")
 @SHAPES
 @INPUTS
 @click.option("--name", metavar="NAME", help="Call the model this.")
-@click.option("--from", "source", metavar="FILE.json", help="Show what an earlier explain kept, and measure nothing.")
-@click.option("-o", "--output", metavar="FILE.json", help="Keep what was found, for --from and `memprof page --explain`.")
+@click.option("--from", "source", metavar="FILE.json", help="Show a result that an earlier explain kept, and measure nothing.")
+@click.option("-o", "--output", metavar="FILE.json", help="Keep the result, for --from and `memprof page --explain`.")
 @click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")
 @click.option("--plot", "picture", metavar="FILE", help="Draw the waterfall of each phase: .png, .svg or .pdf.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="What is printed."
+    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
@@ -58,10 +58,10 @@ def command(
     as_json: bool,
     **words: Any,
 ) -> None:
-    """Stop a model's process at the end of each phase and account for its memory until nothing large is unexplained.
+    """Stop a model's process at the end of each phase and account for its memory.
 
-    Copies of the weights, the resident set slice by slice, and findings with what to do about each; --verify measures whether that helps. The
-    model is measured plain once, and once held and looked at.
+    Shows copies of the weights, the resident set slice by slice, and findings with advice. --verify measures whether the advice helps. The
+    model is measured twice: once plain, and once held and looked at.
     """
     from ..errors import UsageError
     from ..explain import records
@@ -95,22 +95,22 @@ def _measured(
     repeats: int,
     **rest: Any,
 ) -> Any:
-    from ..errors import InputError, UsageError
+    from .. import files
+    from ..errors import UsageError
     from ..explain import engine, verify
     from ..measuring import campaign
+    from ..measuring.keeping import keeping
     from ..measuring.orders import plan
     from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
-    from ..runs import store
+    from . import talk
     from .progress import chosen
 
     heed_sigterm()
     if runtime is None:
         raise UsageError("name a runtime: -r RUNTIME")
-    if output is not None and Path(output).exists():
-        raise InputError(f"{output} exists; explain does not write over it")
-    if output is not None and not os.access(Path(output).parent, os.W_OK | os.X_OK):
-        raise InputError(f"{output} cannot be written: there is no folder {Path(output).parent} that can be written to")
+    if output is not None:
+        files.check_new(Path(output), instead="explain does not write over it")
     variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
     wanted = Suite(
         models=(str(model),),
@@ -123,16 +123,9 @@ def _measured(
         **rest,
     )
     (order,) = plan(wanted).orders
-    writer = store.Writer(Path(keep_runs), append=False) if keep_runs else None
-    keep = writer.write if writer is not None else lambda line: None
-    progress = chosen()
-    try:
+    with keeping(Path(keep_runs) if keep_runs else None, talk) as keep, closing(chosen()) as progress:
         for remark in campaign.surroundings(order.job.model.bytes):
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats as each of them.
         found = engine.explain(order, progress, (lambda line: None) if verified else keep)
         return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found
-    finally:
-        progress.close()
-        if writer is not None:
-            writer.discard_if_empty()

@@ -30,7 +30,7 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         type=click.Choice(["auto", "cgroup", "data", "address-space"]),
         default="auto",
         show_default=True,
-        help="What limits: a control group, or as second best RLIMIT_DATA or RLIMIT_AS, which count what is allocated.",
+        help="The kind of limit: a control group; as second best RLIMIT_DATA or RLIMIT_AS, which count allocated memory.",
     ),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here."),
     click.option("--append", is_flag=True, help="Add to an existing file."),
@@ -41,24 +41,24 @@ def command(
 ) -> None:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
-    Bisects the limit of a control group that each trial starts in. What is charged to a group are pages that the run brings in itself; the
+    Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
     RSS peak beside it is the upper figure for a device.
     """
     from ..seek import fit
 
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws what a limit on the whole run costs: add --phase whole")
-    wish = _wish(phases=phases, **words)
-    answer("fit", lambda progress, keep: fit.fit(wish, progress, keep), output, append, picture, unit, as_json)
+    request = _request(phases=phases, **words)
+    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json)
 
 
-def _wish(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
+def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
-    from ..seek.fit import PARTS, Wish
+    from ..seek.fit import PARTS, FitRequest
     from ..units import parse_ratio
 
-    return Wish(
+    return FitRequest(
         knobs=dict(split_setting(text) for text in settings),
         max_time=parse_ratio(max_latency) if max_latency else None,
         parts=tuple(_PARTS[name] for name in phases) or PARTS,

@@ -17,7 +17,7 @@ Examples:
   memprof gate --run suite.toml --baseline baseline.json --also junit=gate.xml --also json=gate.json
 \b
 Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budget; 3 could not decide; 4 a measurement failed;
-2 and 5 as everywhere: wrong usage, and a file or an environment that is not as it must be.
+2 wrong usage; 5 a file or an environment that is not as it must be.
 """
 
 _FORMATS = ("markdown", "json", "junit", "github")
@@ -25,12 +25,12 @@ _FORMATS = ("markdown", "json", "junit", "github")
 
 @click.command(epilog=_EPILOG)
 @click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]...")
-@click.option("--baseline", "base", metavar="FILE", help="What to compare with: a baseline, or a runs file.")
+@click.option("--baseline", "base", metavar="FILE", help="The file to compare with: a baseline, or a runs file.")
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(
     "--base-ref",
     metavar="REF",
-    help="With --run: measure the build of this git ref beside that of the checkout, interleaved, each in an environment of its own.",
+    help="With --run: measure the build of this git ref beside that of the checkout, interleaved, each in a separate environment.",
 )
 @click.option("--budgets", metavar="FILE.toml", help="Absolute limits.")
 @click.option(
@@ -45,31 +45,36 @@ _FORMATS = ("markdown", "json", "junit", "github")
     "thresholds",
     multiple=True,
     metavar="2%|1MiB",
-    help="The smallest difference that counts, as a share or as bytes; the largest of all holds, the error bound of peaks and three standard "
-    "deviations included (repeatable).  [default: 1% and 512KiB]",
+    help="The smallest difference that counts, as a share or as bytes (repeatable). The largest threshold holds; the error bound of peaks and "
+    "three standard deviations are thresholds too.  [default: 1% and 512KiB]",
 )
 @click.option(
     "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
 )
-@click.option("--strict", is_flag=True, help="Refuse a baseline from another machine, kernel, C library, Python or runtime version.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse a baseline from another machine, kernel or C library, or with other versions of Python, the runtime or packages.",
+)
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Call a regression only where a fresh measurement of that row agrees; of runs from a file, a measurement of what is here now.",
+    help="Call a regression only if a fresh measurement of that row agrees. For runs from a file, the build that is here now is measured.",
 )
 @click.option(
     "--prove",
     is_flag=True,
-    help="Measure a build with a known 5% more and one with nothing changed: the first must be seen, the second not.",
+    help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="Where runs go that are measured now.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--format", "form", type=click.Choice(_FORMATS), help="What is printed.  [default: markdown]")
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again also runs that memprof did not write here.")
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
 def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: Any) -> int:
-    """Decide for every model, variant, phase and metric whether it got worse, and say so with the exit code.
+    """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
-    A regression is called only beyond a threshold, and where an exact one-sided rank test at 0.01 agrees: five repeats a side at least.
+    A regression must lie beyond a threshold, and an exact one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
     heed_sigterm()
     from .. import files
@@ -83,10 +88,10 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    wish = _wish(**words)
+    request = _request(**words)
     progress = chosen()
     try:
-        found = decide.judge(wish, progress)
+        found = decide.judge(request, progress)
     finally:
         progress.close()
     renderer = report("tables.gate")
@@ -96,13 +101,13 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     return found.exit_code
 
 
-def _wish(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
-    from ..gate.wish import Wish
+def _request(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
+    from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
     thresholds = rest.pop("thresholds")
-    return Wish(
+    return GateRequest(
         heads=tuple(map(Path, heads)),
         base=Path(base) if base else None,
         suite=Path(suite) if suite else None,

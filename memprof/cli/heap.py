@@ -7,12 +7,14 @@ import click
 from . import Lazy
 
 _COMMANDS = {
-    "record": ("heap_record", "Run a model, or any program, under massif, heaptrack or memray."),
-    "show": ("heap_look", "Show who allocated the peak, in the terminal."),
-    "plot": ("heap_look", "Draw who held the heap over time."),
-    "view": ("heap_look", "Make an interactive page of one or several profiles."),
-    "diff": ("heap_look", "Compare two profiles: what grew and shrank."),
-    "export": ("heap_export", "Write a profile as collapsed stacks, for speedscope, or as massif does."),
+    "Commands": {
+        "record": ("heap_record", "Run a model, or any program, under massif, heaptrack or memray."),
+        "show": ("heap_look", "Show who allocated the peak, in the terminal."),
+        "plot": ("heap_look", "Draw who held the heap over time."),
+        "view": ("heap_look", "Make an interactive page of one or several profiles."),
+        "diff": ("heap_look", "Compare two profiles: growth and shrinkage."),
+        "export": ("heap_export", "Write a profile as collapsed stacks, speedscope or massif."),
+    }
 }
 
 _EPILOG = """\b
@@ -23,6 +25,6 @@ Examples:
 """
 
 
-@click.group(cls=Lazy, listed=_COMMANDS, epilog=_EPILOG)
+@click.group(cls=Lazy, sections=_COMMANDS, epilog=_EPILOG)
 def command() -> None:
-    """Who allocated the peak: from massif, heaptrack or memray, in one viewer."""
+    """Show who allocated the peak, from massif, heaptrack or memray."""

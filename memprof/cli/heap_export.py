@@ -26,15 +26,15 @@ Examples:
 @click.option("--snapshot", type=int, metavar="N", help="This snapshot; not for massif.  [default: the largest tree]")
 @click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase; not for massif.")
 @click.option("-o", "--output", metavar="OUT", help="A new file.  [default: standard output]")
-@click.option("--json", "as_json", is_flag=True, help="Say on standard output what was written, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the name and size of the file as JSON.")
 def command(file: str, form: str, snapshot: int | None, phase: str | None, output: str | None, as_json: bool) -> None:
     """Write a profile as collapsed stacks, for speedscope, or as a massif file."""
     import json
 
-    from .. import heap
-    from ..errors import InputError, UsageError, os_reason
-    from ..heap import export, said
-    from . import talk
+    from .. import files, heap
+    from ..errors import UsageError
+    from ..heap import export, wording
+    from . import talk, write
 
     if form == "massif" and (snapshot is not None or phase is not None):
         raise UsageError("a massif file holds all snapshots: --snapshot and --at-phase are for the other formats")
@@ -45,23 +45,19 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
         pieces = export.massif(profile)
     else:
         write_one = export.collapsed if form == "collapsed" else export.speedscope
-        pieces = write_one(profile, said.chosen(profile, snapshot, phase))
+        pieces = write_one(profile, wording.chosen(profile, snapshot, phase))
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)
         return
     path = Path(output)
-    try:
-        with path.open("x", encoding="utf-8", errors="backslashreplace") as out:
-            try:
-                out.writelines(pieces)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
-    except FileExistsError:
-        raise InputError(f"{path} exists; it was left as it is") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    files.check_new(path, instead="it was left as it is")
+
+    def save(draft: Path) -> None:
+        with draft.open("w", encoding="utf-8", errors="backslashreplace") as out:
+            out.writelines(pieces)
+
+    write(output, save)
     if as_json:
         click.echo(json.dumps({"file": output, "format": form, "bytes": path.stat().st_size}))
     talk(f"{output} is written")

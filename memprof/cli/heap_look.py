@@ -12,11 +12,11 @@ import click
 
 _FILE = click.argument("file", metavar="FILE")
 _BY = click.option(
-    "--by", type=click.Choice(["function", "module", "line"]), default="function", show_default=True, help="What is one place."
+    "--by", type=click.Choice(["function", "module", "line"]), default="function", show_default=True, help="The places to sum up."
 )
 _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase: load, prepare, execute or a name.")
-_INVERT = click.option("--invert", is_flag=True, help="From the program's entry down to what allocates.  [default: what allocates first]")
-_FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, templates and parameters and all.")
+_INVERT = click.option("--invert", is_flag=True, help="From the program's entry down to the allocation.  [default: the allocation first]")
+_FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(
     "--fold/--no-fold", default=True, help="Leave out allocators' own frames (malloc, operator new, ...).  [default: fold]"
 )
@@ -87,7 +87,7 @@ Examples:
 @click.option("-o", "--output", required=True, metavar="FILE", help="The picture: .png, .svg or .pdf. Only an earlier picture is replaced.")
 @_BY
 @_FOLD
-@click.option("--json", "as_json", is_flag=True, help="Say on standard output what is drawn, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures of the picture as JSON.")
 def plot(file: str, output: str, by: str, fold: bool, as_json: bool) -> None:
     """Draw the largest sites over time as stacked areas, with the total, the peak and the phases."""
     from .. import heap
@@ -114,9 +114,9 @@ Examples:
 @click.option(
     "-o", "--output", metavar="FILE.html", help="Write the page there; only an earlier page is replaced.  [default: open a browser]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Say on standard output what was written, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the name and size of the page as JSON.")
 def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
-    """Make an interactive page: the heap over time, and of any snapshot the tree; several files side by side on one scale."""
+    """Make an interactive page: the heap over time and the tree of any snapshot. Several files stand side by side on one scale."""
     from ..errors import UsageError
     from . import talk
     from .view import in_browser
@@ -164,11 +164,11 @@ Examples:
 @_DEPTH
 @_FULL
 @click.option(
-    "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 where the peak grew by more than this."
+    "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this."
 )
 @_JSON
 def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, limit: float | None, as_json: bool, **look: Any) -> int:
-    """Compare two profiles: what grew and shrank, by module, by function and by call path."""
+    """Compare two profiles: growth and shrinkage by module, by function and by call path."""
     from .. import heap
     from ..errors import EXIT_OK, EXIT_REGRESSION
     from ..heap import diff as judging

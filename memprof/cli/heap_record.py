@@ -22,7 +22,9 @@ Examples:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="MODEL | -- CMD ARGS...")
 @click.option("-r", "--runtime", metavar="NAME", help="The runtime to run the model in, or the path of your own.")
 @click.option(
-    "--tool", type=click.Choice(["massif", "heaptrack", "memray"]), help="[default: the fastest installed one that can do what is asked]"
+    "--tool",
+    type=click.Choice(["massif", "heaptrack", "memray"]),
+    help="The profiler.  [default: the fastest installed one that can do the job]",
 )
 @click.option("--pages-as-heap", is_flag=True, help="Count mapped pages instead of malloc's blocks (massif).")
 @click.option("--stacks", is_flag=True, help="Count thread stacks too; much slower (massif).")
@@ -32,14 +34,16 @@ Examples:
     "--threshold", type=click.FloatRange(0, 100), metavar="P", help="Places below P percent are summed up (massif).  [default: 1]"
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own; 1 under massif]")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's default; 1 under massif]")
 @click.option("--warmup", type=click.IntRange(0), metavar="N", help="Iterations before the first of EXECUTE.  [default: 0]")
 @click.option("--runs", type=click.IntRange(1), metavar="N", help="Iterations of EXECUTE.  [default: 1]")
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the runtime (repeatable).")
-@click.option("--timeout", metavar="TIME", default="10min", show_default=True, help="After that it is asked to end, the file kept.")
+@click.option(
+    "--timeout", metavar="TIME", default="10min", show_default=True, help="After this time it is asked to end, and the file is kept."
+)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was recorded as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the recorded files as JSON.")
 def command(output: Path, as_json: bool, **said: Any) -> int:
     """Run a model's job, or any program, under an allocation profiler and keep its profile with the phases."""
     heed_sigterm()

@@ -12,13 +12,14 @@ Examples:
   memprof import mprofile_*.dat --name train.py -o runs.jsonl
   memprof import nnpackage_run-net-cpu.csv --append -o runs.jsonl
 
-Read are what onert_run, nnpackage_run and benchmark_model print, onert's CSV, onnxruntime's profile, mprof's .dat and psrecord's log.
+It reads the output of onert_run, nnpackage_run and benchmark_model, onert's CSV, onnxruntime's profile, mprof's .dat and
+psrecord's log.
 """
 
 
 @click.command("import", epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("--name", metavar="NAME", help="Call the model this.  [default: what the log says]")
+@click.option("--name", metavar="NAME", help="Call the model this.  [default: the model that the log names]")
 @click.option("--machine", metavar="NAME", help="Call the machine this.  [default: imported]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
@@ -26,19 +27,16 @@ Read are what onert_run, nnpackage_run and benchmark_model print, onert's CSV, o
 def command(files: tuple[str, ...], name: str | None, machine: str | None, output: str | None, append: bool, as_json: bool) -> None:
     """Turn logs that other tools have written into runs, for every table, picture and comparison.
 
-    NAME is the variant, the row in tables: the file's name where it is left out. What a log does not say stays absent, shown as -.
+    NAME is the variant, which is the row in tables. Without it, the file's name is taken. A figure that a log lacks is shown as -.
     """
     from .. import importing
+    from ..measuring.keeping import keeping
     from ..runs import store
     from . import report, talk
     from .measuring import unused_path
 
     runs = importing.runs([importing.words(text) for text in files], name=name, machine=machine)
-    writer = store.Writer(Path(output) if output else unused_path(), append=append)
-    try:
+    with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         for run in runs:
-            writer.write(store.encode(run))
-    finally:
-        writer.discard_if_empty()
-    click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))
-    talk(f"{writer.path} holds the runs")
+            keep(store.encode(run))
+        click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))

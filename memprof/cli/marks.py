@@ -44,7 +44,7 @@ Python: {python}
 @click.option("--python", "what", flag_value="python", help="Only the path of memprof_marks.py.")
 @click.option("--json", "as_json", is_flag=True, help="Both paths as JSON.")
 def command(what: str | None, as_json: bool) -> None:
-    """Say where memprof.h and memprof_marks.py are, with which a program marks its own phases, and how they are used."""
+    """Say where memprof.h and memprof_marks.py are, and how a program marks its phases with them."""
     import json
     import shlex
 

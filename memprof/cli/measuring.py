@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def phase_options(function: Any) -> Any:
         "phases",
         multiple=True,
         metavar="NAME=FUNCTION",
-        help="The function of a command that is a phase (load, prepare, warmup, execute or any name), followed by gdb (repeatable).",
+        help="A function of a command that is a phase (load, prepare, warmup, execute or any name); gdb follows it (repeatable).",
     )(function)
 
 
@@ -49,30 +50,21 @@ def measured(suite: Any, output: str | None, append: bool, above_baseline: bool,
 
 def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code."""
-    from ..runs import store
+    from ..measuring.keeping import keeping
     from . import talk
     from .progress import chosen
 
-    writer = store.Writer(Path(output) if output else unused_path(), append=append)
     runs = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
-    progress = chosen()
-    try:
-        if writer.mended:
-            progress.say(f"{writer.path}: its last line was torn and has been cut off")
-        for run in measure(progress, writer.write):
-            runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
-    except (KeyboardInterrupt, OSError, MemprofError) as error:
-        stopped = error
-    finally:
-        progress.close()
-        writer.discard_if_empty()
-    try:
+    with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
+        try:
+            with closing(chosen()) as progress:
+                for run in measure(progress, keep):
+                    runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
+        except (KeyboardInterrupt, OSError, MemprofError) as error:
+            stopped = error
         if runs:
             _report(runs, above_baseline, as_json)
-    finally:
-        if writer.written:
-            talk(f"{writer.path} holds the runs")
     if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 _OUTPUT = click.option(
-    "-o", "--output", required=True, metavar="FILE.html", help="The page. An earlier page is replaced, no other file is."
+    "-o", "--output", required=True, metavar="FILE.html", help="The page. It replaces an earlier page, but no other file."
 )
 
 
@@ -15,7 +15,7 @@ _OUTPUT = click.option(
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @_OUTPUT
 @click.option(
-    "--explain", "explained", multiple=True, metavar="FILE.json", help="What `memprof explain -o` kept, as a section (repeatable)."
+    "--explain", "explained", multiple=True, metavar="FILE.json", help="A result that `memprof explain -o` kept, as a section (repeatable)."
 )
 def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> None:
     """Write a self-contained interactive page: the finding, tables, peaks, timelines, latencies, failures, conditions.

@@ -22,7 +22,7 @@ Examples:
 
 @click.group(epilog=_EPILOG)
 def command() -> None:
-    """Plan a model's memory without running it: the peak of its order of operators, the best order, the arena either needs.
+    """Plan a model's memory without running it: the peak of its order, the best order, and the arena that each needs.
 
     Reads ONNX, TFLite and circle files. Scratch memory of kernels is outside a static plan.
     """
@@ -35,30 +35,32 @@ _SHAPE = click.option(
 _BATCH = click.option("--batch", type=int, metavar="N", help="The first dimension of every input.")
 _MODE = click.option("--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True)
 _OPTIMIZER = click.option(
-    "--optimizer", type=click.Choice(["sgd", "momentum", "adam"]), help="In training: what is kept for each weight.  [default: sgd]"
+    "--optimizer",
+    type=click.Choice(["sgd", "momentum", "adam"]),
+    help="In training: the optimizer, which keeps values for each weight.  [default: sgd]",
 )
 _GRADIENTS = click.option(
-    "--gradients", type=click.Choice(["at-once", "after"]), help="In training: when they are applied.  [default: at-once]"
+    "--gradients", type=click.Choice(["at-once", "after"]), help="In training: when gradients are applied.  [default: at-once]"
 )
-_IN_PLACE = click.option("--in-place", is_flag=True, help="Operators that can write over an input of the same size do.")
+_IN_PLACE = click.option("--in-place", is_flag=True, help="Operators write over an input of the same size if they can.")
 _LIMIT = click.option(
     "--time-limit",
     "limit",
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="For the best order, and for packing it; 0 does neither.",
+    help="The time for finding the best order and for packing it; 0 skips both.",
 )
 _ORDER = click.option(
     "--order",
     default="model",
     show_default=True,
     metavar="model|best|onnxruntime|onnxruntime:priority|FILE",
-    help="The order to look at: onnxruntime's is read from the profile of a run made now; a file names an operator a line, or is such a profile.",
+    help="The order to look at. onnxruntime's is read from the profile of a run made now. A FILE names an operator a line, or is such a profile.",
 )
 _FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON, in bytes.")
-_UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
+_UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 
 
 def _asked(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -110,10 +112,10 @@ Examples:
 @_asked(_GRAPH, _ORDER, _LIMIT, _UNIT, _JSON)
 @click.option("--steps", "with_steps", is_flag=True, help="Print the table of the order's steps.")
 def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words: Any) -> None:
-    """Print what a model's tensors need in an order, and what the best order would.
+    """Print the memory that a model's tensors need in an order, and in the best order.
 
-    Weights and what becomes of them; the peak of tensors in the model's order and in the best, with its lower bound and whether it is
-    proven; the arena that an offset planner needs for each; and the operator that forces the peak, with what is in memory there.
+    Shows the weights and their fate; the peak of tensors in the model's order and in the best, with its lower bound and whether it is proven;
+    the arena that an offset planner needs for each; and the operator that forces the peak, with the tensors in memory there.
     """
     from ..plan.analysis import analyse, rows
     from . import report
@@ -132,7 +134,7 @@ Examples:
 """
 )
 @_asked(_MODEL, _SHAPE, _BATCH, _IN_PLACE, _LIMIT)
-@click.option("--order", default="best", show_default=True, metavar="best|FILE|...", help="Another order to write; see `plan show`.")
+@click.option("--order", default="best", show_default=True, metavar="best|FILE|...", help="The order to write; see `plan show`.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format."
 )
@@ -166,14 +168,14 @@ Examples:
 @click.option(
     "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
 )
-@click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="Of the device that holds the rest, as 200MB/s.")
+@click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="The bandwidth of the device that holds the rest, as 200MB/s.")
 @click.option("--runs", "files", multiple=True, metavar="RUNS.jsonl", help="Measured runs of this model, to stand beside (repeatable).")
 @click.option(
     "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
 )
 @_asked(_UNIT, _JSON)
 def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
-    """Say what must be resident if only the current operator's needs, and those of N operators ahead, are: MIN, AVR, MAX, bytes moved, bandwidth."""
+    """Say how much must be resident if only the needs of the current operator, and of N operators ahead, are resident."""
     from ..plan.swapping import swapping
     from . import report, talk
 
@@ -216,7 +218,7 @@ def plot(output: Path, order: str, **words: Any) -> None:
     from ..plan.analysis import analyse
     from . import report, talk
 
-    picture = report("pictures.plan_picture")
+    picture = report("pictures.plan")
     picture.check(output)
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
@@ -234,7 +236,7 @@ Examples:
 @click.option(
     "--capacity", metavar="SIZE", help="Stop at the first arena that fits into it; exit code 5 where none can, 3 where none was found."
 )
-@click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="For the search.")
+@click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="The time for the search.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the buffers with their offsets, in the same format."
 )
@@ -243,11 +245,11 @@ Examples:
 def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
     from ..errors import InputError, UndecidedError
-    from ..files import make_way
+    from ..files import FORCE, check_new
     from ..plan.arenas import packing
     from . import report, write
 
-    make_way(force, *([output] if output else []))
+    check_new(*([output] if output else []), instead=FORCE, overwrite=force)
     found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
     click.echo(report("tables.plan").packed(found, format="json" if as_json else "markdown"))
     if output is not None:

@@ -22,15 +22,15 @@ def command() -> None:
     """Draw pictures from runs files: PNG, SVG or PDF, by the file's ending."""
 
 
-def _picture(kind: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
-    """A command that draws one kind of picture; the decorated function only carries its name and help."""
+def _picture(kind: str, example: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that draws one kind of picture; the decorated function only carries its help. example: the words after its name."""
 
     def made(described: Callable[..., None]) -> click.Command:
         call: Any = lambda **words: _draw(kind, **words)  # noqa: E731
         call.__doc__ = described.__doc__
         for option in reversed((_FILES, _OUTPUT, _MODEL, _VARIANT, *options)):
             call = option(call)
-        return command.command(kind)(call)
+        return command.command(kind, epilog=f"Example: memprof plot {kind} {example}")(call)
 
     return made
 
@@ -41,7 +41,7 @@ _OUTPUT = click.option(
     "--output",
     required=True,
     metavar="FILE",
-    help="The picture: .png, .svg or .pdf. An earlier picture is replaced, no other file is.",
+    help="The picture: .png, .svg or .pdf. It replaces an earlier picture, but no other file.",
 )
 _MODEL = click.option("--model", metavar="NAME", help="Only this model.  [default: a panel each]")
 _VARIANT = click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this variant (repeatable).")
@@ -65,36 +65,46 @@ def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, var
     talk(f"{output} is drawn")
 
 
-@_picture("peaks")
+@_picture("peaks", "runs.jsonl -o peaks.png")
 def _peaks() -> None:
-    """Bars of each phase's RSS peak by variant, split into anonymous and file-backed as far as that is known."""
+    """Draw bars of each phase's RSS peak by variant, split into anonymous and file-backed memory as far as that is known."""
 
 
 @_picture(
     "timeline",
+    "before.jsonl after.jsonl -o loader.svg --phase MODEL_LOAD --phase PREPARE",
     click.option("--overlay/--rows", default=False, help="Variants as lines over one another, or as rows on one scale.  [default: rows]"),
     click.option("--phase", "phases", multiple=True, metavar="NAME", help="Only this phase, time counted from its begin (repeatable)."),
 )
 def _timeline() -> None:
-    """RSS over time with its phases: of each variant the repeat with the median PEAK."""
+    """Draw RSS over time with its phases; of each variant, the repeat with the median PEAK."""
 
 
 @_picture(
     "threads",
+    "sweep.jsonl -o latency.pdf --metric time_ns",
     click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A panel each.  [default: RSS peak and latency]  {_KNOWN}"),
     _PHASE,
 )
 def _threads() -> None:
-    """Metrics over a sweep of thread counts: a line a variant."""
-
-
-@_picture("tradeoff", click.option("--metric", "memory", default="rss_peak_bytes", metavar="NAME", help="What stands for memory."), _PHASE)
-def _tradeoff() -> None:
-    """Latency against memory, a point a variant, with the Pareto front."""
+    """Draw metrics over a sweep of thread counts, a line a variant."""
 
 
 @_picture(
-    "spread", click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A block each.  [default: RSS peak]  {_KNOWN}"), _PHASE
+    "tradeoff",
+    "runs.jsonl -o tradeoff.png",
+    click.option("--metric", "memory", default="rss_peak_bytes", metavar="NAME", help="The metric that stands for memory."),
+    _PHASE,
+)
+def _tradeoff() -> None:
+    """Draw latency against memory, a point a variant, with the Pareto front."""
+
+
+@_picture(
+    "spread",
+    "runs.jsonl -o spread.png --phase EXECUTE",
+    click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A block each.  [default: RSS peak]  {_KNOWN}"),
+    _PHASE,
 )
 def _spread() -> None:
-    """Every repeat as a point, so that two modes are seen as two."""
+    """Draw every repeat as a point, so that two modes are seen as two."""

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ..plain import plain
 from ..runs.metrics import METRICS, value
 from ..runs.records import PEAK, Job, Run
 from ..units import format_bytes
-from . import one_line
 
 _REDRAW_S = 0.2
 
@@ -25,7 +25,7 @@ _REDRAW_S = 0.2
 def described(job: Job) -> str:
     """A job in a few words."""
     threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
-    return one_line(f"{job.model.name}, {job.variant}{threads}")
+    return plain(f"{job.model.name}, {job.variant}{threads}")
 
 
 def ended(run: Run) -> str:
@@ -48,7 +48,7 @@ class Plain:
         self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
 
     def say(self, sentence: str) -> None:
-        click.echo(one_line(sentence), err=True)
+        click.echo(plain(sentence), err=True)
 
     def close(self) -> None:
         pass
@@ -81,7 +81,7 @@ class Bar:
         if time.monotonic() - self._drawn < _REDRAW_S:
             return
         self._drawn = time.monotonic()
-        self._progress.update(self._task, description=f"{self._what}: {phase} {format_bytes(rss_bytes)}")
+        self._progress.update(self._task, description=f"{self._what}: {plain(phase)} {format_bytes(rss_bytes)}")
         self._progress.refresh()
 
     def finished(self, run: Run) -> None:
@@ -90,7 +90,7 @@ class Bar:
             self.say(f"{described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
 
     def say(self, sentence: str) -> None:
-        self._console.print(Text(one_line(sentence)))
+        self._console.print(Text(plain(sentence)))
 
     def close(self) -> None:
         self._progress.stop()

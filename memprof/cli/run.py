@@ -36,10 +36,10 @@ Examples:
     "cmds",
     multiple=True,
     metavar="NAME='PROGRAM WORD...'",
-    help="Any program as a variant; VARIABLE=VALUE may precede it, {model}, {threads}, {runs} and {warmup} are filled in, its standard input "
-    "is empty (repeatable).",
+    help="Any program as a variant (repeatable). VARIABLE=VALUE may precede it; {model}, {threads}, {runs} and {warmup} are filled in; its "
+    "standard input is empty.",
 )
-@click.option("--cwd", metavar="FOLDER", help="Where commands run.  [default: here]")
+@click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
 @phase_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
 @click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over.  [default: the runtime's own]")
@@ -51,7 +51,7 @@ Examples:
 @click.option(
     "--interval",
     metavar="TIME",
-    help="Polling period everywhere.  [default: 1ms; 5ms in timed iterations, none there where the runtime uses every CPU]",
+    help="Polling period everywhere.  [default: 1ms; 5ms in timed iterations, none there if the runtime uses every CPU]",
 )
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @click.option(
@@ -62,14 +62,14 @@ Examples:
 )
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@click.option("--timeout", metavar="TIME", help="The longest a run may take.  [default: 10min]")
+@click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
 @click.option("--name", metavar="NAME", help="Call the model this in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file; flags win over it.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
-@click.option("--above-baseline", is_flag=True, help="Show memory above what the runtime takes with no model loaded.")
+@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
 def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
     """Measure models in runtimes: memory and time of each phase, each repeat in a fresh process, variants interleaved.

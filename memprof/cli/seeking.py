@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; thos
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
     click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's default]"),
     PYTHON,
     SHAPES,
     INPUTS,
 )
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: what suits]"),
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
 
@@ -45,7 +46,7 @@ def answer(
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
     from ..measuring import campaign
-    from ..runs import store
+    from ..measuring.keeping import keeping
     from . import report, talk
     from .progress import chosen
 
@@ -55,20 +56,13 @@ def answer(
     report("tables.grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    writer = store.Writer(Path(output), append=append) if output else None
-    progress = chosen()
-    try:
-        for remark in campaign.surroundings(0):
-            progress.say(remark)
-        found = seek(progress, writer.write if writer else lambda line: None)
-    finally:
-        progress.close()
-        if writer is not None:
-            writer.discard_if_empty()
-    form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-    click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
-    if writer is not None:
-        talk(f"{output} holds the runs")
+    with keeping(Path(output) if output else None, talk, append=append) as keep:
+        with closing(chosen()) as progress:
+            for remark in campaign.surroundings(0):
+                progress.say(remark)
+            found = seek(progress, keep)
+        form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
+        click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
     if picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(found), picture)
         talk(f"{picture} is drawn")

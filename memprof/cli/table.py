@@ -25,7 +25,8 @@ Examples:
     type=click.Choice(["phases", "models", "threads", "swap", "load"]),
     default="phases",
     show_default=True,
-    help="What is a column: phases; variants, with a row a model; thread counts; or MIN, AVR and MAX of the whole run as rows.",
+    help="The columns: phases; for models, variants with a row a model; for threads, thread counts; for swap, variants with MIN, AVR and MAX of "
+    "the whole run as rows; for load, memory, load time and prepare time.",
 )
 @click.option("--metric", "names", multiple=True, metavar="NAME", help=f"Only this metric (repeatable). One of {', '.join(METRICS)}.")
 @click.option(
@@ -39,9 +40,9 @@ Examples:
     type=click.Choice(["min", "mean", "median", "max", "geomean", "p90"]),
     default="median",
     show_default=True,
-    help="What a cell is, over the repeats.",
+    help="The statistic over the repeats that a cell shows.",
 )
-@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: what suits each table]")
+@click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 @click.option(
     "--format",
     "form",
@@ -51,7 +52,7 @@ Examples:
     help="csv, json and parquet have one row a run and phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--above-baseline", is_flag=True, help="Show memory above what the runtime takes with no model loaded.")
+@click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
 def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **rest: Any) -> None:
     """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""

@@ -24,13 +24,13 @@ Examples:
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than the default's."
     ),
-    click.option("--budget", metavar="SIZE", help="The fastest settings whose PEAK keeps within this, rather than the least PEAK."),
+    click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK keeps within this, not for the least PEAK."),
     click.option(
         "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long it may take, verification included."
     ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob that keeps this value in every trial (repeatable)."),
     click.option(
-        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values to try of a knob, in place of its own (repeatable)."
+        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values of a knob to try, in place of all its values (repeatable)."
     ),
     click.option(
         "--tolerance",
@@ -38,11 +38,12 @@ Examples:
         default=1e-3,
         show_default=True,
         metavar="SHARE",
-        help="How far outputs may lie from the default's before it is said.",
+        help="How far outputs may lie from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here; needed to take a search up again."),
     click.option("--append", is_flag=True, help="Take up the search in an existing -o file."),
+    click.option("--trust-runs", is_flag=True, help="With --append: take up settings that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
 def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
@@ -54,12 +55,12 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     from ..runs import store
     from ..seek import tune
 
-    wish = _wish(**words)
+    request = _request(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(wish, progress, keep, earlier), output, append, picture, unit, as_json)
+    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json)
 
 
-def _wish(
+def _request(
     max_latency: str | None,
     budget: str | None,
     time_: str,
@@ -71,12 +72,12 @@ def _wish(
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
     from ..seek.search import Goal
-    from ..seek.tune import Wish
+    from ..seek.tune import TuneRequest
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
-    return Wish(
+    return TuneRequest(
         goal=goal,
         fixed=dict(split_setting(text) for text in settings),
         tries={name: values.split(",") for name, values in (split_setting(text) for text in tries)},

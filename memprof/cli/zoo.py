@@ -30,8 +30,8 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
 @click.option("--size", callback=_size, show_default="256MiB", metavar="SIZE", help="Weights of shared_if* and mlp, as 256MiB or 1GiB.")
 @click.option("--external-data", is_flag=True, help="ONNX weights in FILE.data; above 1.9 GiB in any case.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
-@click.option("--json", "as_json", is_flag=True, help="Say on stdout what was made: path, bytes, sha256, files.")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the models and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print path, bytes, sha256 and files as JSON.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the models and end.")
 def command(
     name: str,
     format_: str,

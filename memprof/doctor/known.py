@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from ..errors import MeasurementError
 from ..measuring import campaign, suite
 from ..measuring.cgroups import meminfo, memory_group
+from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..runs import store
@@ -70,14 +70,23 @@ def transient_bytes(root: Path) -> int:
     return 100 * MIB if min(room) > 400 * MIB else 8 * MIB
 
 
-def known_allocations(python: str, size: int, progress: Progress) -> list[Run]:
+@dataclass(frozen=True)
+class Known:
+    """A run, and the (threads, held_ns) of the transients in its PREPARE and its EXECUTE."""
+
+    transients: tuple[tuple[int, int], tuple[int, int]]
+    run: Run
+
+
+def known_allocations(python: str, size: int, progress: Progress) -> list[Known]:
     """Measure the known allocations, all of them once and again while there is time.
 
     Raises MeasurementError where one of them failed, and whatever campaign and suite raise.
     """
-    with tempfile.TemporaryDirectory(prefix="memprof-doctor-") as folder:
+    with scratch("doctor") as work:
+        scenarios = _scenarios(work.folder, size)
         wanted = suite.Suite(
-            models=tuple(str(path) for path in _scenarios(Path(folder), size)),
+            models=tuple(scenarios),
             runtimes=("synthetic",),
             python=python,
             warmup=0,
@@ -88,27 +97,30 @@ def known_allocations(python: str, size: int, progress: Progress) -> list[Run]:
             timeout_ns=60_000 * MS,
         )
         enough_ns = time.monotonic_ns() + _ENOUGH_NS
-        runs: list[Run] = []
+        known: list[Known] = []
         with closing(_measure(plan(wanted).orders, progress)) as measured:
             for run in measured:
-                runs.append(run)
+                known.append(Known(scenarios[run.job.model.path], run))
                 if not run.outcome.ok:
                     raise MeasurementError(f"an allocation of {format_bytes(size)} could not be measured: {run.outcome.sentence}")
-                if len(runs) >= len(_PROCESSES) and time.monotonic_ns() >= enough_ns:
+                if len(known) >= len(_PROCESSES) and time.monotonic_ns() >= enough_ns:
                     break
-    return runs
+    return known
 
 
 def _measure(orders: Sequence[Order], progress: Progress) -> Generator[Run, None, None]:
     yield from campaign.measure(orders, progress, lambda line: None)
 
 
-def _scenarios(folder: Path, size: int) -> Iterator[Path]:
-    for index, (prepare, execute) in enumerate(_PROCESSES):
-        path = folder / f"known-allocations-{index + 1}.json"
-        earlier = _spike(1, 0, int(size * _BEFORE))
+def _scenarios(folder: Path, size: int) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """Path of a model: the transients in it."""
+    earlier = _spike(1, 0, int(size * _BEFORE))
+    scenarios = {}
+    for number, (prepare, execute) in enumerate(_PROCESSES, 1):
+        path = folder / f"known-allocations-{number}.json"
         path.write_bytes(msgspec.json.encode({"load": [earlier], "prepare": [_spike(*prepare, size)], "execute": [_spike(*execute, size)]}))
-        yield path
+        scenarios[str(path)] = (prepare, execute)
+    return scenarios
 
 
 def _spike(threads: int, held_ns: int, size: int) -> dict[str, object]:
@@ -130,15 +142,14 @@ class _Errors:
     polled_slowly: tuple[int, ...]
 
 
-def compared(runs: Sequence[Run], size: int) -> tuple[Transient, ...]:
+def compared(known: Sequence[Known], size: int) -> tuple[Transient, ...]:
     """What each source said of each known transient; its truth is the resident set where the phase began, and `size`."""
-    found: dict[tuple[int, int], list[_Errors]] = {}
-    for run in runs:
-        columns = store.unpack(run.timeline)
-        kinds = _PROCESSES[int(Path(run.job.model.path).stem.rpartition("-")[2]) - 1]
-        for mark, (threads, held_ns) in zip(measured_marks(run), kinds, strict=True):
-            found.setdefault((threads, held_ns), []).append(_errors(mark, columns, size))
-    return tuple(_worst_of(*kind, size, found[kind]) for kind in sorted(found))
+    errors: dict[tuple[int, int], list[_Errors]] = {}
+    for measured in known:
+        columns = store.unpack(measured.run.timeline)
+        for mark, kind in zip(measured_marks(measured.run), measured.transients, strict=True):
+            errors.setdefault(kind, []).append(_errors(mark, columns, size))
+    return tuple(_worst_of(*kind, size, errors[kind]) for kind in sorted(errors))
 
 
 def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -29,14 +30,15 @@ print(repr(("%d.%d.%d" % sys.version_info[:3], folders, len(sys.modules), int(an
 def path_files(python: str) -> Finding:
     """The interpreter of the measured processes, and which .pth files run code in it whenever it starts."""
     version, folders, modules, anon_kib = _asked(python)
-    executed = list(dict.fromkeys(file.name for file in executed_path_files([Path(folder) for folder in folders])))
+    files = executed_path_files([Path(folder) for folder in folders])
+    executed = list(dict.fromkeys(file.name for file in files))
     place = f"Python {version}, {python}"
     if not executed:
         return "ok", f"{place}, no .pth file runs code", "a child begins with nothing but its interpreter"
     _, _, least_modules, least_kib = _asked(python, "-S")
     more = f"{max(0, modules - least_modules)} modules, {max(0, anon_kib - least_kib) / 1024:.1f} MiB"
     found = f"{place}, code runs from {', '.join(executed)}"
-    remedy = ": install properly, without -e, to compare" if any("editable" in name for name in executed) else ""
+    remedy = ": install properly, without -e, to compare" if any(map(_is_editable, files)) else ""
     return "limited", found, f"site-packages and these put {more} into every child and its baseline{remedy}"
 
 
@@ -58,6 +60,17 @@ def executed_path_files(folders: Sequence[Path]) -> list[Path]:
                 if not file.name.startswith(".") and any(line.startswith(("import ", "import\t")) for line in lines):
                     found.append(file)
     return found
+
+
+def _is_editable(path_file: Path) -> bool:
+    """Whether a package that was installed with -e lists this file: PEP 610's direct_url.json says how, RECORD which files."""
+    for origin in path_file.parent.glob("*.dist-info/direct_url.json"):
+        with suppress(OSError, ValueError, AttributeError):
+            if json.loads(origin.read_text(encoding="utf-8")).get("dir_info", {}).get("editable"):
+                rows = (origin.parent / "RECORD").read_text(encoding="utf-8").splitlines()
+                if any(row.split(",", 1)[0] == path_file.name for row in rows):
+                    return True
+    return False
 
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 2, 36, 37

@@ -23,10 +23,10 @@ from ..programs import runtimes
 from ..runs.records import Machine, Polling, Run
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded, mib_up
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
-from .known import Transient, compared, known_allocations, measured_marks, transient_bytes, typical_polling, worst
+from .known import Known, Transient, compared, known_allocations, measured_marks, transient_bytes, typical_polling, worst
 from .machine import huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
-from .tools import LOOKED_FOR, asked_tools, tool
+from .tools import LOOKED_FOR, asked_tools, distribution, tool
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,17 @@ def examine(python: str | None, progress: Progress) -> Report:
     interpreter = runtimes.interpreter(python)
     machine = msgspec.convert(procfs.machine(), Machine)
     checks = looks(interpreter, machine)
-    runs: list[Run] = []
+    known: list[Known] = []
     failure = None
     size = transient_bytes(ROOT)
     try:
-        runs = known_allocations(interpreter, size, progress)
+        known = known_allocations(interpreter, size, progress)
     except MemprofError as error:
         failure = str(error)
     except OSError as error:
         failure = f"{error.filename or 'measuring'}: {os_reason(error)}"
-    transients = compared(runs, size)
+    transients = compared(known, size)
+    runs = [measured.run for measured in known]
     polling = typical_polling(runs)
     exact = bool(runs) and all(mark.rss_peak_exact for run in runs for mark in measured_marks(run))
     return Report(
@@ -162,21 +163,7 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (CHILD, "end of processes", ending),
         (CHILD, "address layout", address_layout),
         (CHILD, "ptrace", lambda: ptrace(root)),
+        (TOOLS, "memprof", distribution),
         *((TOOLS, name, partial(tool, name, tools[name], root)) for name in LOOKED_FOR),
     )
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)
-
-
-# -- cgroup
-
-
-# -- pages
-
-
-# -- machine
-
-
-# -- the measured process
-
-
-# -- tools

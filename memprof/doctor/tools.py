@@ -1,4 +1,4 @@
-"""The profilers and debuggers that memprof calls, and whether they are here."""
+"""The profilers and debuggers that memprof calls, and whether they are here; and whether memprof itself is installed alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from ..measuring.cgroups import read_or_none
 from .checks import Finding
 
+OURS, STRANGERS = "ml-memprof", "memprof"
 LOOKED_FOR: Mapping[str, tuple[str, str]] = {
     "valgrind": ("massif: each allocation with its stack, 2 to 10 times slower, vector code far more", "no heap profiles by massif"),
     "heaptrack": ("each allocation with its stack, 3 to 4 times slower", "no heap profiles by heaptrack"),
@@ -76,3 +78,23 @@ def _perf(version: str, root: Path) -> Finding:
     if not (root / "sys/kernel/tracing/events/kmem/rss_stat").exists():
         return "ok", found, f"{gives}; growth of the resident set (kmem:rss_stat) needs root and tracefs mounted"
     return "ok", found, f"{gives}, and growth of the resident set (kmem:rss_stat)"
+
+
+def distribution() -> Finding:
+    """The distribution that memprof comes from. PyPI's `memprof` is a stranger's package whose modules go into the same folder."""
+    ours, strangers = installed_version(OURS), installed_version(STRANGERS)
+    if strangers is not None:
+        found = f"{STRANGERS} {strangers} is installed" + (f" beside {OURS} {ours}" if ours else "")
+        remedy = f"pip uninstall {STRANGERS} {OURS}, then install {OURS} again"
+        return "limited", found, f"another project's package, whose files go into the same folder: {remedy}"
+    if ours is None:
+        return "limited", f"{OURS} is not installed", "memprof runs from a folder on the path; hints that name an extra of it do not work"
+    return "ok", f"{OURS} {ours}", "no other package writes into its folder"
+
+
+def installed_version(name: str) -> str | None:
+    """The version of a distribution on memprof's own path, None where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

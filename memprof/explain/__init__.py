@@ -1,6 +1,8 @@
 """Why the peak is what it is: the child is stopped at the end of each phase and its memory accounted for.
 
-look.py reads a process that stands still; weights.py reads a model's tensors; copies.py finds them in the process; heap.py walks glibc's
-blocks; waterfall.py sums it up to 100% of RSS; findings.py says what is wrong and what to do; verify.py measures whether that helps.
+engine.py measures a model plain and held, and calls the others. look.py reads a process that stands still. snippets.py chooses pieces of the
+model's tensors (memprof.models.tensors), scan.py looks for them in the process, with filtering.py beneath it, and copies.py counts the copies.
+glibc.py walks the allocator's blocks. waterfall.py sums up to 100% of RSS. findings.py has the rules and their advice, and verify.py measures
+whether the advice helps.
 numpy is imported by these modules, not by this one.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.tensors import Files, Tensor
+from ..models.tensors import Files, StoredTensor
 from . import filtering
 
 LARGE = 64 << 10
@@ -28,10 +28,10 @@ Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Weight:
+class Sought:
     """A tensor that is looked for. instances: how often the model holds these bytes. why_not: why it is not counted, or empty."""
 
-    tensor: Tensor
+    tensor: StoredTensor
     instances: int = 1
     why_not: str = ""
 
@@ -61,7 +61,7 @@ class Group:
 class Index:
     """The snippets of all tensors, ready to be looked up."""
 
-    weights: tuple[Weight, ...]
+    weights: tuple[Sought, ...]
     groups: tuple[Group, ...]
     keys: Words
     key_group: NDArray[np.int32]
@@ -71,35 +71,35 @@ class Index:
     table: NDArray[np.bool_] = field(repr=False)
 
 
-def index(tensors: Sequence[Tensor], least: int = LARGE) -> Index:
+def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:
     """Choose the snippets of these tensors. Reads a sample of each tensor: at most 768 KiB. Raises Unparsed where a file is too short."""
     filtering.ready()  # a compiler may be needed, which should not run while a process stands still
     with Files() as files:
         large = [tensor for tensor in tensors if tensor.bytes >= least and _plain(tensor)]
         bits, mask, constant = _filter(large, files)
-        weights: list[Weight] = []
+        weights: list[Sought] = []
         groups: list[Group] = []
         keys: list[Words] = []
         known: dict[bytes, int] = {}
         for tensor in tensors:
             if tensor.bytes < least or not _plain(tensor):
-                weights.append(Weight(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
+                weights.append(Sought(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
                 continue
             data = files.data(tensor)
             print_of = _fingerprint(tensor, data)
             if print_of in known:  # the same bytes once more
                 first = known[print_of]
-                weights[first] = Weight(weights[first].tensor, weights[first].instances + 1, weights[first].why_not)
+                weights[first] = Sought(weights[first].tensor, weights[first].instances + 1, weights[first].why_not)
                 continue
             known[print_of] = len(weights)
             found = list(_snippets(len(weights), tensor, data, bits, mask, constant))
-            weights.append(Weight(tensor))
+            weights.append(Sought(tensor))
             groups += [group for group, _ in found]
             keys += [key for _, key in found]
     return _assembled(weights, groups, keys, mask, constant)
 
 
-def _plain(tensor: Tensor) -> bool:
+def _plain(tensor: StoredTensor) -> bool:
     return tensor.item_bytes in (1, 2, 4, 8) and tensor.bytes == snippet_count(tensor.shape) * tensor.item_bytes
 
 
@@ -107,7 +107,7 @@ def snippet_count(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64)) if shape else 1
 
 
-def _fingerprint(tensor: Tensor, data: Bytes) -> bytes:
+def _fingerprint(tensor: StoredTensor, data: Bytes) -> bytes:
     import hashlib
 
     digest = hashlib.blake2b(repr((tensor.dtype, tensor.bytes)).encode())
@@ -124,7 +124,7 @@ def _sample_ranges(size: int) -> list[tuple[int, int]]:
     return [(start, start + _SAMPLE) for start in (int(step * number) & ~15 for number in range(_SAMPLES))]
 
 
-def _filter(large: Sequence[Tensor], files: Files) -> tuple[int, int, int]:
+def _filter(large: Sequence[StoredTensor], files: Files) -> tuple[int, int, int]:
     """The mask, as strict as the smallest tensor allows, and the constant that most tensors have often enough at all alignments."""
     smallest = min((tensor.bytes // tensor.item_bytes for tensor in large), default=1 << 20)
     looked_at = min(smallest, _SAMPLES * _SAMPLE // 4)
@@ -161,7 +161,7 @@ def _words(data: Bytes, alignment: int) -> NDArray[np.uint32]:
     return np.frombuffer(part[: len(part) // 4 * 4].tobytes(), "<u4")
 
 
-def _snippets(number: int, tensor: Tensor, data: Bytes, bits: int, mask: int, constant: int) -> Iterator[tuple[Group, Words]]:
+def _snippets(number: int, tensor: StoredTensor, data: Bytes, bits: int, mask: int, constant: int) -> Iterator[tuple[Group, Words]]:
     """The groups of one tensor, each with its keys."""
     shape = tuple(size for size in tensor.shape if size != 1) or (1,)
     ranges = _sample_ranges(len(data))
@@ -257,7 +257,7 @@ def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
 
 
-def _assembled(weights: list[Weight], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
+def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
     """One sorted table of all snippets that are rich enough and occur once; tensors that are left with too few are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
@@ -277,7 +277,7 @@ def _assembled(weights: list[Weight], groups: list[Group], keys: list[Words], ma
     }
     for number, weight in enumerate(weights):
         if not weight.why_not and number not in countable:
-            weights[number] = Weight(weight.tensor, weight.instances, "constant or of low entropy")
+            weights[number] = Sought(weight.tensor, weight.instances, "constant or of low entropy")
     good &= enough[owner] & np.isin(owner, [number for number, group in enumerate(groups) if group.weight in countable])
     key, owner, place = key[good], owner[good], place[good]
     order = np.argsort(key, kind="stable")

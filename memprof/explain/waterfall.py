@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.tensors import Tensor
+from ..models.tensors import StoredTensor
 from . import copies, glibc, look, scan, snippets
 from .copies import Copy
 from .glibc import Heap, Ranges, common, ranges
@@ -206,7 +206,7 @@ def _is_freed(copy: Copy, free: Ranges) -> bool:
     return int(free.covered(start, end)[0]) > _FREED * (copy.end - copy.start)
 
 
-def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Weight]) -> dict[str, list[Copy]]:
+def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Sought]) -> dict[str, list[Copy]]:
     """Which copies are the one that is due (outside the model's file), which are more of the same, and which are repacked."""
     owned: dict[str, list[Copy]] = {ONCE: [], AGAIN: [], REPACKED: []}
     due = defaultdict(int, {number: weight.instances for number, weight in enumerate(weights)})
@@ -304,6 +304,6 @@ def counted(wanted: Index) -> tuple[int, int, dict[str, int]]:
     return size, count, dict(others)
 
 
-def total(tensors: Sequence[Tensor]) -> int:
+def total(tensors: Sequence[StoredTensor]) -> int:
     """All weights' bytes."""
     return sum(tensor.bytes for tensor in tensors)

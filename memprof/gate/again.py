@@ -12,14 +12,15 @@ from ..judge.baseline import DEFAULT_METRICS, Entry, Place
 from ..judge.ranks import LEAST_REPEATS
 from ..judge.verdicts import Judged, Proof
 from ..measuring import campaign
+from ..measuring.keeping import keeping
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
-from ..runs import metrics, store
+from ..runs import metrics, signing
 from ..runs.records import PEAK, Run
 from ..runs.summary import Row
 from .interleaved import interleaved
-from .wish import BASE, HEAD, Known, Wish
+from .request import BASE, HEAD, GateRequest, Known
 
 PROVEN_SHARE = 0.05
 
@@ -28,7 +29,7 @@ _AGAIN, _MORE = "measured again", "5% more"
 
 def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     """Orders that measure once more what Runs of this place measured, as often. Raises InputError where that is not here any more."""
-    own = [run for run in runs if (run.job.model.name, run.job.variant, run.job.threads) == place]
+    own = _runs_of(runs, place)
     job = own[0].job
     variant = Variant(
         runtime=job.runtime,
@@ -58,38 +59,37 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     return tuple(replace(order, job=replace(order.job, **intervals)) for order in orders)  # type: ignore[arg-type]
 
 
+def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
+    return [run for run in runs if (run.job.model.name, run.job.variant, run.job.threads) == place]
+
+
 @dataclass
 class Checks:
-    """Fresh measurements, each of one place, kept in one runs file. fresh: base's and head's, or why there is none."""
+    """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's, or why there is none."""
 
-    wish: Wish
+    request: GateRequest
     known: Known
     progress: Progress
     keep: Callable[[bytes], None]
-    fresh: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
+    measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
-    def begun(cls, wish: Wish, known: Known, progress: Progress) -> Iterator[Checks]:
+    def begun(cls, request: GateRequest, known: Known, progress: Progress) -> Iterator[Checks]:
         if not known.head.from_runs:
             raise UsageError("--confirm and --prove measure again what was measured: they need head's runs, not a baseline")
-        writer = store.Writer(wish.checks_output, append=False)
-        try:
-            yield cls(wish, known, progress, writer.write)
-        finally:
-            writer.discard_if_empty()
-            if writer.written:
-                progress.say(f"{writer.path} holds what was measured again")
+        with keeping(request.checks_output, progress.say, holds="what was measured again") as keep:
+            yield cls(request, known, progress, keep)
 
     def confirmed(self, row: Judged) -> Judged:
         """The row, called a regression only where a fresh measurement of it agrees."""
         if row.verdict != "regressed" or row.base is None:
             return row
         place = (row.key.model, row.key.variant, row.key.threads)
-        if place not in self.fresh:
-            self.progress.say(f"{', '.join(map(str, filter(None, place)))}: measured again to confirm a regression")
-            self.fresh[place] = self._again(place)
-        found = self.fresh[place]
+        if place not in self.measured:
+            self._announce(place, "measured again to confirm a regression")
+            self.measured[place] = self._again(place)
+        found = self.measured[place]
         if isinstance(found, str):
             return replace(row, reason=f"{row.reason}; {found}")
         base, head = found
@@ -100,7 +100,7 @@ class Checks:
         if before is None or after is None:
             return replace(row, reason=f"{row.reason}; a fresh measurement has no such row")
         bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
-        judged = verdicts.judge_row(before, after, bound, self.wish.limits)
+        judged = verdicts.judge_row(before, after, bound, self.request.limits)
         if judged.verdict == "regressed":
             again = metrics.signed(row.metric, after.median - before.median, before.median)
             return replace(row, reason=f"{row.reason}; confirmed: {again}")
@@ -127,12 +127,12 @@ class Checks:
         if entry is None:
             return None
         more = int(PROVEN_SHARE * _peak(entry))
+        self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
         try:
             orders = self.known.again(HEAD, entry.place)
         except MemprofError as error:
             self.progress.say(f"no positive control: {error}")
             return None
-        self.progress.say(f"{entry.model}, {entry.variant}: measured with {more >> 10} KiB more, to prove that it would be seen")
         sides = {
             "first": [_called(order, "as it is") for order in orders],
             "second": [_called(order, _AGAIN) for order in orders],
@@ -140,8 +140,8 @@ class Checks:
         }
         runs = self._measure(sides)
         entries = {name: self._entry(found) for name, found in runs.items()}
-        seen = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.wish.limits)
-        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.wish.limits)
+        seen = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
+        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
             entry.key,
@@ -150,6 +150,13 @@ class Checks:
             silent=not any(row.verdict in alarms for row in quiet),
             rows=tuple(row for row in (*seen, *quiet) if row.phase == PEAK),
         )
+
+    def _announce(self, place: Place, what: str) -> None:
+        """Say that a place is measured, and of runs from a file what is executed for that, before anything is."""
+        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {what}")
+        if self.request.heads:
+            job = _runs_of(self.known.head.from_runs, place)[0].job
+            self.progress.say(f"as the runs file says: {signing.described(job)}")
 
     def _measure(self, orders: dict[str, list[Order]]) -> dict[str, list[Run]]:
         sequence = interleaved(dict(orders))
@@ -160,7 +167,7 @@ class Checks:
         return found
 
     def _entry(self, runs: Sequence[Run]) -> Entry:
-        return baseline.entries(runs, self.wish.metrics or DEFAULT_METRICS)[0]
+        return baseline.entries(runs, self.request.metrics or DEFAULT_METRICS)[0]
 
 
 def _called(order: Order, words: str) -> Order:

@@ -7,46 +7,42 @@ turns, so that a machine that drifts drifts for both. What is measured again goe
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from .. import cache
-from ..cache import cache_folder
 from ..errors import InputError, MemprofError
 from ..judge import baseline, budgets
 from ..judge.baseline import Side
 from ..judge.budgets import Budget, Spot
-from ..measuring import suite
+from ..measuring import built, suite
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Build, Suite
 from ..runs.records import COMMAND, PEAK, PHASES, WARMUP, Run
 from . import worktrees
 from .interleaved import measure_sides, orders_at
-from .wish import BASE, HEAD, Known, Wish
+from .request import BASE, HEAD, GateRequest, Known
 
 
 @contextmanager
-def measured(wish: Wish, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
     Raises UsageError, before anything is measured, for a limit on what the suite does not have.
     """
-    assert wish.suite is not None
-    if wish.base_ref is None:
-        planned = plan(_repeated(suite.read(wish.suite), wish))
+    assert request.suite is not None
+    if request.base_ref is None:
+        planned = plan(_repeated(suite.read(request.suite), request))
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
-        runs = measure_sides({HEAD: planned.orders}, {HEAD: wish.output}, progress)[HEAD]
-        title = f"{wish.suite}, measured now, against {wish.base or wish.budgets}"
+        runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
+        title = f"{request.suite}, measured now, against {request.base or request.budgets}"
         yield Known(title, base, _side(runs, names), lambda side, place: orders_at(planned.orders, place) if side == HEAD else ())
         return
-    with _both_sides(wish, progress) as (title, orders, remarks):
+    with _both_sides(request, progress) as (title, orders, remarks):
         budgets.check(limits, _spots(orders[HEAD]))
-        found = measure_sides(orders, {BASE: wish.base_output, HEAD: wish.output}, progress)
+        found = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
             title, _side(found[BASE], names), _side(found[HEAD], names), lambda side, place: orders_at(orders[side], place), tuple(remarks)
         )
@@ -71,18 +67,18 @@ def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
     return Side(baseline.entries(runs, names), from_runs=tuple(runs))
 
 
-def _repeated(wanted: Suite, wish: Wish) -> Suite:
-    return replace(wanted, repeats=wish.repeats) if wish.repeats is not None else wanted
+def _repeated(wanted: Suite, request: GateRequest) -> Suite:
+    return replace(wanted, repeats=request.repeats) if request.repeats is not None else wanted
 
 
 @contextmanager
-def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, dict[str, Sequence[Order]], list[str]]]:
+def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, dict[str, Sequence[Order]], list[str]]]:
     """What is compared, the orders of both sides, whose trees live as long as the block, and what the user should know."""
-    assert wish.suite is not None and wish.base_ref is not None
-    repository = worktrees.Repository.of(wish.suite)
-    build = suite.read(wish.suite).build or Build()
-    with worktrees.trees(repository, wish.base_ref, build, progress.say) as (base, head):
-        suites = {name: _repeated(worktrees.suite_in(repository, tree, head), wish) for name, tree in ((BASE, base), (HEAD, head))}
+    assert request.suite is not None and request.base_ref is not None
+    repository = worktrees.Repository.of(request.suite)
+    build = suite.read(request.suite).build or Build()
+    with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
+        suites = {name: _repeated(worktrees.suite_in(repository, tree, head), request) for name, tree in ((BASE, base), (HEAD, head))}
         planned = plan(suites[HEAD])
         _say(planned.remarks, progress)
         try:
@@ -96,7 +92,7 @@ def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, dict[str,
         try:
             yield f"{head.label} against {base.label}", {BASE: _alone(orders), HEAD: _alone(planned.orders)}, remarks
         finally:
-            _forget_converted(head.folder.parent)
+            built.forget_made_below(head.folder.parent)
 
 
 def _base_orders(wanted: Suite, head: Sequence[Order]) -> tuple[list[Order], list[str]]:
@@ -127,20 +123,3 @@ def _of(orders: Sequence[Order], model: str, variant: str) -> list[Order]:
 def _alone(orders: Sequence[Order]) -> tuple[Order, ...]:
     """The orders without a PYTHONPATH, which would put one side's modules (or the checkout's) before both sides' own."""
     return tuple(replace(order, env={"PYTHONPATH": None, **order.env}) for order in orders)
-
-
-def _forget_converted(work: Path) -> None:
-    """Remove models that an interpreter of these trees has converted: nobody will ask for them again."""
-    for folder in cache_folder("built").iterdir():
-        try:
-            mine = str(work) in (folder / cache.MADE_BY).read_text()
-        except OSError:
-            continue
-        if mine:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-# -- one campaign for all sides
-
-
-# -- what is measured again

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from ..judge.baseline import Place
 from ..measuring import campaign
+from ..measuring.keeping import keeping
 from ..measuring.orders import Order
 from ..measuring.progress import Progress
-from ..runs import store
 from ..runs.records import Job, Run
 
 
@@ -43,18 +44,13 @@ def measure_sides(orders: dict[str, Sequence[Order]], outputs: dict[str, Path], 
     turns = iter(sequence)
     shown = _Sided(progress, sequence) if len(orders) > 1 else progress
     found: dict[str, list[Run]] = {name: [] for name in orders}
-    writers: dict[str, store.Writer] = {}
-    try:
-        for name, path in outputs.items():
-            writers[name] = store.Writer(path, append=False)
-        runs = campaign.measure([order for _, order in sequence], shown, lambda line: writers[next(turns)[0]].write(line))
+    with ExitStack() as stack:
+        keeps = {}
+        for name, path in reversed(outputs.items()):  # the first to be opened is the last to be named
+            keeps[name] = stack.enter_context(keeping(path, progress.say, holds=f"{name}'s runs"))
+        runs = campaign.measure([order for _, order in sequence], shown, lambda line: keeps[next(turns)[0]](line))
         for (name, _), run in zip(sequence, runs, strict=True):
             found[name].append(run)
-    finally:
-        for name, writer in writers.items():
-            writer.discard_if_empty()
-            if writer.written:
-                progress.say(f"{writer.path} holds {name}'s runs")
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import UndecidedError
 from ..units import format_bytes
-from . import said
+from . import wording
 from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
@@ -95,7 +95,7 @@ def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, i
 
     Raises UsageError or InputError for a phase that one of them does not have.
     """
-    sides = [_side(profile, said.chosen(profile, None, phase)) for profile in (before, after)]
+    sides = [_side(profile, wording.chosen(profile, None, phase)) for profile in (before, after)]
     names = _Names()
     tries = [_paths(side, names, identity, invert, fold) for side in sides]
     tree, parent = _joined(tries[0], tries[1], names)
@@ -111,7 +111,7 @@ def verdict(found: Diff, limit: float) -> bool:
 
     Raises UndecidedError where the profiles cannot tell: they count different things, or the one that lacks its end could still have been larger.
     """
-    if other := said.comparable([found.before.profile, found.after.profile]):
+    if other := wording.comparable([found.before.profile, found.after.profile]):
         raise UndecidedError(f"whether the heap grew cannot be decided: {other[0][0].lower()}{other[0][1:]}")
     grew = found.growth_bytes > limit * found.before.peak_bytes
     unsure = found.before.profile if grew else found.after.profile
@@ -255,12 +255,12 @@ def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ..
 
 
 def _notes(before: Side, after: Side) -> list[str]:
-    found = said.comparable([before.profile, after.profile])
-    modules = [said.modules(side.profile) for side in (before, after)]
+    found = wording.comparable([before.profile, after.profile])
+    modules = [wording.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:
         found += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]
     for side, word in ((before, "A"), (after, "B")):
-        found += [f"{word}: {remark}" for remark in said.remarks(side.profile, side.shown)]
+        found += [f"{word}: {remark}" for remark in wording.remarks(side.profile, side.shown)]
         if side.limit_bytes:
             found.append(
                 f"{word}: places that its tree does not list were too small for the tool, not gone: at most "

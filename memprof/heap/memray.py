@@ -27,7 +27,8 @@ COUNTS = (
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
-_MEMRAY = re.compile(r"(?:.*/)?memray[\d.]*(?:/__main__\.py)?")
+# memray quotes nothing: a folder's name may hold a space.
+_MEMRAY = re.compile(r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<rest>.+)", re.DOTALL)
 _WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take one
 
 
@@ -140,10 +141,11 @@ def _frame(row: _Frame) -> Frame:
 
 def program(command: str) -> str:
     """The command of the program that was recorded: without memray's own in front of it."""
-    words = command.split()
-    if words[1:2] != ["run"] or not _MEMRAY.fullmatch(words[0]):
+    under_memray = _MEMRAY.fullmatch(command)
+    if under_memray is None:
         return command
-    at = 2
+    words = under_memray["rest"].split()
+    at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-c", "-m"):
         at += 2 if _WITH_VALUE.fullmatch(words[at]) else 1
     return " ".join(["python", *words[at:]]) if at < len(words) else command

@@ -3,11 +3,11 @@
 A baseline is JSON with a row a line, so that a diff shows which row moved and by how much:
 
     {
-     "memprof_baseline": 1,
+     "memprof_baseline": 2,
      "memprof": "0.1.0",
      "machines": {NAME: Machine},
      "entries": [
-      {"model": ..., "variant": ..., "threads": ..., "machine": NAME, "runtime": ..., "runtime_version": ..., ..., "rows": [
+      {"model": ..., "variant": ..., "threads": ..., "machine": NAME, ..., "settings": {"runtime": ..., "runs": ...}, ..., "rows": [
        {"phase": "PEAK", "metric": "rss_peak_bytes", "values": [...]},
        ...
       ]}
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -29,16 +29,19 @@ from typing import Any
 
 import msgspec
 
+from .. import files
 from ..errors import InputError, os_reason
-from ..files import write_whole
-from ..runs import metrics, store, summary
+from ..runs import metrics, settings, store, summary
 from ..runs.records import Machine, Run
-from ..runs.settings import written
 from ..runs.summary import Key, Row
 
 # The version of a baseline, in its first field, "memprof_baseline".
 #   1   2026-11   the first
-SCHEMA = 1
+#   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
+SCHEMA = 2
+# What a baseline of schema 1 does not say: what is in each of schema 2, and what may be.
+_SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
+_MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit"}
 
 DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
@@ -49,19 +52,15 @@ Place = tuple[str, str, int | None]
 class Entry:
     """A variant of a model: the samples of its rows, and where they come from.
 
-    runs: how many were measured; failed: how many of them did not end well, failure: how the first of those ended, in words. settings: knobs,
-    shapes and variables that were set. The two versions are None where no run got far enough to say them.
+    runs: how many were measured; failed: how many of them did not end well, failure: how the first of those ended, in words. settings: how
+    they were measured (see memprof.runs.settings), without what is another path in another checkout.
     """
 
     model: str
     variant: str
     threads: int | None
     machine: Machine
-    runtime: str
-    runtime_version: str | None
-    python_version: str | None
     sha256: str
-    cache: str
     settings: Mapping[str, str]
     runs: int
     failed: int
@@ -108,25 +107,27 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
     first = group[0]
     failed = [run.outcome for run in group if not run.outcome.ok]
     about = next((run.about for run in group if run.about), None)
-    job = first.job
-    shapes = {f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()}
-    variables = {f"variable {name}": str(value) for name, value in job.env.items()}
     return Entry(
         model=key.model,
         variant=key.variant,
         threads=key.threads,
         machine=first.machine,
-        runtime=os.path.basename(job.runtime),
-        runtime_version=about.runtime_version if about else None,
-        python_version=about.python_version if about else None,
-        sha256=job.model.sha256,
-        cache=job.cache,
-        settings={**job.knobs, **shapes, **variables},
+        sha256=first.job.model.sha256,
+        settings=_portable(settings.of_run(first.job, about)),
         runs=len(group),
         failed=len(failed),
         failure=failed[0].sentence if failed else None,
         rows=rows,
     )
+
+
+def _portable(way: Mapping[str, str]) -> dict[str, str]:
+    """How a run was measured, without what differs between two checkouts of the same code: where files lie, and a program's own content."""
+    kept = {name: value for name, value in way.items() if name not in ("folder", "program")}
+    for name in ("runtime", "inputs", "command"):
+        if name in kept:
+            kept[name] = " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in kept[name].split(" "))
+    return kept
 
 
 # -- from files
@@ -139,21 +140,22 @@ class _FileRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     exact: bool = True
 
 
-class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
+class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     model: str
     variant: str
     threads: int | None
     machine: str
-    runtime: str
-    runtime_version: str | None
-    python_version: str | None
     sha256: str
-    cache: str
     settings: dict[str, str]
     runs: int
     failed: int
     failure: str | None
     rows: list[_FileRow]
+    # of schema 1; since 2 they stand among the settings
+    runtime: str | None = None
+    runtime_version: str | None = None
+    python_version: str | None = None
+    cache: str | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -238,8 +240,10 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
         raise InputError(f"{path}: {entry.model}, {entry.variant}, {bad.phase}: {bad.metric} {what}")
     key = Key(entry.model, entry.variant, entry.threads, machine.name)
     rows = tuple(summary.row(key, row.phase, row.metric, tuple(row.values), row.exact) for row in entry.rows)
-    facts = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in ("machine", "rows")}
-    return Entry(machine=machine, rows=rows, **facts)
+    first = {"runtime": entry.runtime, "runtime version": entry.runtime_version, "Python": entry.python_version, "page cache": entry.cache}
+    facts = {name: getattr(entry, name) for name in Entry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
+    way = {**{name: value for name, value in first.items() if value}, **settings.written(entry.settings)}
+    return Entry(machine=machine, rows=rows, settings=way, **facts)
 
 
 # -- into a file
@@ -265,7 +269,7 @@ def update(path: Path, found: Sequence[Entry]) -> Updated:
     places = {entry.place for entry in found}
     kept = tuple(entry for entry in before if entry.place not in places)
     replaced = [entry for entry in before if entry.place in places]
-    write_whole(path, _encoded([*kept, *found]))
+    files.write(path, _encoded([*kept, *found]))
     return Updated(_changed(replaced, found), kept)
 
 
@@ -281,7 +285,7 @@ def _encoded(found: Sequence[Entry]) -> bytes:
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]
     machines = ",\n".join(f"  {_json(name)}: {_json(asdict(machine))}" for name, machine in sorted(names.items()))
-    head = f' "memprof_baseline": {SCHEMA},\n "memprof": {_json(metadata.version("memprof"))},\n "machines": {{\n{machines}\n }}'
+    head = f' "memprof_baseline": {SCHEMA},\n "memprof": {_json(metadata.version("ml-memprof"))},\n "machines": {{\n{machines}\n }}'
     text = "{\n" + head + ',\n "entries": [\n' + ",\n".join(parts) + "\n ]\n}\n"
     return text.encode()
 
@@ -310,33 +314,27 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# -- the same machine?
+# -- what differs
 
 
 def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What else differs between the entries that both sides have, in words: where they were measured, and what was asked for."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
-    facts: dict[str, Callable[[Entry], str | None]] = {
-        "machine": lambda entry: f"{entry.machine.name} ({entry.machine.cpu}, {entry.machine.cpus} CPUs)",
-        "kernel": lambda entry: entry.machine.kernel,
-        "C library": lambda entry: entry.machine.libc,
-        "runtime version": lambda entry: f"{entry.runtime} {entry.runtime_version}" if entry.runtime_version else None,
-        "Python": lambda entry: entry.python_version,
-    }
-    foreign = []
-    for name, fact in facts.items():
-        both = dict.fromkeys((fact(one), fact(other)) for one, other in pairs)
-        said = [f"{one} against {other}" for one, other in both if one != other and None not in (one, other)]
-        foreign += [f"{name} differs: {', '.join(said)}"] if said else []
-    asked = [sentence for one, other in pairs for sentence in _settings(one, other)]
+    surroundings, asked = settings.said((f"{one.model}, {one.variant}", *_ways(one, other)) for one, other in pairs)
     changed = sorted({one.model for one, other in pairs if one.sha256 != other.sha256})
-    return tuple(foreign), (*asked, *(f"{name} is not the same file on both sides" for name in changed))
+    return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 
 
-def _settings(one: Entry, other: Entry) -> Iterator[str]:
-    sides = [{**written(entry.settings), "page cache": entry.cache} for entry in (one, other)]
-    for name in sorted({**sides[0], **sides[1]}):
-        values = [side.get(name, "default") for side in sides]
-        if values[0] != values[1]:
-            yield f"{one.model}, {one.variant}: {name} differs: {values[0]} against {values[1]}"
+def changes(base: Entry, head: Entry) -> tuple[str, ...]:
+    """What else changed between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
+    named = (f"{name.removeprefix(settings.PACKAGE)} {was} → {now}" for name, was, now in settings.differing(*_ways(base, head)))
+    return (*named, *(["the model's file"] if base.sha256 != head.sha256 else []))
+
+
+def _ways(base: Entry, head: Entry) -> tuple[dict[str, str], dict[str, str]]:
+    """How both were measured, as far as a baseline of schema 1 that is one of them says it."""
+    ways = [{**settings.of_machine(entry.machine), **entry.settings} for entry in (base, head)]
+    if not all(way.keys() >= _SINCE_2 for way in ways):
+        ways = [{name: value for name, value in way.items() if name not in (*_SINCE_2, *_MAY_BE_SINCE_2)} for way in ways]
+    return ways[0], ways[1]

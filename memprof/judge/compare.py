@@ -1,25 +1,22 @@
 """Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
 
 Beyond noise means all of: both sides have five repeats or more, the difference is larger than the peaks' own error bound, and an exact
-rank test of both sides rejects equality at 0.01. Samples that do not vary at all are compared as they are: different constants are
-different, equal ones are equal.
+rank test of both sides rejects equality at 0.01.
 """
 
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import InputError, UsageError
-from ..runs import metrics, summary
+from ..runs import metrics, settings, summary
 from ..runs.records import Run
-from ..runs.settings import written
 from ..runs.summary import Key, Row
-from .ranks import ALPHA, LEAST_REPEATS, bootstrap, p_value
+from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -67,8 +64,7 @@ def compare(base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = met
     Raises InputError where they have nothing in common, or where one side has a row from several machines.
     """
     sides = [{(key.model, key.variant, key.threads): group for key, group in _groups(runs).items()} for runs in (base, head)]
-    found = _compare(sides[0], sides[1], names)
-    return replace(found, remarks=(*found.remarks, *_changed_settings(sides[0], sides[1])))
+    return _compare(sides[0], sides[1], names)
 
 
 def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
@@ -104,7 +100,10 @@ def _compare(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]], names
         tuple(found),
         tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
         tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
-        tuple(_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group])),
+        (
+            *_ways(base, head),
+            *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
+        ),
     )
 
 
@@ -136,47 +135,27 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     difference = head.median - base.median
     if min(len(base.values), len(head.values)) < LEAST_REPEATS:
         return "too few"
-    if difference == 0 or abs(difference) <= bound or p_value(base.values, head.values) > ALPHA:
+    if difference == 0 or abs(difference) <= bound or two_sided_p(base.values, head.values) > ALPHA:
         return "noise"
     return "more" if difference > 0 else "less"
 
 
-def _changed_settings(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:
-    """Rows whose knobs, shapes or variables are not the same on both sides: the code is not all that changed."""
-    found = []
-    for place in base:
-        if place in head:
-            jobs = [group[place][0].job for group in (base, head)]
-            settings = [
-                {**written(job.knobs), **job.env, **{name: "x".join(map(str, shape)) for name, shape in job.shapes.items()}} for job in jobs
-            ]
-            for job, words in zip(jobs, settings, strict=True):
-                words.update({"the command": shlex.join(job.argv)} if job.argv else {})
-                words.update({"the program": f"sha256 {job.program.sha256[:8]}"} if job.program else {})
-            differing = sorted(name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name))
-            found += [
-                f"{place[0]}, {place[1]}: {name} differs: {' against '.join(str(side.get(name, 'default')) for side in settings)}"
-                for name in differing
-            ]
-    return found
+def _ways(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:
+    """What differs between the sides besides what is compared: where they ran, and how."""
+    pairs = [(f"{place[0]}, {place[1]}", _way(base[place]), _way(head[place])) for place in base if place in head]
+    surroundings, asked = settings.said(pairs)
+    return [*surroundings, *asked]
+
+
+def _way(runs: Sequence[Run]) -> dict[str, str]:
+    about = next((run.about for run in runs if run.about), None)
+    return {**settings.of_machine(runs[0].machine), **settings.of_run(runs[0].job, about)}
 
 
 def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
-    """What differs between the sides besides what is compared."""
-    facts: dict[str, Callable[[Run], str | None]] = {
-        "machine": lambda run: f"{run.machine.name} ({run.machine.cpu}, {run.machine.cpus} CPUs)",
-        "kernel": lambda run: run.machine.kernel,
-        "runtime version": lambda run: f"{run.job.runtime} {run.about.runtime_version}" if run.about else None,
-        "page cache": lambda run: run.job.cache,
-    }
-    found = []
-    for name, fact in facts.items():
-        sides = [sorted({value for run in runs if (value := fact(run)) is not None}) for runs in (base, head)]
-        if sides[0] != sides[1]:
-            found.append(f"{name} differs: {', '.join(sides[0])} against {', '.join(sides[1])}")
     models = [{(run.job.model.name, run.job.model.sha256) for run in runs} for runs in (base, head)]
     changed = sorted({name for name, _ in models[0] ^ models[1]} & {name for name, _ in models[0]} & {name for name, _ in models[1]})
-    found += [f"{name} is not the same file on both sides" for name in changed]
+    found = [f"{name} is not the same file on both sides" for name in changed]
     failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]
     if any(failed):
         found.append(f"{failed[0]} runs of the base and {failed[1]} of the head failed; they count in the phases they finished")

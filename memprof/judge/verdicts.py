@@ -26,7 +26,7 @@ from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
 from ..units import format_bytes, parse_bytes
-from .baseline import Entry
+from .baseline import Entry, changes
 from .ranks import ALPHA, LEAST_REPEATS, pooled_stdev, rank_p, split_modes, stratified_p
 
 _STDEVS = 3
@@ -210,10 +210,16 @@ def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged
             reason = f"base failed: {base.failure}" if base and base.failed else "not in the baseline"
             found.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
         elif not head.failed or len(row.values) >= LEAST_REPEATS:
-            found.append(judge_row(before[place], row, bound, limits))
+            found.append(_beside(judge_row(before[place], row, bound, limits), base, head))
     if not head.failed:  # else the rows are missing because of that
         found += [_gone(head.key, row) for place, row in before.items() if place not in after]
     return found
+
+
+def _beside(row: Judged, base: Entry | None, head: Entry) -> Judged:
+    """The row, and where it got worse what else changed: the code need not be the cause."""
+    also = changes(base, head) if base is not None and row.verdict == "regressed" else ()
+    return replace(row, reason=f"{row.reason}; also changed: {', '.join(also)}") if also else row
 
 
 def _failure(base: Entry | None, head: Entry) -> Judged:

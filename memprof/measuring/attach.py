@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..probe import procfs
 from ..programs import commands
 from ..runs.records import COMMAND, Job, Model, Run
+from .message import Message, Start
 from .probing import ask
 from .progress import Progress
 
@@ -62,16 +61,8 @@ def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None
     Raises MeasurementError where it ended before it could be looked at.
     """
     progress.started(job, 1, 1)
-    message = {
-        "job": job,
-        "start": {"attach": pid},
-        "timeout_ns": job.timeout_ns,
-        "intervals": {"": job.interval_ns},
-        "files": [],
-        "cache": "asis",
-        "cache_drop": False,
-    }
-    run, line = ask(job, msgspec.json.encode(message) + b"\n", "", progress.live, began=_end_on_signal)
+    message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")
     try:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import marshal
-import os
 import sys
-import tempfile
 import zipfile
 from functools import lru_cache
 from pathlib import Path
 
-from .. import probe
+from .. import files, probe
 from ..cache import cache_folder
-from ..errors import InputError, os_reason
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
@@ -44,23 +42,17 @@ def probe_zip() -> Path:
     facts = repr((sources, sys.implementation.cache_tag, sys.version)).encode()
     path = cache_folder("probe") / f"{hashlib.sha256(facts).hexdigest()[:16]}.zip"
     if not path.exists():
-        _write(path, sources)
+        files.write(path, _zipped(sources))
     return path
 
 
-def _write(path: Path, sources: dict[str, bytes]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name, source in sources.items():
-                archive.writestr(name, source)
-                archive.writestr(name + "c", _bytecode(source, name))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+def _zipped(sources: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, source in sources.items():
+            archive.writestr(name, source)
+            archive.writestr(name + "c", _bytecode(source, name))
+    return packed.getvalue()
 
 
 def _bytecode(source: bytes, name: str) -> bytes:

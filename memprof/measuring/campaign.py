@@ -6,16 +6,17 @@ killed with its probe is found by the token in its environment, and ended, befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-import msgspec
 import psutil
 
 from ..runs.records import Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
+from .message import Message, Start
 from .orders import Order, intervals, offset
-from .probing import ask, input_copy, probe_line
+from .probing import ask, input_copy, message, signed
 from .progress import Progress
 
 
@@ -39,7 +40,7 @@ def measure(
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with input_copy(order, at) as given:
-                run, line = failed or ask(order.job, probe_line(order, seen, token, given), token, progress.live, look, given=given)
+                run, line = signed(*(failed or ask(order.job, message(order, seen, token, given), token, progress.live, look, given=given)))
             try:
                 keep(line)
             finally:
@@ -47,34 +48,15 @@ def measure(
                 yield run
 
 
-def measure_program(job: Job, start: Mapping[str, object], progress: Progress) -> Run:
-    """Measure one program that is no runtime of memprof's: `start` is the probe's, without memprof's own variable.
+def measure_program(job: Job, start: Start, progress: Progress) -> Run:
+    """Measure one program that is no runtime of memprof's. start: how it is started, without memprof's own variable.
 
     Raises OSError when no process can be started; KeyboardInterrupt passes through.
     """
     with new_token() as token:
-        environment = start["env"]
-        assert isinstance(environment, Mapping)
-        message = {
-            "job": job,
-            "start": {**start, "env": {**environment, TOKEN: token}},
-            "timeout_ns": job.timeout_ns,
-            "intervals": intervals(job),
-            "files": [],
-            "cache": "asis",
-            "cache_drop": False,
-        }
-        run, _ = ask(job, msgspec.json.encode(message) + b"\n", token, progress.live)
+        marked = replace(start, env={**start.env, TOKEN: token})
+        run, _ = ask(job, Message(job, marked, job.timeout_ns, intervals(job)), token, progress.live)
         return run
-
-
-# -- the probe
-
-
-# -- converted models
-
-
-# -- what a killed memprof left behind
 
 
 def surroundings(total_model_bytes: int) -> list[str]:

@@ -11,13 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from ..cache import BUILT, MADE_BY, cache_folder
 from ..programs import runtimes
 from ..runs import store
 from ..runs.records import STARTUP, Outcome, Run
+from . import built
 from .leftovers import TOKEN
+from .message import Message, Start
 from .orders import Order
 from .probing import ask, without_probe
 from .progress import Progress
@@ -28,7 +27,7 @@ _BUILD_INTERVAL_NS = 10**8
 
 def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[tuple[Order, tuple[Run, bytes] | None]]:
     """The orders with their converted models; beside one whose model could not be converted, or that cannot be started, the Run that says why."""
-    built: dict[str, str | Run] = {}
+    results: dict[str, str | Run] = {}
     ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
     for order in orders:
         if order.error is not None:
@@ -38,9 +37,9 @@ def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[t
             ready.append((order, None))
             continue
         key = _build_key(order)
-        if key not in built:
-            built[key] = _build(order, key, token, progress)
-        result = built[key]
+        if key not in results:
+            results[key] = _build(order, key, token, progress)
+        result = results[key]
         if isinstance(result, Run):
             run = replace(result, job=order.job)
             ready.append((order, (run, store.encode(run))))
@@ -71,24 +70,24 @@ def _load_knobs(order: Order) -> dict[str, str]:
 
 def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
     """The path of the converted model, from the cache where it was converted before; the Run of the conversion where that failed."""
-    folder = cache_folder("built") / key
+    folder = built.folder(key)
     if not folder.exists():
         progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
         work = folder.with_name(f"{key}.{token}")
         work.mkdir()
         try:
-            run, _ = ask(order.job, _build_line(order, work, token), token, lambda phase, rss: None)
+            run, _ = ask(order.job, _message(order, work, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
-            (work / MADE_BY).write_text(order.python)
+            built.made(work, order.python)
             with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made
                 work.rename(folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return str(folder / json.loads((folder / BUILT).read_text())["path"])
+    return built.loaded(folder)
 
 
-def _build_line(order: Order, work: Path, token: str) -> bytes:
+def _message(order: Order, work: Path, token: str) -> Message:
     child = {
         "runtime": order.runtime.name,
         "model": order.job.model.path,
@@ -97,19 +96,9 @@ def _build_line(order: Order, work: Path, token: str) -> bytes:
         "shapes": order.job.shapes,
         "threads": order.job.threads,
     }
-    message = {
-        "job": order.job,
-        "start": {
-            "argv": [order.python, str(runtimes.runners_path()), "build"],
-            "env": {**order.job.env, TOKEN: token},
-            "cwd": None,
-            "stdin": json.dumps(child) + "\n",
-            "deterministic": False,
-        },
-        "timeout_ns": _BUILD_TIMEOUT_NS,
-        "intervals": {"": _BUILD_INTERVAL_NS},
-        "files": [],
-        "cache": "asis",
-        "cache_drop": False,
-    }
-    return msgspec.json.encode(message) + b"\n"
+    start = Start(
+        argv=(order.python, str(runtimes.runners_path()), "build"),
+        env={**order.job.env, TOKEN: token},
+        stdin=json.dumps(child) + "\n",
+    )
+    return Message(order.job, start, _BUILD_TIMEOUT_NS, {"": _BUILD_INTERVAL_NS})

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Literal, Protocol
 
 from ..errors import InputError
 from ..probe import procfs
-from .cgroups import hierarchies
+from .cgroups import Hierarchy, hierarchies
 
 PREFIX = "memprof"
 By = Literal["auto", "cgroup", "data", "address-space"]
@@ -129,11 +130,15 @@ def find(by: By = "auto") -> Limiter:
     """The best limiter there is, or the one that is wanted. Raises InputError where that one cannot be had."""
     if by in _RLIMITS:
         return Rlimits(_RLIMITS[by])
-    groups = _groups()
+    try:
+        mounted = hierarchies()
+    except OSError:
+        mounted = []
+    groups = _groups(mounted)
     if groups is not None:
         remove_orphans(groups.folder)
         return groups
-    scopes = _scopes()
+    scopes = _scopes(mounted)
     if scopes is not None:
         return scopes
     if by == "cgroup":
@@ -141,8 +146,8 @@ def find(by: By = "auto") -> Limiter:
     return Rlimits(_RLIMITS["data"])
 
 
-def _groups() -> Groups | None:
-    for version, mount, own in hierarchies():
+def _groups(mounted: Sequence[Hierarchy]) -> Groups | None:
+    for version, mount, own in mounted:
         for folder in (own, *own.parents):
             if not str(folder).startswith(str(mount)):
                 break
@@ -151,8 +156,8 @@ def _groups() -> Groups | None:
     return None
 
 
-def _scopes() -> Scopes | None:
-    mount = next((mount for version, mount, _ in hierarchies() if version == 2), None)
+def _scopes(mounted: Sequence[Hierarchy]) -> Scopes | None:
+    mount = next((mount for version, mount, _ in mounted if version == 2), None)
     if mount is None or shutil.which(_SCOPE[0]) is None:
         return None
     try:

@@ -10,18 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import replace
 
 import msgspec
 
-from ..cache import BUILT, MADE_BY, cache_folder
 from ..errors import InputError
 from ..probe import procfs
 from ..programs import native, runtimes
-from ..runs import store
+from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
+from . import built
 from .bundle import probe_command
 from .leftovers import TOKEN, end_marked
+from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
 
 _HOLD_LIMIT_NS = 300 * 10**9
@@ -29,7 +30,7 @@ _HOLD_LIMIT_NS = 300 * 10**9
 
 def ask(
     job: Job,
-    message: bytes,
+    message: Message,
     token: str,
     live: Callable[[str, int], None],
     look: Callable[[Job, str, int], None] | None = None,
@@ -44,7 +45,7 @@ def ask(
     with _probe(given) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(message)
+            process.stdin.write(encode(message))
             process.stdin.flush()
         began(process)
         for line in process.stdout:
@@ -70,6 +71,15 @@ def ask(
         reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
     outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
     return without_probe(job, started_ns, outcome)
+
+
+def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
+    """The Run and its line with this user's signature, where a key can be kept."""
+    signature = signing.signature(run.job)
+    if signature is None:
+        return run, line
+    whole = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the probe leaves it out
+    return replace(run, signature=signature), whole + b',"signature":"%s"}\n' % signature.encode()
 
 
 def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:
@@ -125,8 +135,8 @@ def _exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def probe_line(order: Order, seen: set[str], token: str, given: int | None = None) -> bytes:
-    """What the probe reads: see memprof.probe.__main__. `seen` holds the files that were dropped from the page cache before; it is added to.
+def message(order: Order, seen: set[str], token: str, given: int | None = None) -> Message:
+    """The probe's message for an order. `seen` holds the files that were dropped from the page cache before; it is added to.
     given: the descriptor that is the child's standard input.
     """
     job = order.job
@@ -146,30 +156,20 @@ def probe_line(order: Order, seen: set[str], token: str, given: int | None = Non
     files = [*_files(job), *order.drop]
     drop = any(path not in seen for path in files)
     seen.update(files)
-    start: dict[str, object] = {
-        "argv": [*order.wrap, *(order.argv or native.argv(order.runtime, job) or [*_program(order), "run"])],
-        "env": {**order.env, TOKEN: token},
-        "cwd": order.cwd,
-        "stdin": "" if order.command is not None else json.dumps(child) + "\n",
-        "input": given,
-        "deterministic": job.deterministic,
-        "grace_ns": order.grace_ns,
-        "group": order.group,
-        "rlimits": order.rlimits,
-    }
-    if order.command is not None:
-        start["command"] = order.command
-    message = {
-        "job": job,
-        "start": start,
-        "timeout_ns": job.timeout_ns,
-        "intervals": intervals(job),
-        "files": files,
-        "cache": job.cache,
-        "cache_drop": drop,
-        "hold": {"limit_ns": _HOLD_LIMIT_NS, "at": order.hold_at} if job.hold else None,
-    }
-    return msgspec.json.encode(message) + b"\n"
+    start = Start(
+        argv=(*order.wrap, *(order.argv or native.argv(order.runtime, job) or (*_program(order), "run"))),
+        env={**order.env, TOKEN: token},
+        cwd=order.cwd,
+        stdin="" if order.command is not None else json.dumps(child) + "\n",
+        input=given,
+        deterministic=job.deterministic,
+        grace_ns=order.grace_ns,
+        group=order.group,
+        rlimits=order.rlimits,
+        command=order.command,
+    )
+    hold = Hold(_HOLD_LIMIT_NS, order.hold_at) if job.hold else None
+    return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold)
 
 
 def _program(order: Order) -> list[str]:
@@ -181,7 +181,4 @@ def _program(order: Order) -> list[str]:
 def _files(job: Job) -> list[str]:
     if job.built is None:
         return [file.path for file in job.model.files]
-    folder = next((folder for folder in Path(job.built).parents if folder.parent == cache_folder("built")), None)
-    if folder is None:
-        return [job.built]
-    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name not in (BUILT, MADE_BY))
+    return built.files(job.built)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import mmap
 import struct
 
-# A shape or a list of operators of this length is no model's, and would take all memory before the file's end is met.
-_LONGEST = 1 << 24
+_LONGEST_TEXT = 1 << 16
+# A model's vectors are read a few times each.
+_EACH, _LEAST = 16, 1 << 16
 
 
 class Torn(Exception):
@@ -23,6 +24,14 @@ class Flat:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
         self.length = len(data)
+        # Vectors may lie over one another, and tables in several vectors: a small file can say any number of them, a model does not.
+        self._left = _EACH * self.length + _LEAST
+
+    def spend(self, elements: int) -> None:
+        """Count what is read. Raises Torn where that is many times what the file can hold."""
+        self._left -= elements + 1
+        if self._left < 0:
+            raise Torn
 
     def number(self, layout: str, at: int) -> int:
         """The number of that struct layout there."""
@@ -69,6 +78,8 @@ class Flat:
         count = self.number("<I", vector)
         if vector + 4 + count * width > self.length:
             raise Torn
+        if width > 1 or count <= _LONGEST_TEXT:  # of longer bytes only the place is taken
+            self.spend(count)
         return vector + 4, count
 
     def tables(self, table: int, number: int) -> list[int]:
@@ -79,11 +90,9 @@ class Flat:
     def integers(self, table: int, number: int) -> tuple[int, ...]:
         """A table's vector of 32-bit integers."""
         begin, count = self.vector(table, number, 4)
-        if count > _LONGEST:
-            raise Torn
         return struct.unpack_from(f"<{count}i", self.data, begin)
 
     def text(self, table: int, number: int) -> str:
         """A table's text, empty where it has none."""
         begin, count = self.vector(table, number, 1)
-        return self.data[begin : begin + count].decode("utf-8", "replace") if count <= 1 << 16 else ""
+        return self.data[begin : begin + count].decode("utf-8", "replace") if count <= _LONGEST_TEXT else ""

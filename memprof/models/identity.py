@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, os_reason
+from ..files import sha256_of
 from ..runs.records import Model, ModelFile
-from . import flatbuffer
+from . import flatbuffer, onnx_file, protobuf, tflite_file
+from .protobuf import Data, Field, Torn
 
 
 def identify(path: Path, name: str | None = None) -> Model:
@@ -56,119 +58,66 @@ def files_of(path: Path) -> list[Path]:
 
 
 def _external_files(path: Path) -> list[Path]:
-    names = sorted({location for _, location in _onnx_tensors(path) if location})
-    for name in names:
-        if not (path.parent / name).is_file():
-            raise InputError(f"model {path}: its external data {name} is missing")
-    return [path.parent / name for name in names]
+    files = [
+        onnx_file.external_file(path, location) for location in sorted({each.location for each in _onnx_tensors(path) if each.location})
+    ]
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"model {path}: its external data {file.relative_to(path.parent)} is missing")
+    return files
 
 
 def _hashed(path: Path) -> ModelFile:
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-            size += len(chunk)
-    return ModelFile(str(path.resolve()), size, digest.hexdigest())
+    sha256, size = sha256_of(path)
+    return ModelFile(str(path.resolve()), size, sha256)
 
 
 def _weight_bytes(path: Path) -> int | None:
     if path.suffix == ".onnx":
-        return sum(size for size, _ in _onnx_tensors(path)) or None
+        return sum(tensor.bytes for tensor in _onnx_tensors(path)) or None
     if path.suffix in (".tflite", ".circle"):
         return _flatbuffer_weight_bytes(path)
     return None
 
 
-# -- ONNX: onnx.proto3, message numbers as of IR version 3 and later
-#   ModelProto 7 graph;  GraphProto 1 node, 5 initializer;  NodeProto 5 attribute;  AttributeProto 5 t, 6 g, 10 tensors, 11 graphs
-#   TensorProto 4-7, 10, 11 typed data, 9 raw_data, 13 external_data;  StringStringEntryProto 1 key, 2 value
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# -- ONNX
 
 
-class _Damaged(Exception):
-    """These bytes are no protobuf message."""
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor's bytes of data, and the external file that holds them, empty where the model itself does."""
+
+    bytes: int
+    location: str
 
 
-def _onnx_tensors(path: Path) -> list[tuple[int, str]]:
-    """(bytes of data, external file's name or "") of each tensor; none for a file that is not ONNX, which its runtime will say."""
+def _onnx_tensors(path: Path) -> list[_Stored]:
+    """The tensors of a file; none of one that is not ONNX, which its runtime will say."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        view = memoryview(data)
         try:
-            return [found for _, graph in _fields(view, {7}) for found in _graph_tensors(graph, 0)]
-        except (_Damaged, UnicodeDecodeError, ValueError):
+            return [_stored(data, tensor) for tensor in onnx_file.tensors(data)]
+        except (Torn, ValueError):
             return []
-        finally:
-            view.release()
 
 
-def _graph_tensors(graph: memoryview, depth: int) -> Iterator[tuple[int, str]]:
-    if depth > 32:
-        raise _Damaged
-    for number, part in _fields(graph, {1, 5}):
-        if number == 5:
-            yield _tensor(part)
-            continue
-        for _, attribute in _fields(part, {5}):
-            for kind, value in _fields(attribute, {5, 6, 10, 11}):
-                if kind in (5, 10):
-                    yield _tensor(value)
-                else:
-                    yield from _graph_tensors(value, depth + 1)
-
-
-def _tensor(tensor: memoryview) -> tuple[int, str]:
+def _stored(data: Data, tensor: Field) -> _Stored:
     size, entries = 0, {}
-    for number, part in _fields(tensor, {4, 5, 6, 7, 9, 10, 11, 13}):
-        if number == 13:
-            pair = {kind: bytes(text).decode() for kind, text in _fields(part, {1, 2})}
-            entries[pair.get(1, "")] = pair.get(2, "")
+    for part in protobuf.parts(data, tensor, {*onnx_file.VALUES, onnx_file.EXTERNAL}):
+        if part.number == onnx_file.EXTERNAL:
+            key, value = onnx_file.external_entry(data, part)
+            entries[key] = value
         else:
-            size += len(part)
-    return size + int(entries.get("length", 0)), entries.get("location", "")
+            size += part.end - part.begin
+    return _Stored(size + int(entries.get("length", 0)), entries.get("location", ""))
 
 
-def _fields(message: memoryview, wanted: set[int]) -> Iterator[tuple[int, memoryview]]:
-    """Length-delimited fields of a protobuf message that are wanted; all others are stepped over."""
-    at, end = 0, len(message)
-    while at < end:
-        key, at = _varint(message, at)
-        number, wire = key >> 3, key & 7
-        if wire == _BYTES:
-            size, at = _varint(message, at)
-            if at + size > end:
-                raise _Damaged
-            if number in wanted:
-                yield number, message[at : at + size]
-            at += size
-        elif wire == _VARINT:
-            _, at = _varint(message, at)
-        elif wire in (_FIXED64, _FIXED32):
-            at += 8 if wire == _FIXED64 else 4
-        else:
-            raise _Damaged
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 64:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise _Damaged
-
-
-# -- TFLite and circle: flatbuffers, schema.fbs: table Model { 4 buffers: [Buffer] }, table Buffer { 0 data: [ubyte]; 1 offset; 2 size }
+# -- TFLite and circle
 
 
 def _flatbuffer_weight_bytes(path: Path) -> int | None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         flat = flatbuffer.Flat(data)
         try:
-            return sum(flat.vector(table, 0, 1)[1] + flat.scalar(table, 2, "<Q") for table in flat.tables(flat.root(), 4)) or None
+            return sum(tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)) or None
         except flatbuffer.Torn:
             return None

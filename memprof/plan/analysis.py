@@ -15,7 +15,7 @@ from .graphs.graph import Graph, Unknown
 from .graphs.reduced import Mapped, problem
 from .graphs.weights import Weights, account
 from .orders.order import best_order
-from .orders.problem import Problem, aliases, keeping, lifetimes, steps
+from .orders.problem import Problem, aliases, keeping, kept_at, lifetimes, steps
 from .training import Gradients, Optimizer, Training, training
 
 Mode = Literal["inference", "training"]
@@ -272,12 +272,11 @@ def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float =
 
 def _alive(mapped: Mapped, order: Sequence[int], place: int) -> tuple[Alive, ...]:
     reduced, op = mapped.problem, order[place]
-    kept = next(tensors for at, tensors in enumerate(keeping(reduced, order)) if at == place)
-    uses: list[tuple[int, Literal["input", "output", "kept"]]] = [(one, "input") for one in reduced.reads[op]]
-    uses += [(one, "output") for one in reduced.writes[op]]
-    uses += [(one, "kept") for one in kept]
-    found = [Alive(mapped.tensors[one], reduced.sizes[one], use) for one, use in dict(uses).items() if reduced.sizes[one]]
-    return tuple(sorted(found, key=lambda one: -one.bytes))
+    uses: list[tuple[int, Literal["input", "output", "kept"]]] = [(tensor, "input") for tensor in reduced.reads[op]]
+    uses += [(tensor, "output") for tensor in reduced.writes[op]]
+    uses += [(tensor, "kept") for tensor in kept_at(reduced, order, place)]
+    alive = [Alive(mapped.tensors[tensor], reduced.sizes[tensor], use) for tensor, use in dict(uses).items() if reduced.sizes[tensor]]
+    return tuple(sorted(alive, key=lambda each: -each.bytes))
 
 
 def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:

@@ -82,7 +82,13 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
         job["prefix"] = str(Path(folder) / "profile")
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _CHILD], input=json.dumps(job), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+                [sys.executable, "-c", _CHILD],
+                input=json.dumps(job),
+                capture_output=True,
+                text=True,
+                timeout=_LONGEST_S,
+                cwd=folder,  # with -c, Python imports from the working folder first
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise MeasurementError(f"onnxruntime did not run {graph.path} within {_LONGEST_S // 60} minutes") from None
@@ -97,7 +103,7 @@ def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:
     said = done.stderr.strip().splitlines()[-1:] or [""]
     if said[0].startswith("import "):
         return InputError(
-            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'memprof[onnxruntime]'"
+            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'ml-memprof[onnxruntime]'"
         )
     if done.returncode < 0:
         return MeasurementError(f"onnxruntime ended by signal {-done.returncode} while it ran {graph.path}")

@@ -19,6 +19,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ADDR_NO_RANDOMIZE = 0x0040000
 _TAIL = 4096
 _LIVE_NS = 100_000_000
+_LATE_NS = 200_000  # a sample takes 2 us, or some tens on a slow board
 _KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
 _ORPHANS_NS = 200_000_000  # for what the child left behind to end by itself
 _HOLD_TICK_NS = 1_000_000
@@ -255,7 +256,8 @@ class Measurement(Listener):
 
     def _sample(self, now):
         """(rss, file-backed, vms) in bytes, or None where there is nothing to see."""
-        return self._statm.read()
+        values = self._statm.read()
+        return None if _late(now) else values
 
     def _poll(self, now, interval):
         values = self._sample(now)
@@ -486,6 +488,14 @@ def _kill_group(pid):
         os.killpg(pid, signal.SIGKILL)
     except OSError:
         pass
+
+
+def _late(now):
+    """Whether a sample that was to be of this moment is of a later one: another program had the CPU between the clock and the look.
+
+    The process may be in its next phase by then, and no sample is better than one that gives a phase the peak of its neighbour.
+    """
+    return time.monotonic_ns() - now > _LATE_NS
 
 
 def _read_all(descriptor):

@@ -93,6 +93,7 @@ class Listener:
             "runtime_version": text(mark["runtime_version"]),
             "python_version": text(mark["python_version"]),
             "notes": [text(note) for note in mark["notes"]],
+            "packages": {text(name): text(version) for name, version in mark.get("packages", {}).items()},
         }
 
     def _mark_error(self, mark):

@@ -24,7 +24,8 @@ from .vfork import same_memory
 _clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
 _LOOK_SHARE, _FAULTS_SHARE = 0.007, 0.005  # of one CPU
 _LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the share: a short run is looked at too
-_READ_NS, _READS = 1_000_000, 3  # a sample that took longer was held up and is of no one time: it is taken again, so often at most
+_READ_NS, _READ_EACH_NS = 200_000, 30_000  # a sample that took longer was held up: a process may be in its next phase by then
+_READS = 3  # such a sample is taken again, so often at most; that of a single process is then left out
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
@@ -100,14 +101,18 @@ class Tree:
         if self._adopted is not None:
             self._orphans(now)
         self._look(now)
+        late = True
         for _ in range(_READS):
             now = time.monotonic_ns()
             for node in list(self._nodes.values()):
                 self._poll_one(node, now)
-            if time.monotonic_ns() - now < _READ_NS:
+            late = time.monotonic_ns() - now > _READ_NS + len(self._nodes) * _READ_EACH_NS
+            if not late:
                 break
         if not self._nodes:
             return None
+        if late and len(self._nodes) == 1 and self.whole.sum.last is not None:
+            return self.whole.sum.last
         self.most = max(self.most, len(self._nodes))
         if len(self._nodes) > 1:
             self._ask_for_faults(now)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
+from ..files import sha256_of
 from ..models.identity import identify
 from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RESERVED, STARTUP, WARMUP, Model, ModelFile
 from .runtimes import Runtime
@@ -159,14 +160,11 @@ def program_file(path: Path) -> ModelFile:
 
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    except PermissionError:
-        digest.update(path.encode())  # a program that may be run but not read
-    return ModelFile(path, size, digest.hexdigest())
+        sha256, _ = sha256_of(Path(path))
+    except PermissionError:  # a program that may be run but not read
+        sha256 = hashlib.sha256(path.encode()).hexdigest()
+    return ModelFile(path, size, sha256)
 
 
 def model_among(command: Command) -> Path | None:

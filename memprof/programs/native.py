@@ -16,8 +16,10 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
+from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
+from ..files import sha256_of
 from ..runs.records import Job
 from .runtimes import Runtime, runners_path
 
@@ -97,24 +99,18 @@ def _version(compiler: str) -> bytes:
 
 
 def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path) -> None:
-    descriptor, work = tempfile.mkstemp(dir=program.parent, prefix=f".{program.name}.")
-    os.close(descriptor)
-    command = [compiler, *flags, f"-I{source.parent}", "-o", work, str(source), *_LIBRARIES]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            first = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
-            raise InputError(f"{source.name} cannot be compiled with {compiler}: {first}")
-        os.chmod(work, 0o755)
-        os.replace(work, program)  # whole or not at all: another memprof may be doing the same
+        with files.drafts(program) as (draft,):  # another memprof may be doing the same
+            command = [compiler, *flags, f"-I{source.parent}", "-o", str(draft), str(source), *_LIBRARIES]
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
+            if done.returncode != 0:
+                lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+                first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {done.returncode}")
+                raise InputError(f"{source.name} cannot be compiled with {compiler}: {first}")
     except OSError as error:
         raise InputError(f"{program} cannot be written: {os_reason(error)}") from None
     except subprocess.TimeoutExpired:
         raise InputError(f"{compiler} did not compile {source.name} within {_TIMEOUT_S} s") from None
-    finally:
-        if os.path.exists(work):
-            os.unlink(work)
 
 
 # -- inputs
@@ -124,9 +120,7 @@ def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path)
 def _arrays(path: str) -> dict[str, str]:
     """The arrays of an .npz file (a zip of .npy files) as files of their own, by name. Raises InputError."""
     try:
-        with open(path, "rb") as file:
-            key = hashlib.file_digest(file, "sha256").hexdigest()[:32] if hasattr(hashlib, "file_digest") else _digest(file.read())
-        folder = cache_folder("inputs") / key
+        folder = cache_folder("inputs") / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             if not folder.exists():
@@ -138,10 +132,6 @@ def _arrays(path: str) -> dict[str, str]:
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from None
     return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _rename(work: Path, folder: Path) -> None:

@@ -123,7 +123,7 @@ class Runtime:
         if last is not None and self.python and int(self.python.split(".")[1]) > last:
             return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
         if name in _EXTRAS:
-            return f"pip install 'memprof[{name}]'"
+            return f"pip install 'ml-memprof[{name}]'"
         return f"pip install {self.distribution}" if self.distribution else ""
 
 

@@ -1,6 +1,6 @@
 """What each number is called, what it is measured in, and where it lies in a Run: the one list that tables, pictures and the gate read from.
 
-Smaller is better for every metric here. Definitions stand in the README.
+Smaller is better for every metric here. Definitions stand in docs/numbers.md.
 """
 
 from __future__ import annotations

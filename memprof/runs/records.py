@@ -14,8 +14,8 @@ from ..units import format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
 #   1   2026-11   the first
-#       since then, optional: Mark.rss_peak_high_bytes and Timeline.rss_max_high_bytes (bounds of the sum of several processes), Value.note
-#       (with no value beside it: not a number, or infinite). Files without them are read as before
+#       since then, all of it optional, so that files without it are read as before: signature; Mark.rss_peak_high_bytes and
+#       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
@@ -206,11 +206,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class About:
-    """What the child said of itself: versions, and what a reader of its figures must know."""
+    """What the child said of itself: versions, and what a reader of its figures must know. packages: versions of what it had imported."""
 
     runtime_version: str
     python_version: str
     notes: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -318,6 +319,7 @@ class Run:
 
     output_bytes: what the child printed, output_tail its end. output_error: how far the model's outputs lie from those of other settings they
     were compared with: the largest difference over the largest magnitude; 0 for the same, None where nothing was compared.
+    signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
     Where a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -338,6 +340,7 @@ class Run:
     output_tail: str | None = None
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
+    signature: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def imported(self) -> bool:

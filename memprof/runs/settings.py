@@ -1,15 +1,82 @@
-"""How a setting's value is written."""
+"""How a run was measured, in words by what they are about: what makes figures comparable, and what differs between two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..units import exact_bytes
+from .records import About, Job, Machine
 
 # Which of the knobs that every runtime has are sizes: a Run keeps what was set as plain text, a size as a number of bytes.
 SIZES = frozenset({"malloc_mmap_threshold", "ballast"})
+
+# What a run says of its environment; a run that failed early, and one of an older memprof, has not said it.
+VERSIONS = ("runtime version", "Python")
+_MACHINE = ("machine", "kernel", "C library")
+PACKAGE = "package "
+
+_DEFAULT = "default"
+_NOT_IMPORTED = "not imported"
 
 
 def written(knobs: Mapping[str, str]) -> dict[str, str]:
     """The knobs of a job as a person writes them: sizes with their unit."""
     return {name: exact_bytes(int(value)) if name in SIZES and value.isdecimal() else value for name, value in knobs.items()}
+
+
+def of_run(job: Job, about: About | None) -> dict[str, str]:
+    """How a run was measured, beyond its model, variant, threads and machine. A knob, shape or variable that is absent has its default."""
+    facts = {
+        "runtime": job.runtime,
+        "runtime version": about.runtime_version if about else "",
+        "Python": about.python_version if about else "",
+        "warm-up": str(job.warmup),
+        "runs": str(job.runs),
+        "page cache": job.cache,
+        "deterministic": "on" if job.deterministic else "off",
+        "hold": "held" if job.hold else "plain",
+        "inputs": job.inputs or "",
+        "program": job.program.sha256[:8] if job.program else "",
+        "command": shlex.join(job.argv),
+        "folder": job.cwd or "",
+        "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()),
+        "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()),
+        "limit": job.limit or "",
+    }
+    facts.update(written(job.knobs))
+    facts.update({f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()})
+    facts.update({f"variable {name}": "unset" if value is None else value for name, value in job.env.items()})
+    facts.update({f"{PACKAGE}{name}": version for name, version in (about.packages if about else {}).items()})
+    return {name: value for name, value in facts.items() if value}
+
+
+def of_machine(machine: Machine) -> dict[str, str]:
+    """Where a run was measured."""
+    values = (f"{machine.name} ({machine.cpu}, {machine.cpus} CPUs)", machine.kernel, machine.libc)
+    return {name: value for name, value in zip(_MACHINE, values, strict=True) if value}
+
+
+def differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """What differs between two runs: its name, and what it is in each. A version that one of them has not said is no difference."""
+    packages = all(any(name.startswith(PACKAGE) for name in side) for side in (before, after))
+    for name in sorted({**before, **after}, key=lambda name: (_MACHINE.index(name) if name in _MACHINE else len(_MACHINE), name)):
+        missing = _NOT_IMPORTED if name.startswith(PACKAGE) else _DEFAULT
+        always = name in (*VERSIONS, *_MACHINE)
+        known = packages if missing == _NOT_IMPORTED else not always or (name in before and name in after)
+        values = before.get(name, missing), after.get(name, missing)
+        if known and values[0] != values[1]:
+            yield name, *values
+
+
+def said(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on what differs between pairs of runs: on where they ran, each once for all, and on how they were run, behind the pair's label."""
+    surroundings: dict[str, dict[str, None]] = {}
+    asked = []
+    for label, before, after in pairs:
+        for name, was, now in differing(before, after):
+            if name in (*_MACHINE, *VERSIONS) or name.startswith(PACKAGE):
+                surroundings.setdefault(name.removeprefix(PACKAGE), {})[f"{was} against {now}"] = None
+            else:
+                asked.append(f"{label}: {name} differs: {was} against {now}")
+    return tuple(f"{name} differs: {', '.join(values)}" for name, values in surroundings.items()), tuple(asked)

@@ -21,6 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from ..errors import InputError, os_reason
+from . import settings
 from .records import SCHEMA, Run, Timeline
 
 _decoder = msgspec.json.Decoder(Run)
@@ -71,7 +72,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
                     ways[index]["command"] = shown[runs[index].job.argv]
         for index in places if differing else ():
             run = runs[index]
-            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name == 'version' else 'default'}") for name in differing)
+            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _SAID else 'default'}") for name in differing)
             found[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
         if differing:
             job = runs[places[0]].job
@@ -100,33 +101,35 @@ def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], st
 
 def _differs(name: str, ways: list[dict[str, str]]) -> bool:
     values = {way.get(name) for way in ways}
-    return len(values - {None} if name == "version" else values) > 1  # a run that failed early has not said its version
+    # A run that failed early has not said its versions.
+    return len(values - {None} if name in _SAID else values) > 1
+
+
+_PACKAGES = "packages"
+_SAID = (*settings.VERSIONS, _PACKAGES)
 
 
 def _way(run: Run) -> dict[str, str]:
     """How a run was measured, beyond what its row says: words by what they are about."""
-    job = run.job
-    facts = {
-        "model": f"model {job.model.sha256[:8]}",
-        "runtime": job.runtime,
-        "version": run.about.runtime_version if run.about else None,
-        "warmup": f"warmup {job.warmup}",
-        "runs": f"runs {job.runs}",
-        "cache": f"cache {job.cache}",
-        "deterministic": "deterministic" if job.deterministic else None,
-        "hold": "held" if job.hold else "plain",
-        "inputs": f"inputs {job.inputs}" if job.inputs else None,
-        "program": f"program {job.program.sha256[:8]}" if job.program else None,
-        "command": f"command {shlex.join(job.argv)}" if job.argv else None,
-        "folder": f"folder {job.cwd}" if job.cwd else None,
-        "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()) or None,
-        "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()) or None,
-        "limit": job.limit,
-    }
-    facts.update({name: f"{name}={value}" for name, value in job.knobs.items()})
-    facts.update({f"shape of {name}": f"{name}={'x'.join(map(str, shape))}" for name, shape in job.shapes.items()})
-    facts.update({f"variable {name}": f"{name}={value}" for name, value in job.env.items()})
-    return {name: value for name, value in facts.items() if value is not None}
+    facts = settings.of_run(run.job, run.about)
+    packages = [name for name in facts if name.startswith(settings.PACKAGE)]
+    words = {name: _words(name, value) for name, value in facts.items() if name not in packages}
+    words["model"] = f"model {run.job.model.sha256[:8]}"
+    if packages:
+        words[_PACKAGES] = ", ".join(f"{name.removeprefix(settings.PACKAGE)} {facts[name]}" for name in packages)
+    return words
+
+
+def _words(name: str, value: str) -> str:
+    kind, _, rest = name.partition(" ")
+    if name in ("runtime", "runtime version", "hold") or name.startswith("phases by"):
+        return value
+    if name in _NAMED:
+        return f"{name} {value}"
+    return f"{rest.removeprefix('of ') if kind in ('shape', 'variable') else name}={value}"
+
+
+_NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit")
 
 
 def _load_one(path: Path) -> tuple[list[Run], list[str]]:

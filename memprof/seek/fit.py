@@ -42,7 +42,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
-class Wish:
+class FitRequest:
     """What is asked: the model, the runtime and its settings, and how much longer an iteration may take than without a limit (None: any)."""
 
     model: str
@@ -100,36 +100,36 @@ class Fitted:
     remarks: tuple[str, ...]
 
 
-def fit(wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
+def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
     """Find the limits. Each Run is given to `keep`.
 
-    Raises UsageError or InputError for what is wrong with the wish or the machine, MeasurementError where it does not even run without a
+    Raises UsageError or InputError for what is wrong with the request or the machine, MeasurementError where it does not even run without a
     limit.
     """
-    return _Fitter(wish, progress, keep).run()
+    return _Fitter(request, progress, keep).run()
 
 
 class _Fitter:
-    def __init__(self, wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        self._wish, self._progress, self._keep = wish, progress, keep
-        for part in wish.parts:
+    def __init__(self, request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep = request, progress, keep
+        for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        python = runtimes.interpreter(wish.python)
-        model = identify(Path(wish.model))
-        variant = Variant(runtime=wish.runtime, name="fit", set=dict(wish.knobs), python=python)
+        python = runtimes.interpreter(request.python)
+        model = identify(Path(request.model))
+        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=python)
         words = Suite(
-            threads=(wish.threads,) if wish.threads else (),
-            shapes=dict(wish.shapes),
-            inputs=wish.inputs,
+            threads=(request.threads,) if request.threads else (),
+            shapes=dict(request.shapes),
+            inputs=request.inputs,
             warmup=1,
-            runs=wish.runs,
+            runs=request.runs,
             cache="cold",
         )
         self._order = orders.order(words, model, variant)
         if not self._order.runtime.takes(model.path):
             raise UsageError(f"{model.name}: {self._order.runtime.name} does not take it")
-        self._limiter: Limiter = limits.find(wish.by)
+        self._limiter: Limiter = limits.find(request.by)
         self._drop: list[str] = []
         self._patience_ns = 0
         self._plain_time = 0.0
@@ -148,7 +148,7 @@ class _Fitter:
         parts: list[Part] = []
         curve: list[At] = []
         try:
-            for name in self._wish.parts:
+            for name in self._request.parts:
                 parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
             whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
             for at in self._curve(whole, upper):
@@ -167,7 +167,7 @@ class _Fitter:
             tuple(parts),
             (*curve, _at(None, plain)),
             max(charges) if charges else None,
-            self._wish.max_time,
+            self._request.max_time,
             tuple(self._remarks),
         )
 
@@ -188,7 +188,7 @@ class _Fitter:
         begin_ns = time.monotonic_ns()
         run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
         took_ns = time.monotonic_ns() - begin_ns
-        self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._wish.max_time or 0)) * took_ns))
+        self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         known = {file.path for file in run.job.model.files}
@@ -200,8 +200,8 @@ class _Fitter:
         """About how many runs it will take, where luck neither helps nor hinders."""
         high = _start(upper)
         each = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
-        curve = len(_CURVE) if WHOLE in self._wish.parts else 0
-        return each * len(self._wish.parts) + _PLAIN_RUNS * (1 + curve)
+        curve = len(_CURVE) if WHOLE in self._request.parts else 0
+        return each * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
 
     def _announce(self, count: int, took_ns: int) -> None:
         each = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
@@ -253,7 +253,7 @@ class _Fitter:
                 self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
             return False
         seconds = _time(run)
-        slow = bool(seconds and self._wish.max_time is not None and seconds > self._wish.max_time * self._plain_time)
+        slow = bool(seconds and self._request.max_time is not None and seconds > self._request.max_time * self._plain_time)
         said = f", {format_duration(seconds)} an iteration" if seconds else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{said}{', which is too slow' if slow else ''}")
         return not slow

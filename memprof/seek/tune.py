@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,13 +15,14 @@ from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
+from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
-from ..runs import metrics, store
+from ..runs import metrics, signing, store
 from ..runs.records import EXECUTE, PEAK, Run
 from ..runs.settings import written
 from ..units import format_bytes, format_duration
@@ -41,11 +41,12 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 
 @dataclass(frozen=True)
-class Wish:
+class TuneRequest:
     """What to search for and where: the model, the runtime, and the words of `memprof run` that hold for all trials.
 
     tries: values to try by knob, in place of the knob's own. tolerance: by how much outputs may differ from the default's, relative to the
-    largest, before it is said. time_ns: how long it may take, verification included.
+    largest, before it is said. time_ns: how long it may take, verification included. trust_runs: settings of earlier runs may be tried again,
+    whoever wrote them.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Wish:
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
     seed: int = 0
+    trust_runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,34 +110,33 @@ class Tuned:
     runs: tuple[Run, ...] = field(default=(), repr=False)
 
 
-def tune(wish: Wish, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
+def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
     """Search, verify, and say what was found; each Run is given to `keep`. earlier: the runs of a search that was stopped.
 
-    Raises UsageError or InputError for what is wrong with the wish, MeasurementError where the default itself fails. KeyboardInterrupt ends
+    Raises UsageError or InputError for what is wrong with the request, MeasurementError where the default itself fails. KeyboardInterrupt ends
     the search, not the answer: what was found until then is returned unverified.
     """
-    return _Tuner(wish, progress, keep).run(earlier)
+    return _Tuner(request, progress, keep).run(earlier)
 
 
 class _Tuner:
-    def __init__(self, wish: Wish, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        self._wish, self._progress, self._keep = wish, progress, keep
-        self._python = runtimes.interpreter(wish.python)
-        self._runtime = runtimes.find(wish.runtime, self._python)
-        self._model = identify(Path(wish.model))
+    def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep = request, progress, keep
+        self._python = runtimes.interpreter(request.python)
+        self._runtime = runtimes.find(request.runtime, self._python)
+        self._model = identify(Path(request.model))
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
         self._suite = Suite(
-            set=dict(wish.fixed),
-            threads=(wish.threads,) if wish.threads else (),
-            shapes=dict(wish.shapes),
-            inputs=wish.inputs,
+            set=dict(request.fixed),
+            threads=(request.threads,) if request.threads else (),
+            shapes=dict(request.shapes),
+            inputs=request.inputs,
             warmup=_WARMUP,
-            runs=_SEARCH_RUNS,
             repeats=1,
             python=self._python,
         )
-        self._search = Search(_knobs(self._runtime, wish), wish.goal, wish.seed)
+        self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
         self._fixed = dict(self._order(DEFAULT, "default").job.knobs)
         # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
         checked = {knob.name: knob for knob in self._runtime.knobs}
@@ -148,12 +149,14 @@ class _Tuner:
         self._took_ns: list[int] = []
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
+        if not self._request.trust_runs:
+            signing.refuse_strangers(earlier, "--append")
         for run in earlier:
             self._take_up(run)
         if earlier:
             self._progress.say(f"taken up again after {len(self._search.trials)} trials")
-        with tempfile.TemporaryDirectory(prefix="memprof-tune-") as folder:
-            self._outputs, self._reference = Path(folder, "outputs.npz"), Path(folder, "default.npz")
+        with scratch("tune") as work:
+            self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
             complete, verified = False, dict[Settings, list[Run]]()
             try:
                 complete = self._look()
@@ -200,13 +203,13 @@ class _Tuner:
             self._keep(store.encode(run))
             yield run
 
-    def _order(self, settings: Settings, name: str) -> Order:
-        variant = Variant(runtime=self._wish.runtime, name=name, set=dict(settings), python=self._python)
-        return order(self._suite, self._model, variant)
+    def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
+        variant = Variant(runtime=self._request.runtime, name=name, set=dict(settings), python=self._python)
+        return order(replace(self._suite, runs=runs), self._model, variant)
 
     def _take_up(self, run: Run) -> None:
         job = run.job
-        if (job.model.sha256, job.runtime, job.threads) != (self._model.sha256, self._runtime.name, self._wish.threads):
+        if (job.model.sha256, job.runtime, job.threads) != (self._model.sha256, self._runtime.name, self._request.threads):
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.variant.startswith(_VERIFIED):
             return
@@ -233,14 +236,14 @@ class _Tuner:
         if self._search.of(DEFAULT) and trial.settings != DEFAULT:
             base = self._search.base
             words += f" ({(trial.peak or 0) / base.peak:.0%} and {(trial.time or 0) / base.time:.0%} of the default's)"
-        if run.output_error is not None and run.output_error > self._wish.tolerance:
+        if run.output_error is not None and run.output_error > self._request.tolerance:
             words += f", outputs differ by {run.output_error:.2g}"
         return words
 
     # -- time
 
     def _left_ns(self) -> int:
-        return self._wish.time_ns - (time.monotonic_ns() - self._begin_ns)
+        return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
 
     def _verifying_ns(self) -> float:
         each = statistics.median(self._took_ns) if self._took_ns else 0
@@ -261,10 +264,9 @@ class _Tuner:
         """Fresh runs of the default and of each point, interleaved."""
         wanted = [DEFAULT, *(point.settings for point in self._chosen())]
         self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {VERIFYING_REPEATS} fresh runs each, interleaved")
-        plain = self._suite
-        self._suite = replace(plain, runs=_VERIFYING_RUNS)
-        orders = [self._order(settings, f"{_VERIFIED}{number} {shown(settings)}") for number, settings in enumerate(wanted)]
-        self._suite = plain
+        orders = [
+            self._order(settings, f"{_VERIFIED}{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)
+        ]
         each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, VERIFYING_REPEATS + 1) for order in orders]
         found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for number, run in enumerate(self._compared(each)):
@@ -291,16 +293,16 @@ class _Tuner:
         return Tuned(
             model=self._model.name,
             runtime=self._runtime.name,
-            goal=self._wish.goal,
+            goal=self._request.goal,
             default=default,
             proposals=tuple(kept),
-            best=_best(self._wish.goal, default, kept),
+            best=_best(self._request.goal, default, kept),
             idle=tuple(self._search.idle()),
             failed=tuple((one, self._said.get(one, "")) for one in self._search.failed()) + tuple(failures.items()),
             trials=len(self._search.trials),
             complete=complete,
             verified=sure,
-            tolerance=self._wish.tolerance,
+            tolerance=self._request.tolerance,
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
         )
 
@@ -327,8 +329,8 @@ class _Tuner:
             peaks=peaks,
             times=times,
             output_error=error,
-            changes_outputs=error is not None and error > self._wish.tolerance,
-            command=_command(self._wish, {**self._wish.fixed, **dict(settings)}),
+            changes_outputs=error is not None and error > self._request.tolerance,
+            command=_command(self._request, {**self._request.fixed, **dict(settings)}),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 
@@ -361,21 +363,21 @@ def shown(settings: Settings) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
 
 
-def _knobs(runtime: Runtime, wish: Wish) -> dict[str, tuple[str, ...]]:
+def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
     """What is searched: each knob's values but the default's, and the allocators that this machine has."""
     known = {knob.name: knob for knob in runtime.knobs}
-    for name in (*wish.fixed, *wish.tries):
+    for name in (*request.fixed, *request.tries):
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
-    found = {name: _values(knob, wish) for name, knob in known.items() if name not in wish.fixed}
+    found = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
     return {name: values for name, values in found.items() if values}
 
 
-def _values(knob: Knob, wish: Wish) -> tuple[str, ...]:
-    if knob.name in wish.tries:
-        for value in wish.tries[knob.name]:
+def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
+    if knob.name in request.tries:
+        for value in request.tries[knob.name]:
             knob.check(value)
-        return tuple(dict.fromkeys(value for value in wish.tries[knob.name] if value != knob.default))
+        return tuple(dict.fromkeys(value for value in request.tries[knob.name] if value != knob.default))
     if knob.name == "preload":
         return allocators()
     return knob.candidates()
@@ -411,17 +413,17 @@ def _best(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Propo
     return min(within, key=lambda one: one.peak, default=None)
 
 
-def _command(wish: Wish, knobs: Mapping[str, str]) -> str:
+def _command(request: TuneRequest, knobs: Mapping[str, str]) -> str:
     from shlex import quote
 
-    variant = ",".join([f"tuned={wish.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
-    words = ["memprof", "run", wish.model, "--variant", variant]
-    if wish.threads:
-        words += ["--threads", str(wish.threads)]
-    if wish.python:
-        words += ["--python", wish.python]
-    for name, shape in wish.shapes.items():
+    variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
+    words = ["memprof", "run", request.model, "--variant", variant]
+    if request.threads:
+        words += ["--threads", str(request.threads)]
+    if request.python:
+        words += ["--python", request.python]
+    for name, shape in request.shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if wish.inputs:
-        words += ["--inputs", wish.inputs]
+    if request.inputs:
+        words += ["--inputs", request.inputs]
     return " ".join(map(quote, words))

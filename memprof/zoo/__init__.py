@@ -6,13 +6,13 @@ heavy is imported before `make` is called.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError, near, os_reason
+from ..files import sha256_of
 
 if TYPE_CHECKING:
     from .onnx_file import OnnxModel
@@ -72,23 +72,18 @@ def make(
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
         return _make_onnx(name, path, type == "int8", size_bytes, external_data, overwrite)
     except ModuleNotFoundError as error:
-        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'memprof[zoo]'") from error
+        raise InputError(f"making a model needs {error.name}, not installed here: pip install 'ml-memprof[zoo]'") from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {os_reason(error)}") from error
 
 
 def describe(files: tuple[Path, ...]) -> Made:
     """Sizes and content of files that `make` returned. Raises InputError where one cannot be read."""
-    digest, size = hashlib.sha256(), 0
     try:
-        for path in files:
-            with path.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    digest.update(chunk)
-                    size += len(chunk)
+        sha256, size = sha256_of(*files)
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
-    return Made(str(files[0]), size, digest.hexdigest(), tuple(str(path) for path in files))
+    return Made(str(files[0]), size, sha256, tuple(str(path) for path in files))
 
 
 def _check(name: str, format: str, type: str, size_bytes: int | None, external_data: bool) -> None:
@@ -110,28 +105,28 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import make_way, replacing
+    from ..files import FORCE, check_new, replacing
     from .architectures import ARCHITECTURES
     from .tflite_writer import write
 
-    make_way(overwrite, path)
+    check_new(path, instead=FORCE, overwrite=overwrite)
     with replacing(path) as (file,):
         write(ARCHITECTURES[name](), quantized, file)
     return (path,)
 
 
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import make_way, replacing
+    from ..files import FORCE, check_new, replacing
     from .onnx_file import save
 
     model = _onnx_model(name, quantized, size_bytes)
     if not external and model.constant_bytes <= _EMBEDDED_LIMIT:
-        make_way(overwrite, path)
+        check_new(path, instead=FORCE, overwrite=overwrite)
         with replacing(path) as (file,):
             save(model, file)
         return (path,)
     side_path = path.with_name(f"{path.name}.data")
-    make_way(overwrite, path, side_path)
+    check_new(path, side_path, instead=FORCE, overwrite=overwrite)
     with replacing(path, side_path) as (file, side):
         save(model, file, side, side_path.name)
     return path, side_path

@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from . import labels, terminal
@@ -92,7 +93,7 @@ def headline(found: Diff) -> str:
 
 def _share(growth: int, before: int) -> str:
     """A growth as a share, `+12.0%`; what is no tenth of a percent has words, for a sign would stand before a zero."""
-    text = said.share(abs(growth), before)
+    text = wording.share(abs(growth), before)
     if text[0] in "<>":
         return f"{'less' if text[0] == '<' else 'more'} than {text[1:]}"
     return f"{'+' if growth > 0 else '-'}{text}"
@@ -108,8 +109,8 @@ class _Page:
     def write(self) -> None:
         found = self.found
         for word, side in (("A", found.before), ("B", found.after)):
-            where = f", {said.moment(side.profile, side.shown)}" if side.shown is not None else ""
-            self._prose(f"{word}: {side.profile.path or said.program(side.profile)} ({side.profile.tool}{where})", "dim")
+            where = f", {wording.moment(side.profile, side.shown)}" if side.shown is not None else ""
+            self._prose(f"{word}: {side.profile.path or wording.program(side.profile)} ({side.profile.tool}{where})", "dim")
         self._prose(headline(found), f"bold {_tone(found.growth_bytes)}")
         for note in found.notes:
             self._prose(f"! {note}", "yellow")
@@ -123,7 +124,7 @@ class _Page:
         self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
 
     def _prose(self, text: str, style: str = "") -> None:
-        self.console.print(Text(labels.plain(text), style))
+        self.console.print(Text(plain(text), style))
 
     def _figures(self, one: Change) -> Text:
         text = Text()
@@ -136,8 +137,8 @@ class _Page:
         return format_bytes(size) if size is not None else "not listed" if side.limit_bytes else "-"
 
     def _named(self, text: Text, one: Change, style: str = "") -> None:
-        name = labels.plain(one.name)
-        named = labels.Label(name if self.look.full_names else labels.plain(short(name)), name, labels.plain(one.module))
+        name = plain(one.name)
+        named = labels.Label(name if self.look.full_names else plain(short(name)), name, plain(one.module))
         terminal.append_name(text, named, self.console.width, (style, "dim"), self.look.full_names, self.unicode)
 
     def _head(self, title: str) -> None:

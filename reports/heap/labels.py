@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from dataclasses import dataclass
 
 from memprof.heap.frames import NO_MODULE, By, Frame
 from memprof.heap.names import module_name, short
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, Shape
+from memprof.plain import plain
 
 WHOLE = "all of the heap"
 
@@ -58,17 +58,6 @@ def below(shape: Shape, node: int) -> str:
     if shape.direction == "callees" and shape.parent[node] == 0:
         return "(called from places below the threshold)"
     return f"({places:,} smaller place{'s' if places != 1 else ''})" if places else "(smaller places)"
-
-
-_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-
-
-def plain(text: str) -> str:
-    """A name on one line, without what would steer a terminal or turn the writing's direction round."""
-    if text.isascii() and text.isprintable():
-        return text
-    line = " ".join(text.split())
-    return "".join("\ufffd" if mark in _DIRECTIONS or unicodedata.category(mark) in ("Cc", "Cs", "Cn", "Co") else mark for mark in line)
 
 
 def shortened(text: str, most: int) -> str:

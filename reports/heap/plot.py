@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.runs.metrics import BYTES
@@ -86,7 +86,7 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
         "tool": profile.tool,
         "path": profile.path,
         "time_unit": profile.time_unit,
-        "remarks": said.remarks(profile),
+        "remarks": wording.remarks(profile),
         "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
         "snapshots": [{"index": one.index, "time": one.time, "total_bytes": one.total_bytes} for one in profile.snapshots],
         "tree_snapshots": [one.index for one in found.snapshots],
@@ -109,8 +109,8 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     paler = _estimated(all_of.known.tolist(), edges, (right - first) * _SLIVER) if len(found.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
     sheet = Sheet(
-        f"Who held the heap: {said.program(profile)}",
-        f"{profile.tool} · {said.headline(profile)}",
+        f"Who held the heap: {wording.program(profile)}",
+        f"{profile.tool} · {wording.headline(profile)}",
         _NAMES + _HIGH + _TIME_AXIS,
         legend=_legend(snapshots, areas),
         remarks=_remarks(profile, phases, bool(paler)),
@@ -152,7 +152,7 @@ def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]
 
 
 def _remarks(profile: HeapProfile, phases: Sequence[Phase], paler: bool) -> list[str]:
-    found = [*said.remarks(profile), said.counting(profile), said.between(profile)]
+    found = [*wording.remarks(profile), wording.counting(profile), wording.between(profile)]
     if paler:
         found.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
     if numbered := [f"{phase.label} {phase.name}" for phase in phases if phase.label != phase.name]:
@@ -294,8 +294,8 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Ser
         sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, area.fill)
         sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
-        share = f"{format_bytes(size)}, {said.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
-        too_small = not size and said.gathered(profile)
+        share = f"{format_bytes(size)}, {wording.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
+        too_small = not size and wording.gathered(profile)
         words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
         beside = lettering.shortened(lettering.readable(words), room - 0.36, style.SMALL)
         sheet.text(left + 0.36, top + _LINE, lettering.escaped(beside), size=style.SMALL, color=style.GREY)

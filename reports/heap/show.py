@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.text import Text
 
 from memprof.errors import UsageError
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.shape import BELOW, Shape, shape, sums
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from . import labels, terminal
@@ -60,7 +61,7 @@ def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colou
 
 def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
     """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
-    shown = said.chosen(profile, look.snapshot, look.phase)
+    shown = wording.chosen(profile, look.snapshot, look.phase)
     found: dict[str, Any] = {
         "tool": profile.tool,
         "command": profile.command,
@@ -68,7 +69,7 @@ def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
         "counts": profile.counts,
         "time_unit": profile.time_unit,
         "partial": profile.partial,
-        "remarks": said.remarks(profile, shown),
+        "remarks": wording.remarks(profile, shown),
         "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
         "peak": _snapshot_facts(profile.peak) if profile.snapshots else None,
         "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
@@ -130,7 +131,7 @@ class _Page:
     def __init__(self, profile: HeapProfile, look: Look, console: Console, unicode: bool) -> None:
         self.profile, self.look, self.console, self.unicode = profile, look, console, unicode
         self.width = console.width
-        self.shown = said.chosen(profile, look.snapshot, look.phase)
+        self.shown = wording.chosen(profile, look.snapshot, look.phase)
         self.tones: dict[str, str] = {}
 
     def write(self) -> None:
@@ -153,7 +154,7 @@ class _Page:
         self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
 
     def _prose(self, text: str, style: str = "") -> None:
-        self.console.print(Text(labels.plain(text), style))
+        self.console.print(Text(plain(text), style))
 
     def _ascii(self, text: str) -> str:
         return text if self.unicode else text.replace("…", "~")
@@ -162,14 +163,14 @@ class _Page:
 
     def _head(self) -> None:
         profile = self.profile
-        title = labels.plain(profile.path or profile.tool)
+        title = plain(profile.path or profile.tool)
         self._prose(title, "bold")
-        command = labels.shortened(labels.plain(profile.command), 3 * self.width)
+        command = labels.shortened(plain(profile.command), 3 * self.width)
         if command:
             self._prose(self._ascii(f"{profile.tool} of {command}"), "dim")
-        self._prose(said.headline(profile), "bold")
-        self._prose(said.counting(profile), "dim")
-        for remark in said.remarks(profile, self.shown):
+        self._prose(wording.headline(profile), "bold")
+        self._prose(wording.counting(profile), "dim")
+        for remark in wording.remarks(profile, self.shown):
             self._prose(f"! {remark}", "yellow")
 
     # -- the chart
@@ -210,7 +211,7 @@ class _Page:
             line.append(mark, "red" if place == peak else "cyan" if place == shown else "dim")
         self._line(line)
         unit = self.profile.time_unit
-        begin, end = said.format_time(first, unit), said.format_time(last, unit)
+        begin, end = wording.format_time(first, unit), wording.format_time(last, unit)
         if first == 0:
             begin = "0"
         self._line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
@@ -232,7 +233,7 @@ class _Page:
         spans, unit = self.profile.phases, self.profile.time_unit
         if not spans:
             return []
-        names = [labels.plain(span.name) for span in spans]
+        names = [plain(span.name) for span in spans]
         begins = [_column(span.begin, first, last, wide) for span in spans]
         ends = [wide if span.end is None else _column(span.end, first, last, wide) for span in spans]
         numbered = any(cell_len(name) >= end - begin for name, begin, end in zip(names, begins, ends, strict=True))
@@ -249,8 +250,8 @@ class _Page:
         if numbered:
             dash = "–" if self.unicode else "-"
             for number, (name, span) in enumerate(zip(names, spans, strict=True), 1):
-                end = "the end" if span.end is None else said.format_time(span.end, unit)
-                text = f"{number} {labels.shortened(name, 30)} {said.format_time(span.begin, unit)}{dash}{end}"
+                end = "the end" if span.end is None else wording.format_time(span.end, unit)
+                text = f"{number} {labels.shortened(name, 30)} {wording.format_time(span.begin, unit)}{dash}{end}"
                 if len(lines) > 1 and cell_len(lines[-1]) + 3 + cell_len(text) <= wide:
                     lines[-1] += f"   {text}"
                 else:
@@ -275,10 +276,10 @@ class _Page:
                 self._node(made, node, whole, guide)
         if made.own()[0] > whole * look.least:
             self._line(
-                Text(f"{format_bytes(made.own()[0]):>10} {said.share(made.own()[0], whole):>6}  (in no place the tool names)", "dim")
+                Text(f"{format_bytes(made.own()[0]):>10} {wording.share(made.own()[0], whole):>6}  (in no place the tool names)", "dim")
             )
         notes = [f"nodes below {100 * look.least:g}% are gathered (--min)"] if look.least else []
-        if said.gathered(self.profile):
+        if wording.gathered(self.profile):
             notes.append("the tool had left out the smallest places before")
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
@@ -289,7 +290,7 @@ class _Page:
         size, above = made.bytes[node], made.parent[node]
         part = size / whole if whole else 0.0
         text = Text(f"{format_bytes(size):>10} ")
-        text.append(f"{said.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
+        text.append(f"{wording.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
         if above > 0 and made.bytes[above] == size:
             text = Text(" " * 18)  # as much as the line above: all of it came this way
         text.append(guide, "dim")
@@ -325,8 +326,8 @@ class _Page:
         whole = self.shown.tree.bytes[0]
         self._line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
         for row in rows:
-            text = Text(f"{format_bytes(row.own_bytes):>10} {said.share(row.own_bytes, whole):>6}")
-            text.append(f" {format_bytes(row.total_bytes):>12} {said.share(row.total_bytes, whole):>6}", "dim")
+            text = Text(f"{format_bytes(row.own_bytes):>10} {wording.share(row.own_bytes, whole):>6}")
+            text.append(f" {format_bytes(row.total_bytes):>12} {wording.share(row.total_bytes, whole):>6}", "dim")
             text.append("  ")
             self._named(text, row.label, "")
             self._line(text)

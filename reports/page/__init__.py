@@ -7,8 +7,6 @@ between. standalone.py is why what comes from a runs file stays text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -17,7 +15,8 @@ from memprof.explain.records import Explanation
 from memprof.runs.records import Run
 
 from .. import standalone
-from ..standalone import THEME, check
+from ..soundness import sound
+from ..standalone import check
 from ..tables import plan, table
 from . import drawn, explained, words
 
@@ -36,18 +35,14 @@ def render(
     """
     if not runs:
         raise InputError("there is no run to make a page of")
+    sound(runs)
     by_model = [[run for run in runs if run.job.model.name == name] for name in dict.fromkeys(run.job.model.name for run in runs)]
-    scripts = [THEME, _asset("page.js"), _plotly()]
-    return standalone.template(_asset("page.html")).render(
-        policy=standalone.policy(scripts),
-        style=Markup(_asset("page.css")),
-        theme_script=Markup(scripts[0]),
-        page_script=Markup(scripts[1]),
-        plotly_script=Markup(scripts[2]),
-        data=Markup(standalone.json_text(drawn.page(by_model))),
+    return standalone.render(
+        __package__,
+        "page",
+        drawn.page(by_model),
         title=words.title(runs),
         subtitle=words.subtitle(runs),
-        made=standalone.made(),
         sources=sources,
         notices=words.notices(runs, warnings),
         models=[words.model(group) for group in by_model],
@@ -58,16 +53,3 @@ def render(
         remarks=words.remarks(runs, warnings),
         explained=[Markup(explained.page_piece(found)) for found in explanations],
     )
-
-
-def _asset(name: str) -> str:
-    return standalone.asset(__package__, name)
-
-
-def _plotly() -> str:
-    # Its file, without importing plotly: that would take longer than all else here.
-    spec = find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise InputError("the page needs plotly: pip install plotly")
-    text = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -14,39 +14,36 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS, NS, Metric
-from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
+from memprof.runs.metrics import BYTES, METRICS, NS, Metric
+from memprof.runs.records import EXECUTE, PEAK, STARTUP, Mark, Run
 from memprof.runs.summary import Key
+from memprof.units import BYTE_UNITS
 
+from .. import rows as naming
 from ..columns import columns as unpacked
+from ..rows import BASELINE
+from ..tables import grid, missing, table
 
-BASELINE = "baseline"
-# 16 bytes of the page a row: with these, timelines take about 5 MB of it however many runs there are.
-_ROWS = 300_000
+# 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
+_ROWS = 240_000
 _MOST_ROWS_A_RUN = 4_000
 _LEAST_ROWS_A_RUN = 40
 _POINTS = 6_000  # iterations drawn as points on the whole page
 
 Numbers = NDArray[numpy.int64]
 
-_ABSENT = {
-    "pss_end_bytes": "/proc/PID/smaps_rollup could not be read",
-    "uss_end_bytes": "/proc/PID/smaps_rollup could not be read",
-    "heap_used_end_bytes": "the C library has no mallinfo2 (glibc 2.33 and later have)",
-    "heap_free_end_bytes": "the C library has no mallinfo2 (glibc 2.33 and later have)",
-    "read_bytes": "/proc/PID/io could not be read",
-}
+# Of the metrics, those that the table of latencies shows.
+_LATENCIES = tuple(f"time_{word}_ns" for word in ("min", "mean", "max", "median", "geomean", "p90", "stdev"))
 
 
 @dataclass(frozen=True)
 class Column:
-    """A metric as page.js offers it; absent: why a finished phase may lack it."""
+    """A metric as page.js offers it."""
 
     name: str
     title: str
     unit: str
     has_baseline: bool
-    absent: str
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,8 @@ class Latencies:
 class Group:
     """Repeats of one variant. values: by metric and column; grounds: by metric, what is subtracted to show it above the baseline.
 
-    failed: by phase, in a word, how runs ended there. failures: how many of the repeats failed. inexact: columns whose RSS peak is only what
-    polling saw. peak_phase: where its largest peak falls.
+    failed: by phase, in a word, how runs ended there. failures: how many of the repeats failed. absent: by metric and column, why there is no
+    value. inexact: by column, notes on why its RSS peak is not exact. peak_phase: where its largest peak falls.
     """
 
     label: str
@@ -101,7 +98,8 @@ class Group:
     failed: Mapping[str, str]
     values: Mapping[str, Mapping[str, Sequence[float | None]]]
     grounds: Mapping[str, Sequence[float | None]]
-    inexact: tuple[str, ...]
+    absent: Mapping[str, Mapping[str, str]]
+    inexact: Mapping[str, Sequence[str]]
     peak_phase: str
     traces: tuple[Trace, ...]
     latencies: Latencies | None
@@ -109,21 +107,33 @@ class Group:
 
 @dataclass(frozen=True)
 class Model:
-    """One model: its groups, and by metric the columns that its table has."""
+    """One model: its groups, and by metric the columns that its table has. spread: what a cell is where runs were repeated."""
 
     name: str
     label_names: tuple[str, ...]
     phases: tuple[str, ...]
     columns: Mapping[str, Sequence[str]]
     groups: tuple[Group, ...]
+    spread: str
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a kind of figure as grid.py has them: how much each is, and the least value for which each is chosen, the largest first."""
+
+    sizes: Mapping[str, int]
+    steps: Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class Page:
-    """All of it."""
+    """All of it. latencies: the metrics of the table of latencies; places: how many decimals a number has from which size on."""
 
     metrics: tuple[Column, ...]
     models: tuple[Model, ...]
+    latencies: tuple[str, ...]
+    units: Mapping[str, Units]
+    places: Sequence[tuple[int, int]]
 
 
 def page(by_model: Sequence[Sequence[Run]]) -> Page:
@@ -134,34 +144,15 @@ def page(by_model: Sequence[Sequence[Run]]) -> Page:
     used = {name for model in models for name in model.columns}
     return Page(
         tuple(
-            Column(one.name, one.title, one.unit, one.baseline is not None, _ABSENT.get(one.name, ""))
-            for one in METRICS.values()
-            if one.name in used
+            Column(metric.name, metric.title, metric.unit, metric.baseline is not None)
+            for metric in METRICS.values()
+            if metric.name in used
         ),
         models,
+        tuple(name for name in _LATENCIES if name in used),
+        {BYTES: Units(BYTE_UNITS, grid.BYTE_STEPS), NS: Units(grid.TIME_SIZES, grid.TIME_STEPS)},
+        grid.PLACES,
     )
-
-
-def label_names(keys: Sequence[Key]) -> tuple[str, ...]:
-    """What names a row: the variant, and its thread count and machine where they differ."""
-    several_threads = len({key.threads for key in keys}) > 1
-    several_machines = len({key.machine for key in keys}) > 1
-    return ("variant", *(["threads"] if several_threads else []), *(["machine"] if several_machines else []))
-
-
-def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
-    """The row's name, a text for each of label_names."""
-    return tuple({"variant": key.variant, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
-
-
-def label(key: Key, names: Sequence[str]) -> str:
-    """The same in one text: `ort, 4 threads, board`."""
-    words = {"variant": key.variant, "threads": _threads(key.threads), "machine": key.machine}
-    return ", ".join(words[name] for name in names)
-
-
-def _threads(count: int | None) -> str:
-    return "default threads" if count is None else f"{count} thread{'s' if count != 1 else ''}"
 
 
 # -- a model's figures
@@ -169,8 +160,8 @@ def _threads(count: int | None) -> str:
 
 def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
     grouped = summary.groups(runs)
-    names = label_names(list(grouped))
-    phases = _phases(runs)
+    names = naming.label_names(grouped)
+    phases = naming.phases(runs)
     groups = tuple(_group(key, group, names, phases, rows, points) for key, group in grouped.items())
     columns = {metric.name: _columns(metric, phases, groups) for metric in METRICS.values()}
     return Model(
@@ -179,6 +170,7 @@ def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
         tuple(phases),
         {name: found for name, found in columns.items() if name == "rss_peak_bytes" or _any_values(groups, name)},
         groups,
+        table.cells_note(runs),
     )
 
 
@@ -186,31 +178,24 @@ def _any_values(groups: Sequence[Group], name: str) -> bool:
     return any(group.values[name] for group in groups)
 
 
-def _phases(runs: Sequence[Run]) -> list[str]:
-    ended = [run.outcome.phase for run in runs if run.outcome.phase and not run.outcome.phase.startswith("after")]
-    return summary.order([*summary.phases(runs), *ended])
-
-
 def _columns(metric: Metric, phases: Sequence[str], groups: Sequence[Group]) -> list[str]:
-    if metric.unit == NS:
-        # How long an import takes is no property of the model, and warming up is not timed.
-        wanted = [phase for phase in phases if phase not in (STARTUP, WARMUP)]
-    else:
-        wanted = [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name == "rss_peak_bytes")
+    wanted = naming.columns(metric, phases)
     return [name for name in wanted if any(group.values[metric.name].get(name) or name in group.failed for group in groups)]
 
 
 def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence[str], rows: int, points: int) -> Group:
-    peak = METRICS["rss_peak_bytes"]
+    values = {metric.name: _values(runs, phases, metric) for metric in METRICS.values()}
+    peaks = {name: missing.inexact(runs, name) for name in (*phases, PEAK)}
     return Group(
-        label=label(key, names),
-        labels=labels(key, names),
+        label=naming.label(key, names),
+        labels=naming.labels(key, names),
         repeats=len(runs),
         failures=sum(not run.outcome.ok for run in runs),
         failed=_failed(runs),
-        values={metric.name: _values(runs, phases, metric) for metric in METRICS.values()},
+        values=values,
         grounds={metric.name: [metrics.baseline(run, metric) for run in runs] for metric in METRICS.values() if metric.baseline},
-        inexact=tuple(name for name in (*phases, PEAK) if not all(metrics.exact(run, name, peak) for run in runs)),
+        absent={metric.name: _absent(runs, phases, metric, values[metric.name]) for metric in METRICS.values()},
+        inexact={name: notes for name, notes in peaks.items() if notes},
         peak_phase=summary.peak_phase(runs),
         traces=tuple(_trace(run, rows) for run in runs),
         latencies=_latencies(runs, points),
@@ -235,6 +220,11 @@ def _values(runs: Sequence[Run], phases: Sequence[str], metric: Metric) -> dict[
         else:
             found[BASELINE if phase == STARTUP else phase] = [metrics.value(run, phase, metric) for run in runs]
     return {name: values for name, values in found.items() if any(value is not None for value in values)}
+
+
+def _absent(runs: Sequence[Run], phases: Sequence[str], metric: Metric, values: Mapping[str, object]) -> dict[str, str]:
+    """By column without a value, why."""
+    return {name: missing.why_absent(runs, name, metric) for name in naming.columns(metric, phases) if name not in values}
 
 
 # -- latencies

@@ -7,13 +7,18 @@ import html as escaping
 from memprof.explain.records import SLICES, Explanation
 from memprof.units import format_bytes
 
+from .. import soundness
 from ..pictures.waterfall import FILLS
 from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, where
 from ..tables.grid import Section, html
 
 
 def page_piece(found: Explanation) -> str:
-    """A section of the page, as HTML: the findings, the waterfall as bars, the tables. Nothing in it runs or is loaded."""
+    """A section of the page, as HTML: the findings, the waterfall as bars, the tables. Nothing in it runs or is loaded.
+
+    Raises InputError where its figures are none.
+    """
+    soundness.check(found, f"the explanation of {found.model.name}")
     say = escaping.escape
     parts = [f'<h3 class="name">{say(title(found))}</h3>', f"<p>{say(lead(found))}.</p>"]
     if not found.findings:

@@ -1,28 +1,12 @@
 "use strict";
 // Draws what drawn.py handed over, and draws it again whenever a control changes: state in, page out. Tables and bars are plain HTML,
-// timelines and latencies are plotly's. Text from the runs enters the page as text nodes only, and plotly's labels through plain().
+// timelines and latencies are charts of common.js. Text from the runs enters the page as text nodes and as canvas text only.
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const root = document.documentElement;
+  const { TONES, root, $, element, say, unpacked, colour, mixed, coarse, chart, theming } = memprof;
+  const data = memprof.data();
   const MOST_DRAWN = 12;
   const MOST_REPEATS = 20;
   const BEFORE_EXECUTE = "<EXECUTE";
-  const BYTE_SIZES = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, kB: 1e3, MB: 1e6, GB: 1e9 };
-  const TIME_SIZES = { us: 1e3, ms: 1e6, s: 1e9 };
-  // As in reports/grid.py: the largest unit whose threshold the largest value reaches.
-  const STEPS = {
-    bytes: [
-      ["GiB", 64 * 2 ** 30],
-      ["MiB", 2 ** 20],
-      ["KiB", 0],
-    ],
-    ns: [
-      ["s", 1e11],
-      ["ms", 1e5],
-      ["us", 0],
-    ],
-  };
-  const LATENCIES = ["time_min_ns", "time_mean_ns", "time_max_ns", "time_median_ns", "time_geomean_ns", "time_p90_ns", "time_stdev_ns"];
 
   const state = {
     model: 0,
@@ -47,22 +31,6 @@
 
   // -- small tools
 
-  const $ = (id) => document.getElementById(id);
-
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key === "style") for (const [property, text] of Object.entries(value)) made.style.setProperty(property, text);
-      else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== undefined && value !== false) made.setAttribute(key, value);
-    }
-    made.append(...children.filter((child) => child !== null && child !== undefined));
-    return made;
-  }
-
-  const say = (text) => {
-    $("said").textContent = text;
-  };
   const finite = (values) => (values || []).filter((value) => value !== null);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
 
@@ -83,25 +51,19 @@
 
   function number(value, beside = value) {
     const size = Math.abs(beside);
-    const text = fixed(value, size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+    const text = fixed(value, data.places.find(([least]) => size >= least)[1]);
     return text.startsWith("-") && !/[1-9]/.test(text) ? text.slice(1) : text;
   }
 
   function chooseUnit(kind, values, wanted = state.unit[kind]) {
-    const sizes = { bytes: BYTE_SIZES, ns: TIME_SIZES }[kind];
-    if (!sizes || !values.length) return { name: "", size: 1 };
+    const units = data.units[kind];
+    if (!units || !values.length) return { name: "", size: 1 };
     const largest = Math.max(0, ...values.map(Math.abs));
-    const name = wanted || STEPS[kind].find(([, least]) => largest >= least)[0];
-    return { name, size: sizes[name] };
+    const name = wanted || units.steps.find(([, least]) => largest >= least)[0];
+    return { name, size: units.sizes[name] };
   }
 
   const inUnit = (value, unit) => `${number(value / unit.size)} ${unit.name}`;
-
-  // plotly reads its labels as a little HTML, and %{...} as a template; words written from right to left stay by themselves.
-  function plain(text) {
-    const escaped = text.replace(/\s+/g, " ").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%/g, "&#37;");
-    return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(text) ? `\u2068${escaped}\u2069` : escaped;
-  }
 
   function short(text, most) {
     const letters = [...text];
@@ -109,15 +71,11 @@
   }
 
   function tone(index) {
-    return { colour: `--v${index % 7}`, dash: ["solid", "dash", "dot"][Math.floor(index / 7) % 3] };
+    return { colour: `--v${index % TONES}`, dash: ["solid", "dash", "dot"][Math.floor(index / TONES) % 3] };
   }
 
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-
-  function faint(hex, share) {
-    const [red, green, blue] = [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
-    return `rgba(${red},${green},${blue},${share})`;
-  }
+  const DASHES = { solid: [], dash: [8, 4], dot: [2, 3] };
+  const faint = (hex, share) => mixed(hex, colour("--page"), share);
 
   function swatch(index) {
     const { colour: name, dash } = tone(index);
@@ -134,23 +92,18 @@
 
   const valuesOf = (group, metric, column) => finite(above(group, metric, column, group.values[metric.name][column] || []));
 
-  function stopped(group) {
-    const [phase, word] = Object.entries(group.failed)[0] || ["", ""];
-    return phase ? `it failed in ${phase === "baseline" ? "STARTUP" : phase} (${word}) and never came so far` : "it failed before";
-  }
-
   // A cell: its value, its text, and why there is none or why it is not like the others.
   function cell(group, metric, column, unit) {
     const values = valuesOf(group, metric, column);
     if (values.length) {
       const middle = median(values);
-      const inexact = metric.name === "rss_peak_bytes" && group.inexact.includes(column);
+      const inexact = (metric.name === "rss_peak_bytes" && group.inexact[column]) || [];
       const notes = [];
       if (values.length < group.repeats)
         notes.push(`${values.length} of ${group.repeats} repeats: ${group.failures ? `${group.failures} failed` : "the others lack it"}`);
       return {
         value: middle,
-        text: (inexact ? "~" : "") + number(middle / unit.size),
+        text: (inexact.length ? "~" : "") + number(middle / unit.size),
         inexact,
         notes,
         spread: values.length > 1 ? "±" + number(farthest(values, middle) / unit.size, middle / unit.size) : "",
@@ -160,15 +113,8 @@
     return { value: null, text: "-", spread: "", kind: "absent", notes: [whyAbsent(group, metric, column)] };
   }
 
-  function whyAbsent(group, metric, column) {
-    if (column in group.failed) return `it failed there (${group.failed[column]})`;
-    if (column === "PEAK" || !(column in group.values.rss_peak_bytes)) {
-      if (group.failures) return stopped(group);
-      return column === "PEAK" ? "it has no finished phase" : `it has no phase ${column}`;
-    }
-    if (metric.name.startsWith("time_")) return "the phase has no iterations";
-    return metric.absent || "the system it was measured on does not say it";
-  }
+  const whyAbsent = (group, metric, column) =>
+    column in group.failed ? `it failed there (${group.failed[column]})` : group.absent[metric.name][column] || "";
 
   // -- tables
 
@@ -329,12 +275,8 @@
       cells: columns.map((column) => cell(group, metric, column, unit)),
     }));
     const notes = [];
-    if (groups.some(({ group }) => group.repeats > 1))
-      notes.push(
-        "Median over the repeats, ± the distance to the farthest of them." + (metric.name === "time_ns" ? " EXECUTE: the median iteration." : ""),
-      );
-    if (rows.some((row) => row.cells.some((one) => one.inexact)))
-      notes.push("~ not exact: no high-water mark was reset where the phase began; the true peak may be higher.");
+    if (groups.some(({ group }) => group.repeats > 1)) notes.push(model().spread);
+    notes.push(...new Set(rows.flatMap((row) => row.cells.flatMap((one) => one.inexact || []))));
     const over = state.above && metric.has_baseline ? " above the baseline" : "";
     return {
       id: "table",
@@ -402,7 +344,7 @@
       high: Math.max(...values),
       count: values.length,
       ground: ground.length ? median(ground) : null,
-      inexact: group.inexact.includes(column),
+      inexact: column in group.inexact,
       spread: farthest(values, middle),
     };
   }
@@ -467,20 +409,15 @@
 
   function columnsOf(trace) {
     if (!decoded.has(trace)) {
-      const read = (text) => {
-        const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-        const view = new DataView(bytes.buffer);
-        return Array.from({ length: bytes.length / 4 }, (_, place) => view.getUint32(4 * place, true));
-      };
-      const t = read(trace.t).map((ticks) => ticks * trace.tick_ns);
-      let phase = 0;
-      const names = t.map((now) => {
-        while (phase < trace.phases.length && now > trace.phases[phase].end_ns) phase += 1;
-        return phase < trace.phases.length && now >= trace.phases[phase].begin_ns ? trace.phases[phase].name : "between phases";
-      });
-      decoded.set(trace, { t, rss: read(trace.rss).map((size) => size * 1024), file: read(trace.file).map((size) => size * 1024), names });
+      const read = (text, size) => Float64Array.from(unpacked(text, Uint32Array), (value) => value * size);
+      decoded.set(trace, { t: read(trace.t, trace.tick_ns), rss: read(trace.rss, 1024), file: read(trace.file, 1024) });
     }
     return decoded.get(trace);
+  }
+
+  function phaseAt(trace, t_ns) {
+    const phase = trace.phases.find((one) => t_ns <= one.end_ns);
+    return phase && t_ns >= phase.begin_ns ? phase.name : "between phases";
   }
 
   // The runs of a group to draw, the first of them the one that stands for it.
@@ -508,35 +445,9 @@
 
   const peakOf = (trace) => inSpan(trace).find((phase) => onePhase() || phase.name === trace.peak_phase) || null;
 
-  // Charts are drawn one batch after another: plotly goes on for a moment after newPlot, and must find what it draws on.
-  const wanted = new Set();
-  let drawing = false;
-  let batch = [];
-
-  async function drawCharts(...which) {
-    for (const one of which.length ? which : [timelines, latencies]) wanted.add(one);
-    if (document.readyState === "loading") {
-      // plotly's script stands at the end of the page, so that tables and bars need not wait for it.
-      document.addEventListener("DOMContentLoaded", () => drawCharts(...which), { once: true });
-      return;
-    }
-    if (drawing) return;
-    drawing = true;
-    while (wanted.size) {
-      const now = [...wanted];
-      wanted.clear();
-      batch = [];
-      for (const one of now) one();
-      await Promise.all(batch);
-    }
-    drawing = false;
-  }
-
-  const drawTimelines = () => drawCharts(timelines);
-
   let charts = [];
 
-  function timelines() {
+  function drawTimelines() {
     const groups = shown()
       .slice(0, MOST_DRAWN)
       .map(({ group, index }) => ({ group, index, traces: chosen(group) }));
@@ -545,7 +456,7 @@
     const drawable = present.filter((one) => one.traces.length);
     const lengths = drawable.flatMap((one) => one.traces.map((trace) => spanOf(trace)[1] - spanOf(trace)[0]));
     const peaks = drawable.flatMap((one) =>
-      one.traces.flatMap((trace) => [Math.max(...columnsOf(trace).rss), ...inSpan(trace).map((phase) => phase.peak_bytes)]),
+      one.traces.flatMap((trace) => [highest(columnsOf(trace).rss), ...inSpan(trace).map((phase) => phase.peak_bytes)]),
     );
     const scale = {
       bytes: chooseUnit("bytes", peaks),
@@ -554,7 +465,7 @@
       most: Math.max(1, ...(state.span ? drawable.flatMap((one) => one.traces.flatMap(highestInSpan)) : peaks)) * 1.22,
     };
     $("kind-choice").hidden = state.view === "rows";
-    charts.forEach((chart) => Plotly.purge(chart));
+    charts.forEach((one) => one.remove());
     charts = [];
     const host = $("lines");
     if (state.view === "rows") {
@@ -593,7 +504,7 @@
         `Not polled, so that timing is not disturbed: ${blindly(pairs)}. The line is straight there, and the moment of a peak is not known.`,
       );
     texts.push("◆ the peak as the kernel counted it, at the moment of the highest sample of its phase.");
-    const hint = matchMedia("(pointer: coarse)").matches
+    const hint = coarse()
       ? "Choose a span above to look closer."
       : "Drag over a span of time to look closer, double-click to come back.";
     $("timeline-notes").replaceChildren(...texts.map((text) => element("li", {}, text)), element("li", { class: "on-screen" }, hint));
@@ -605,10 +516,12 @@
     return [...byPhase].map(([phase, who]) => `${phase} of ${who.join("; ")}`).join("; ");
   }
 
+  const highest = (column) => column.reduce((most, value) => Math.max(most, value), 0);
+
   function highestInSpan(trace) {
     const [begin, end] = spanOf(trace);
     const { t, rss } = columnsOf(trace);
-    return [...inSpan(trace).map((phase) => phase.peak_bytes), ...rss.filter((_, place) => t[place] >= begin && t[place] <= end)];
+    return [...inSpan(trace).map((phase) => phase.peak_bytes), highest(rss.filter((_, place) => t[place] >= begin && t[place] <= end))];
   }
 
   const lastDrawn = (present) => present.reduce((last, one, place) => (one.traces.length ? place : last), -1);
@@ -639,280 +552,181 @@
     );
   }
 
-  function layout(scale, height, more = {}) {
-    const ink = colour("--muted");
-    const line = colour("--line");
-    const axis = {
-      color: ink,
-      gridcolor: line,
-      zerolinecolor: line,
-      linecolor: line,
-      tickfont: { size: 11 },
-      fixedrange: true,
-      exponentformat: "none",
-      separatethousands: true,
-    };
-    return {
-      height,
-      margin: { l: 58, r: 10, t: 6, b: 42 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      showlegend: false,
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--ink") },
-      hoverlabel: {
-        bgcolor: colour("--panel"),
-        bordercolor: line,
-        font: { family: getComputedStyle(document.body).fontFamily, color: colour("--ink"), size: 12 },
-        align: "left",
-        namelength: -1,
-      },
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      hovermode: "closest",
-      separators: ". ",
-      ...more,
-      xaxis: { ...axis, ...more.xaxis },
-      yaxis: { ...axis, ...more.yaxis },
-    };
-  }
-
   const timeRange = (scale) => state.zoom || [0, scale.length / scale.time.size];
-
-  function timeAxes(scale, withTitle) {
-    return {
-      xaxis: {
-        range: timeRange(scale),
-        fixedrange: false,
-        showgrid: false,
-        showticklabels: withTitle,
-        ticks: "outside",
-        ticklen: 4,
-        title: withTitle
-          ? {
-              text: onePhase() ? `${scale.time.name} since ${plain(state.span)} began` : `${scale.time.name} since the process began`,
-              font: { size: 12 },
-              standoff: 6,
-            }
-          : undefined,
-      },
-      yaxis: { range: [0, scale.most / scale.bytes.size], title: { text: scale.bytes.name, font: { size: 11 }, standoff: 4 }, nticks: 5 },
-    };
-  }
 
   // A trace cut to the span, in the units of the axes.
   function points(trace, scale, kind) {
     const [begin, end] = spanOf(trace);
-    const { t, rss, file, names } = columnsOf(trace);
-    const found = { x: [], y: [], file: [], text: [] };
+    const { t, rss, file } = columnsOf(trace);
+    const of = { rss: (place) => rss[place], file: (place) => file[place], anonymous: (place) => rss[place] - file[place] }[kind];
+    const [xs, ys] = [[], []];
     for (let place = 0; place < t.length; place += 1) {
       if (t[place] < begin || t[place] > end) continue;
-      found.x.push((t[place] - begin) / scale.time.size);
-      found.y.push({ rss: rss[place], file: file[place], anonymous: rss[place] - file[place] }[kind] / scale.bytes.size);
-      found.file.push(file[place] / scale.bytes.size);
-      found.text.push(
-        `${inUnit(rss[place], scale.bytes)} RSS: ${inUnit(rss[place] - file[place], scale.bytes)} anonymous, ${inUnit(file[place], scale.bytes)} file-backed<br>${plain(names[place])}`,
-      );
+      xs.push((t[place] - begin) / scale.time.size);
+      ys.push(of(place) / scale.bytes.size);
     }
-    return found;
+    return [xs, ys];
   }
 
-  const HOVER = (scale) => `%{x:.4~f} ${scale.time.name}<br>%{text}`;
-
-  function marker(trace, scale, hex, name) {
-    const peak = peakOf(trace);
-    if (!peak) return [];
-    const [begin] = spanOf(trace);
-    const text = `${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, scale.bytes)} at most in ${plain(peak.name)}`;
-    return [
-      {
-        type: "scatter",
-        mode: "markers",
-        x: [(peak.at_ns - begin) / scale.time.size],
-        y: [peak.peak_bytes / scale.bytes.size],
-        name,
-        text: [text],
-        hovertemplate: "%{text}",
-        marker: { symbol: "diamond", size: 9, color: hex, line: { color: colour("--page"), width: 1.5 } },
-      },
-    ];
-  }
-
-  function cross(trace, found, hex, name) {
-    if (!trace.end || onePhase() || !found.x.length) return [];
-    return [
-      {
-        type: "scatter",
-        mode: "markers",
-        x: [found.x[found.x.length - 1]],
-        y: [found.y[found.y.length - 1]],
-        name,
-        text: [plain(trace.end)],
-        hovertemplate: "ended here: %{text}",
-        marker: { symbol: "x", size: 9, color: hex },
-      },
-    ];
-  }
-
-  function drawRow(plot, { group, index, traces }, scale, isLast) {
+  function drawRow(plot, { index, traces }, scale, isLast) {
     const hex = colour(tone(index).colour);
-    const name = plain(short(group.label, 40));
     const [first, ...others] = traces;
-    const found = points(first, scale, "rss");
-    const drawn = [
-      ...others.map((trace) => ({
-        ...points(trace, scale, "rss"),
-        type: "scatter",
-        mode: "lines",
-        line: { color: faint(hex, 0.55), width: 1 },
-        name,
-        hovertemplate: `repeat ${trace.repeat}, ${HOVER(scale)}`,
-      })),
-      {
-        type: "scatter",
-        mode: "lines",
-        x: found.x,
-        y: found.file,
-        fill: "tozeroy",
-        fillcolor: faint(hex, 0.2),
-        line: { color: faint(hex, 0.6), width: 1, dash: "dot" },
-        hoverinfo: "skip",
-      },
-      {
-        type: "scatter",
-        mode: "lines",
-        x: found.x,
-        y: found.y,
-        text: found.text,
-        fill: "tonexty",
-        fillcolor: faint(hex, 0.5),
-        line: { color: hex, width: 1.5 },
-        name,
-        hovertemplate: HOVER(scale),
-      },
-      ...marker(first, scale, hex, name),
-      ...cross(first, found, hex, name),
-    ].map(({ file, ...one }) => one);
-    const axes = timeAxes(scale, isLast);
-    show(
-      plot,
-      drawn,
-      layout(scale, isLast ? 178 : 146, {
-        ...axes,
-        margin: { l: 58, r: 10, t: 6, b: isLast ? 42 : 10 },
-        hovermode: "x",
-        ...bands(plot, first, scale, timeRange(scale)),
-      }),
-      first,
-      scale,
-    );
-  }
-
-  // Phases as shaded bands, named where their name fits.
-  function bands(plot, trace, scale, [left, right]) {
-    if (onePhase()) return { shapes: [], annotations: [] };
-    const width = Math.max(120, plot.clientWidth - 68);
-    const shapes = [];
-    const annotations = [];
-    trace.phases.forEach((phase, place) => {
-      const [begin, end] = [phase.begin_ns / scale.time.size, phase.end_ns / scale.time.size];
-      shapes.push({
-        type: "rect",
-        xref: "x",
-        yref: "paper",
-        x0: begin,
-        x1: end,
-        y0: 0,
-        y1: 1,
-        layer: "below",
-        line: { width: 0 },
-        fillcolor: place % 2 ? "rgba(0,0,0,0)" : colour("--band"),
-      });
-      shapes.push({
-        type: "line",
-        xref: "x",
-        yref: "paper",
-        x0: begin,
-        x1: begin,
-        y0: 0,
-        y1: 1,
-        layer: "below",
-        line: { width: 1, color: colour("--line") },
-      });
-      const visible = ((Math.min(end, right) - Math.max(begin, left)) / (right - left)) * width;
-      const text = short(phase.name, 30) + (phase.polled ? "" : ", not polled");
-      const fitting = [text, short(phase.name, 30)].find((one) => visible >= 6.4 * one.length + 8);
-      if (fitting)
-        annotations.push({
-          x: Math.max(begin, left),
-          xref: "x",
-          y: 1,
-          yref: "paper",
-          xanchor: "left",
-          yanchor: "top",
-          xshift: 3,
-          showarrow: false,
-          text: plain(fitting),
-          font: { size: 11, color: colour("--muted") },
-        });
-    });
-    return { shapes, annotations };
+    const lines = others.map((trace) => ({ data: points(trace, scale, "rss"), look: { stroke: faint(hex, 0.55), width: 1 }, trace }));
+    lines.push({ data: points(first, scale, "rss"), look: { stroke: hex, width: 1.5, fill: faint(hex, 0.5) }, trace: first });
+    lines.push({ data: points(first, scale, "file"), look: { stroke: faint(hex, 0.6), width: 1, fill: faint(hex, 0.2) } });
+    show(plot, lines, scale, { height: isLast ? 182 : 142, isLast, banded: first, marked: [{ trace: first, hex, kind: "rss" }] });
   }
 
   function drawOverlay(plot, drawable, scale) {
-    const drawn = drawable.flatMap(({ group, index, traces }) => {
+    const lines = drawable.flatMap(({ group, index, traces }) => {
       const { colour: variable, dash } = tone(index);
       const hex = colour(variable);
-      const name = plain(short(group.label, 40));
-      return [
-        ...traces.map((trace, place) => {
-          const { x, y, text } = points(trace, scale, state.kind);
-          return {
-            type: "scatter",
-            mode: "lines",
-            x,
-            y,
-            text,
-            name,
-            line: { color: place ? faint(hex, 0.4) : hex, width: place ? 1 : 2, dash },
-            hovertemplate: (traces.length > 1 ? `repeat ${trace.repeat}, ` : "") + HOVER(scale),
-          };
-        }),
-        ...(state.kind === "rss" ? marker(traces[0], scale, hex, name) : []),
-        ...cross(traces[0], points(traces[0], scale, state.kind), hex, name),
-      ];
+      return traces.map((trace, place) => ({
+        data: points(trace, scale, state.kind),
+        look: { stroke: place ? faint(hex, 0.5) : hex, width: place ? 1 : 2, dash: DASHES[dash] },
+        trace,
+        name: group.label,
+        index,
+      }));
     });
-    const only = drawable.length === 1 ? drawable[0].traces[0] : null;
-    show(plot, drawn, layout(scale, 420, { ...timeAxes(scale, true), ...(only ? bands(plot, only, scale, timeRange(scale)) : {}) }), only, scale);
+    const marked = drawable.map(({ index, traces }) => ({ trace: traces[0], hex: colour(tone(index).colour), kind: state.kind }));
+    const banded = drawable.length === 1 ? drawable[0].traces[0] : null;
+    show(plot, lines, scale, { height: 420, isLast: true, banded, marked });
   }
 
-  function show(plot, drawn, laidOut, trace, scale) {
-    batch.push(Plotly.newPlot(plot, drawn, laidOut, { displayModeBar: false, responsive: true, showTips: false, doubleClick: "reset" }));
-    charts.push(plot);
-    plot.on("plotly_relayout", (change) => {
-      if (zooming) return;
-      const range = change["xaxis.range"] || (change["xaxis.range[0]"] !== undefined ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
-      if (range || change["xaxis.autorange"]) zoom(range, scale);
+  // lines: {data, look, trace where the pointer finds it, name and index where several are drawn}
+  function show(plot, lines, scale, { height, isLast, banded, marked }) {
+    const found = marked.flatMap(({ trace, hex, kind }) => marksOf(trace, scale, kind).map((one) => ({ ...one, hex })));
+    const since = onePhase() ? `${short(state.span, 40)} began` : "the process began";
+    const made = chart(plot, {
+      data: lines.map((line) => line.data),
+      series: lines.map((line) => line.look),
+      height,
+      padding: [6, 10, isLast ? 0 : 8, 0],
+      x: { range: timeRange(scale), size: isLast ? 42 : 6, label: isLast ? `${scale.time.name} since ${since}` : "", ...(isLast ? {} : { values: (ticks) => ticks.map(() => "") }) },
+      y: { range: [0, scale.most / scale.bytes.size], size: 62, label: scale.bytes.name, grid: true, space: 26 },
+      under: (pen, at) => banded && bands(pen, at, banded, scale),
+      over: (pen, at) => {
+        if (banded) phaseNames(pen, at, banded, scale);
+        marks(pen, at, found);
+      },
+      hover: (x, y, at) => timelineTip(lines, found, scale, x, y, at),
+      zoom: coarse() ? undefined : (range) => zoom(range, scale),
+      sync: "timelines",
     });
-    plot.scaled = scale;
-    plot.banded = trace;
+    charts.push(made);
   }
 
-  let zooming = false;
-
-  // One chart was zoomed: all follow, and name the phases that now have room.
+  // One chart was zoomed: all follow.
   function zoom(range, scale) {
     const whole = [0, scale.length / scale.time.size];
-    state.zoom = range && (Math.abs(range[0] - whole[0]) > 1e-9 || Math.abs(range[1] - whole[1]) > 1e-9) ? range : null;
-    zooming = true;
-    Promise.all(
-      charts.map((chart) =>
-        Plotly.relayout(chart, {
-          "xaxis.range": timeRange(scale),
-          ...(chart.banded ? { annotations: bands(chart, chart.banded, scale, timeRange(scale)).annotations } : {}),
-        }),
-      ),
-    ).finally(() => {
-      zooming = false;
+    state.zoom = range && [Math.max(range[0], whole[0]), Math.min(range[1], whole[1])];
+    for (const one of charts) one.show(timeRange(scale));
+  }
+
+  // -- what is drawn behind and over the lines of a timeline
+
+  // Phases as shaded bands.
+  function bands(pen, at, trace, scale) {
+    if (onePhase()) return;
+    clipped(pen, at);
+    pen.fillStyle = colour("--band");
+    trace.phases.forEach((phase, place) => {
+      const [left, right] = [phase.begin_ns, phase.end_ns].map((t_ns) => at.left(t_ns / scale.time.size));
+      if (place % 2 === 0) pen.fillRect(left, 0, right - left, at.high);
     });
+  }
+
+  function clipped(pen, at) {
+    pen.beginPath();
+    pen.rect(0, 0, at.wide, at.high);
+    pen.clip();
+  }
+
+  // Where each phase begins, and its name where it fits.
+  function phaseNames(pen, at, trace, scale) {
+    if (onePhase()) return;
+    pen.save();
+    clipped(pen, at);
+    for (const phase of trace.phases) {
+      const begin = at.left(phase.begin_ns / scale.time.size);
+      const left = Math.max(begin, 0);
+      const room = Math.min(at.left(phase.end_ns / scale.time.size), at.wide) - left - 6;
+      pen.strokeStyle = colour("--line");
+      pen.beginPath();
+      pen.moveTo(begin, 0);
+      pen.lineTo(begin, at.high);
+      pen.stroke();
+      const name = short(phase.name, 30);
+      const text = [name + (phase.polled ? "" : ", not polled"), name].find((one) => pen.measureText(one).width <= room);
+      pen.fillStyle = colour("--muted");
+      if (text) pen.fillText(text, left + 3, 11);
+    }
+    pen.restore();
+  }
+
+  // The peak as a diamond, and a cross where a run ended that failed.
+  function marks(pen, at, found) {
+    clipped(pen, at);
+    pen.strokeStyle = colour("--page");
+    pen.lineWidth = 1.5;
+    for (const one of found) {
+      pen.fillStyle = one.hex;
+      const [x, y] = [at.left(one.x), at.top(one.y)];
+      const corners = one.peak ? [[0, -6], [6, 0], [0, 6], [-6, 0]] : [[-6, -3.5], [-3.5, -6], [0, -2.5], [3.5, -6], [6, -3.5], [2.5, 0], [6, 3.5], [3.5, 6], [0, 2.5], [-3.5, 6], [-6, 3.5], [-2.5, 0]];
+      pen.beginPath();
+      for (const [right, down] of corners) pen.lineTo(x + right, y + down);
+      pen.closePath();
+      pen.fill();
+      pen.stroke();
+    }
+  }
+
+  function marksOf(trace, scale, kind) {
+    const found = [];
+    const peak = peakOf(trace);
+    const [begin] = spanOf(trace);
+    if (peak && kind === "rss") {
+      const text = `${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, scale.bytes)} at most in ${peak.name}`;
+      found.push({ x: (peak.at_ns - begin) / scale.time.size, y: peak.peak_bytes / scale.bytes.size, text, peak: true });
+    }
+    const [xs, ys] = points(trace, scale, kind);
+    if (trace.end && !onePhase() && xs.length) found.push({ x: xs[xs.length - 1], y: ys[ys.length - 1], text: `ended here: ${trace.end}`, peak: false });
+    return found;
+  }
+
+  // The sample of a line that is nearest in time.
+  function nearest(xs, x) {
+    let [low, high] = [0, xs.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (xs[middle] < x) low = middle + 1;
+      else high = middle;
+    }
+    return low && x - xs[low - 1] < xs[low] - x ? low - 1 : low;
+  }
+
+  function timelineTip(lines, found, scale, x, y, at) {
+    const candidates = lines.filter((line) => line.trace && line.data[0].length);
+    const ranked = candidates.map((line) => {
+      const place = nearest(line.data[0], at.at(x));
+      return { line, place, away: Math.hypot(at.left(line.data[0][place]) - x, at.top(line.data[1][place]) - y) };
+    });
+    const best = ranked.sort((a, b) => a.away - b.away)[0];
+    if (!best) return null;
+    const { trace, name, index, data: [xs] } = best.line;
+    const [begin] = spanOf(trace);
+    const t_ns = xs[best.place] * scale.time.size + begin;
+    const { t, rss, file } = columnsOf(trace);
+    const row = nearest(t, t_ns);
+    const near = found.filter((one) => Math.hypot(at.left(one.x) - x, at.top(one.y) - y) < 9);
+    const who = [name === undefined ? "" : short(name, 80), candidates.length > 1 || state.repeat === "every" ? `repeat ${trace.repeat}` : ""].filter(Boolean);
+    return [
+      who.length ? element("div", {}, ...(index === undefined ? [] : [swatch(index), " "]), element("b", {}, who.join(", "))) : null,
+      element("div", {}, `${fixed(xs[best.place], 4).replace(/\.?0+$/, "")} ${scale.time.name}, ${phaseAt(trace, t_ns)}`),
+      element("div", {}, `${inUnit(rss[row], scale.bytes)} RSS: ${inUnit(rss[row] - file[row], scale.bytes)} anonymous, ${inUnit(file[row], scale.bytes)} file-backed`),
+      ...near.map((one) => element("div", {}, one.text)),
+    ];
   }
 
   function timelineLegend() {
@@ -934,99 +748,90 @@
 
   // -- latencies
 
-  function latencies() {
+  let strips = [];
+
+  function drawLatencies() {
     const having = shown().filter(({ group }) => group.latencies);
     const host = $("strips");
-    if (host.firstChild?.data) Plotly.purge(host.firstChild);
+    strips.forEach((one) => one.remove());
+    strips = [];
     $("copy-latencies").hidden = !having.length;
     document.querySelector("#latencies .legend").hidden = !having.length;
     if (!having.length) {
       host.replaceChildren(element("p", { class: "muted" }, "No variant shown here has timed iterations."));
       return;
     }
-    const plot = element("div", {
-      class: "plot",
-      role: "img",
-      "aria-label": "Latency of each iteration by variant; the table below has the figures",
-    });
-    host.replaceChildren(plot);
-    drawStrips(plot, having.slice(0, MOST_DRAWN));
+    const drawn = having.slice(0, MOST_DRAWN);
+    const boxes = drawn.map(({ group }) => group.latencies.box_ns);
+    const most = Math.max(...boxes.map((box) => box[4]));
+    const unit = chooseUnit("ns", [most]);
+    host.replaceChildren(...drawn.map((one) => stripFigure(one, unit)));
+    drawn.forEach((one, place) => drawStrip(host.children[place].querySelector(".plot"), one, unit, most, place === drawn.length - 1));
     if (having.length > MOST_DRAWN) host.append(element("p", { class: "muted" }, tooMany(having.length - MOST_DRAWN)));
   }
 
-  function drawStrips(plot, having) {
-    const unit = chooseUnit(
-      "ns",
-      having.map(({ group }) => group.latencies.box_ns[4]),
-    );
-    const letters = Math.floor(plot.clientWidth / 7.5);
-    const drawn = having.flatMap(({ group, index }, place) => {
-      const hex = colour(tone(index).colour);
-      const { box_ns: box, points: all, count } = group.latencies;
-      const [low, first, middle, third, high] = box.map((value) => value / unit.size);
-      const name = plain(short(group.label, 40));
-      return [
-        {
-          type: "box",
-          orientation: "h",
-          y0: -place,
-          name,
-          q1: [first],
-          median: [middle],
-          q3: [third],
-          lowerfence: [low],
-          upperfence: [high],
-          y: [-place],
-          width: 0.3,
-          line: { color: hex, width: 1.5 },
-          fillcolor: faint(hex, 0.2),
-          hoverinfo: "skip",
-        },
-        {
-          type: "scatter",
-          mode: "markers",
-          name,
-          x: all.map((one) => one[2] / unit.size),
-          y: all.map((_, rank) => -place + 0.22 * (((rank * 0.618034) % 1) - 0.5)),
-          text: all.map(([repeat, iteration, time]) => `${inUnit(time, unit)}, repeat ${repeat}, iteration ${iteration}`),
-          hovertemplate: "%{text}",
-          marker: { color: hex, size: 5, opacity: all.length > 200 ? 0.35 : 0.65 },
-        },
-      ].map((one) => ({ ...one, meta: count }));
-    });
-    const annotations = having.map(({ group }, place) => {
-      const said = ` ${inUnit(group.latencies.box_ns[2], unit)}`;
-      return {
-        x: 0,
-        xref: "paper",
-        y: -place + 0.34,
-        yref: "y",
-        xanchor: "left",
-        yanchor: "middle",
-        showarrow: false,
-        align: "left",
-        text: `${plain(short(group.label, Math.max(8, letters - said.length)))} <b>${said}</b>`,
-        font: { size: 12, color: colour("--ink") },
-      };
-    });
-    batch.push(
-      Plotly.newPlot(
-        plot,
-        drawn,
-        layout(null, 60 + 58 * having.length, {
-          annotations,
-          dragmode: false,
-          margin: { l: 14, r: 14, t: 6, b: 42 },
-          xaxis: { rangemode: "tozero", title: { text: `${unit.name} an iteration`, font: { size: 12 }, standoff: 6 }, ticks: "outside", ticklen: 4 },
-          yaxis: { visible: false, range: [-having.length + 0.55, 0.5] },
-        }),
-        { displayModeBar: false, responsive: true },
-      ),
+  function stripFigure({ group, index }, unit) {
+    const middle = inUnit(group.latencies.box_ns[2], unit);
+    return element(
+      "figure",
+      { class: "strip" },
+      element("figcaption", {}, swatch(index), " ", element("span", { class: "name" }, short(group.label, 200)), " ", element("b", {}, middle)),
+      element("div", { class: "plot", role: "img", "aria-label": `Latency of each iteration of ${group.label}, median ${middle}; the table below has the figures` }),
     );
   }
 
+  const STRIP = 34; // pixels
+
+  // A box over the quartiles, whiskers to the ends, and a dot for each iteration, scattered so that dots of alike iterations do not hide each other.
+  function drawStrip(plot, { group, index }, unit, most, isLast) {
+    const hex = colour(tone(index).colour);
+    const { box_ns: box, points: all } = group.latencies;
+    const [low, first, middle, third, high] = box.map((value) => value / unit.size);
+    const dots = all.map(([repeat, iteration, time], rank) => ({ repeat, iteration, time, x: time / unit.size, y: 0.24 * (((rank * 0.618034) % 1) - 0.5) }));
+    const made = chart(plot, {
+      height: STRIP + (isLast ? 46 : 4),
+      padding: [2, 14, isLast ? 0 : 2, 14],
+      x: { range: [0, (most / unit.size) * 1.02 || 1], size: isLast ? 44 : 0, label: isLast ? `${unit.name} an iteration` : "" },
+      y: { range: [-0.5, 0.5], size: 0 },
+      over: (pen, at) => {
+        const [left, right, q1, half, q3] = [low, high, first, middle, third].map(at.left);
+        const [upper, base, lower] = [0.3, 0, -0.3].map(at.top);
+        pen.globalAlpha = dots.length > 200 ? 0.35 : 0.65;
+        pen.fillStyle = hex;
+        for (const dot of dots) {
+          pen.beginPath();
+          pen.arc(at.left(dot.x), at.top(dot.y), 2.5, 0, 7);
+          pen.fill();
+        }
+        pen.globalAlpha = 0.2;
+        pen.fillRect(q1, upper, q3 - q1, lower - upper);
+        pen.globalAlpha = 1;
+        pen.strokeStyle = hex;
+        pen.lineWidth = 1.5;
+        pen.strokeRect(q1, upper, q3 - q1, lower - upper);
+        pen.beginPath();
+        for (const [x, from, to] of [[half, upper, lower], [left, upper + 5, lower - 5], [right, upper + 5, lower - 5]]) {
+          pen.moveTo(x, from);
+          pen.lineTo(x, to);
+        }
+        for (const [from, to] of [[left, q1], [q3, right]]) {
+          pen.moveTo(from, base);
+          pen.lineTo(to, base);
+        }
+        pen.stroke();
+      },
+      hover: (x, y, at) => {
+        const away = (dot) => Math.hypot(at.left(dot.x) - x, at.top(dot.y) - y);
+        const dot = dots.reduce((best, one) => (away(one) < away(best) ? one : best), dots[0]);
+        const near = away(dot) < 8 ? [element("div", {}, `${inUnit(dot.time, unit)}, repeat ${dot.repeat}, iteration ${dot.iteration}`)] : [];
+        return [...near, element("div", { class: "where" }, `${inUnit(box[0], unit)} to ${inUnit(box[4], unit)}, the middle half ${inUnit(box[1], unit)} to ${inUnit(box[3], unit)}`)];
+      },
+    });
+    strips.push(made);
+  }
+
   function latencyTable() {
-    const found = LATENCIES.map(metricOf).filter((metric) => metric && model().columns[metric.name]?.includes("EXECUTE"));
+    const found = data.latencies.map(metricOf).filter((metric) => model().columns[metric.name]?.includes("EXECUTE"));
     const having = shown().filter(({ group }) => group.latencies);
     const unit = chooseUnit(
       "ns",
@@ -1045,7 +850,7 @@
       columns: found.map((metric) => metric.name.slice(5, -3)),
       rows,
       notes: having.some(({ group }) => group.repeats > 1)
-        ? ["In the table each repeat gives one figure: the median over the repeats, ± the distance to the farthest. The boxes above are drawn over all iterations of all repeats together."]
+        ? [`${model().spread} The boxes above are drawn over all iterations of all repeats together.`]
         : [],
       redraw: drawLatencyTable,
     };
@@ -1185,13 +990,9 @@
     drawAll();
   }
 
-  function setTheme(name) {
-    root.dataset.theme = name;
-    $("theme").textContent = name === "dark" ? "Light theme" : "Dark theme";
-    drawCharts();
-  }
-
   function connect() {
+    for (const [id, kind] of [["byte-unit", "bytes"], ["time-unit", "ns"]])
+      options($(id), [["", "auto"], ...Object.keys(data.units[kind].sizes).map((name) => [name, name])], "");
     const on = (id, act, draws) =>
       $(id).addEventListener("change", (event) => {
         act(event.target);
@@ -1286,46 +1087,19 @@
         $("model").focus();
       }),
     );
-    let chosenTheme = false;
-    $("theme").addEventListener("click", () => {
-      chosenTheme = true;
-      setTheme(root.dataset.theme === "dark" ? "light" : "dark");
-    });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
-      if (!chosenTheme) setTheme(event.matches ? "dark" : "light");
-    });
     addEventListener("resize", settle);
-    printing();
   }
 
-  // Paper is light, narrow, and cannot be unfolded.
-  function printing() {
-    let before = null;
-    addEventListener("beforeprint", () => {
-      before = { theme: root.dataset.theme, folded: [...document.querySelectorAll("details:not([open])")] };
-      before.folded.forEach((one) => {
-        one.open = true;
-      });
-      document.body.style.width = "680px";
-      setTheme("light");
-    });
-    addEventListener("afterprint", () => {
-      if (!before) return;
-      document.body.style.width = "";
-      before.folded.forEach((one) => {
-        one.open = false;
-      });
-      setTheme(before.theme);
-      before = null;
-    });
+  function drawCharts() {
+    drawTimelines();
+    drawLatencies();
   }
 
-  root.classList.add("scripted");
+  theming(drawCharts);
   if (data.models.length) {
     connect();
     state.view = data.models[0].groups.length <= 4 ? "rows" : "overlay";
     $("view").value = state.view;
     showModel(0);
-    $("theme").textContent = root.dataset.theme === "dark" ? "Light theme" : "Dark theme";
   }
 })();

@@ -19,8 +19,8 @@ from memprof.runs.settings import written
 from memprof.runs.summary import Key
 from memprof.units import format_bytes, format_duration
 
-from ..tables import table
-from . import drawn
+from .. import rows
+from ..tables import missing
 
 _PEAK = METRICS["rss_peak_bytes"]
 
@@ -107,8 +107,8 @@ def model(runs: Sequence[Run]) -> Model:
 
 
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:
-    names = drawn.label_names(list(groups))
-    return [(drawn.label(key, names), group) for key, group in groups.items()]
+    names = rows.label_names(groups)
+    return [(rows.label(key, names), group) for key, group in groups.items()]
 
 
 # -- the finding
@@ -133,11 +133,11 @@ class _Peak:
 
 def _findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
     """One sentence a machine, since no figure of one is set against another's."""
-    names = drawn.label_names(list(groups))
+    names = rows.label_names(groups)
     machines = list(dict.fromkeys(key.machine for key in groups))
     for machine in machines:
         here = {key: group for key, group in groups.items() if key.machine == machine}
-        peaks = [_peak(drawn.label(key, [name for name in names if name != "machine"]), group) for key, group in here.items()]
+        peaks = [_peak(rows.label(key, [name for name in names if name != "machine"]), group) for key, group in here.items()]
         what = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
         yield Markup(" ").join(
@@ -433,7 +433,7 @@ def exactness(runs: Sequence[Run]) -> list[str]:
     if inexact:
         said.append(
             f"{'All' if len(inexact) == len(marks) else len(inexact)} of {_count(len(marks), 'phase peak')} are inexact and carry a ~, and the "
-            f"true peak may be higher: {'; or '.join(table.inexact(runs))}."
+            f"true peak may be higher: {'; or '.join(missing.why_inexact(runs))}."
         )
     said += _polling(runs)
     said.append(
@@ -464,10 +464,10 @@ def remarks(runs: Sequence[Run], warnings: Sequence[str]) -> list[tuple[str, str
     """Warnings and notes: (the text, whom it concerns)."""
     several = len({run.job.model.name for run in runs}) > 1
     groups = summary.groups(runs)
-    names = {name: drawn.label_names([key for key in groups if key.model == name]) for name in {key.model for key in groups}}
+    names = {name: rows.label_names([key for key in groups if key.model == name]) for name in {key.model for key in groups}}
     users: dict[str, dict[str, None]] = {text: {} for text in warnings}
     for key, group in groups.items():
-        label = drawn.label(key, names[key.model])
+        label = rows.label(key, names[key.model])
         for run in group:
             for text in (*run.warnings, *(run.about.notes if run.about else ())):
                 users.setdefault(text, {})[f"{key.model}, {label}" if several else label] = None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from memprof.errors import InputError, UsageError, near
+from memprof.plain import plain
 from memprof.runs.metrics import Metric
 from memprof.runs.records import EXECUTE, PEAK, Run
 from memprof.runs.summary import Key
 
-from ..tables.grid import plain
+from ..rows import named
+from ..soundness import sound
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -20,6 +22,7 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
     """
     if not runs:
         raise InputError("there are no runs to draw")
+    sound(runs)
     models = list(dict.fromkeys(run.job.model.name for run in runs))
     if model is not None and model not in models:
         raise UsageError(f"these runs have no model {model!r}{near(model, models) or '; they have ' + ', '.join(models)}")
@@ -29,18 +32,6 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
         if name not in known:
             raise UsageError(f"these runs have no variant {name!r}{near(name, known) or '; they have ' + ', '.join(known)}")
     return [run for run in runs if not variants or run.job.variant in variants]
-
-
-def names(keys: Collection[Key]) -> dict[Key, str]:
-    """What each group of repeats is called, as short as it can be told apart: its variant, and threads and machine where they differ."""
-    several_threads = len({key.threads for key in keys}) > 1
-    several_machines = len({key.machine for key in keys}) > 1
-    found = {}
-    for key in keys:
-        count = key.threads
-        threads = [f"{count} thread{'s' if count > 1 else ''}" if count else "default threads"] if several_threads else []
-        found[key] = ", ".join([key.variant, *threads, *([key.machine] if several_machines else [])])
-    return found
 
 
 def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]]:
@@ -90,7 +81,7 @@ def remarks(grouped: Mapping[Key, list[Run]]) -> list[str]:
     if len(machines) > 1:
         each = ", ".join(f"{one.name} ({one.words or 'not known'})" for one in machines.values())
         found.append(f"Measured on {len(machines)} machines, which are never averaged: {each}")
-    called = names(list(grouped))
+    called = named(grouped)
     several_models = len({key.model for key in grouped}) > 1
     for key, group in grouped.items():
         name = f"{key.model}, {called[key]}" if several_models else called[key]

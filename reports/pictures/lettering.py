@@ -16,7 +16,8 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 
-from ..tables.grid import plain
+from memprof.plain import plain
+
 from .style import BODY, SMALL, families
 
 

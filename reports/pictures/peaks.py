@@ -18,12 +18,14 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
+from memprof.errors import InputError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import STARTUP, Run
 from memprof.runs.summary import Key
 
 from ..columns import Cache, split
+from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, placing, style
 from .sheet import Entry, Sheet
@@ -73,8 +75,10 @@ def _render(runs: Sequence[Run]) -> Figure:
     cache = Cache()
     bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [one for one in bars.values() if one is not None]
+    if not known:
+        raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
     unit = choose_unit(BYTES, [one.high for one in known])
-    called = choosing.names(list(grouped))
+    called = named(grouped)
     indent = max(lettering.width(lettering.readable(name)) for name in called.values())
     indent = min(indent, 2.7) + 0.15 + 0.1
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from memprof.errors import UsageError
-from memprof.files import check_replaceable, write
+from memprof.errors import InputError, UsageError
+from memprof.files import check_target, write
 
 from .lettering import whole_letters
 from .style import DPI, look
@@ -26,7 +26,7 @@ def check(path: Path) -> None:
     ending = path.suffix.lower()
     if ending not in _HEADS:
         raise UsageError(f"{path}: a picture's name ends in .png, .svg or .pdf")
-    check_replaceable(path, lambda head: head.startswith(_HEADS[ending]), f"a {ending[1:].upper()} picture")
+    check_target(path, lambda head: head.startswith(_HEADS[ending]), f"a {ending[1:].upper()} picture")
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -43,6 +43,11 @@ def save(figure: Figure, path: str | Path) -> None:
         "pdf": {"Creator": "memprof", "Producer": "matplotlib", "CreationDate": None},
     }
     data = io.BytesIO()
-    with look(), whole_letters(figure, ending == "svg"):
-        figure.savefig(data, format=ending, dpi=DPI, metadata=facts[ending])
+    try:
+        with look(), whole_letters(figure, ending == "svg"):
+            figure.savefig(data, format=ending, dpi=DPI, metadata=facts[ending])
+    except (ValueError, OverflowError, MemoryError) as error:
+        # A picture of thousands of rows is larger than matplotlib draws, and figures near the largest ones have no ticks.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: these runs cannot be drawn as one picture ({reason})") from None
     write(path, data.getvalue())

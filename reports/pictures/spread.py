@@ -16,6 +16,7 @@ from memprof.runs.metrics import Metric
 from memprof.runs.records import Run
 from memprof.runs.summary import Key
 
+from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
 from .sheet import Entry, Sheet
@@ -56,7 +57,7 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
 def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
     everyone = summary.groups(runs)
     grouped = dict(list(everyone.items())[:_MOST_ROWS])
-    called = choosing.names(list(grouped))
+    called = named(grouped)
     blocks = [
         (model, metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()])
         for model, block in choosing.by_model(grouped).items()

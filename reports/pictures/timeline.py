@@ -22,6 +22,7 @@ from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK, PHASES, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
+from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, placing, style
 from .sheet import Entry, Sheet
@@ -107,7 +108,7 @@ def render(runs: Sequence[Run], *, overlay: bool = False, phases: Sequence[str] 
 def _render(runs: Sequence[Run], overlay: bool, phases: Sequence[str]) -> Figure:
     everyone = summary.groups(runs)
     grouped = dict(list(everyone.items())[:_MOST_ROWS])
-    called = choosing.names(list(grouped))
+    called = named(grouped)
     if not overlay:
         called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
     cache = Cache()

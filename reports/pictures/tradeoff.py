@@ -18,6 +18,7 @@ from memprof.runs.metrics import Metric
 from memprof.runs.records import EXECUTE, Run
 from memprof.runs.summary import Key
 
+from ..rows import named
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, placing, style
 from .sheet import Entry, Sheet
@@ -79,7 +80,7 @@ def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | 
 
 def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     grouped = summary.groups(runs)
-    called = choosing.names(list(grouped))
+    called = named(grouped)
     points = {model: _points(block, called, metric, phase) for model, block in choosing.by_model(grouped).items()}
     everyone = [point for ours in points.values() for point in ours]
     if not everyone:

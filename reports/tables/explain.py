@@ -11,12 +11,13 @@ from memprof.explain.records import (
     Proposal,
     Verified,
 )
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK
 from memprof.runs.settings import written
 from memprof.units import format_bytes, format_duration
 
-from . import grid
+from .. import soundness
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
 
 _BAR = 46
@@ -24,7 +25,8 @@ _MOST_TENSORS = 12
 
 
 def render(found: Explanation, form: str = "text") -> str:
-    """The explanation as text, markdown or json."""
+    """The explanation as text, markdown or json. Raises InputError where its figures are none."""
+    soundness.check(found, f"the explanation of {found.model.name}")
     if form == "json":
         return records.encode(found).decode().rstrip("\n")
     return _markdown(found) if form == "markdown" else _text(found)
@@ -232,7 +234,7 @@ def _markdown(found: Explanation) -> str:
 
 
 def _text(found: Explanation) -> str:
-    say = grid.plain
+    say = plain
     lines = [say(title(found)), say(lead(found)), ""]
     lines += ["Findings, the worst first" if found.findings else "Nothing was found that makes it larger than it must be."]
     for place, finding in enumerate(found.findings, 1):
@@ -255,7 +257,7 @@ def _bars(found: Explanation) -> list[str]:
     widest = max((len(one.name) for one in names), default=0)
     lines = [f"The largest look, {where(phase.name)}: {format_bytes(phase.rss_bytes)}"]
     for one in names:
-        share = one.bytes / phase.rss_bytes if phase.rss_bytes else 0
+        share = min(max(one.bytes / phase.rss_bytes, 0), 1) if phase.rss_bytes else 0
         lines.append(f"  {one.name.ljust(widest)}  {format_bytes(one.bytes):>10}  {share:>4.0%}  {'█' * round(share * _BAR)}".rstrip())
     return lines
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
 from memprof.units import format_bytes
 
 from . import grid
-from .grid import Say, Section, Table, Unit, plain
+from .grid import Say, Section, Table, Unit
 
 
 def render(found: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import html as escaping
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memprof.errors import UsageError
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.units import BYTE_UNITS
 
 _WIDEST = 100  # one long name must not push all other rows off the screen
 
 # The unit of a table is the largest whose threshold its largest value reaches.
-_BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
-_TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
-_TIME_SIZES = {"s": 10**9, "ms": 10**6, "us": 10**3}
+BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
+TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
+TIME_SIZES = {"us": 10**3, "ms": 10**6, "s": 10**9}
+# How many decimal places a number has: those of the first threshold that it reaches.
+PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,14 @@ def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -
     if kind not in (BYTES, NS):
         return Unit("", 1)
     largest = max((abs(value) for value in values), default=0)
-    name = next(name for name, least in (_BYTE_STEPS if kind == BYTES else _TIME_STEPS) if largest >= least)
-    return Unit(name, BYTE_UNITS[name] if kind == BYTES else _TIME_SIZES[name])
+    name = next(name for name, least in (BYTE_STEPS if kind == BYTES else TIME_STEPS) if largest >= least)
+    return Unit(name, BYTE_UNITS[name] if kind == BYTES else TIME_SIZES[name])
 
 
 def number(value: float, beside: float | None = None) -> str:
     """Four significant digits at most, and no more places than a value beside it has."""
     size = abs(beside if beside is not None else value)
-    places = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
+    places = next((places for least, places in PLACES if size >= least), 0)
     text = f"{value:.{places}f}"
     return text[1:] if text.startswith("-") and not any(digit in text for digit in "123456789") else text
 
@@ -94,7 +96,7 @@ def markdown(section: Section) -> str:
 
 
 def laid_out(section: Section, say: Say) -> str:
-    """The same with each text as `say` writes it: `escaped` for Markdown, `style.plain` for a terminal, where nothing is escaped."""
+    """The same with each text as `say` writes it: `escaped` for Markdown, `plain` for a terminal, where nothing is escaped."""
     parts = [say(section.title)] if section.title else []
     for table in section.tables:
         parts += [*([say(table.title)] if table.title else []), _grid(table, say)]
@@ -116,8 +118,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], labels: int) -> list[str
 
 def escaped(text: str) -> str:
     """Text that stays text in a Markdown table: no cell's end, no line's end, no tag."""
-    plain = " ".join(text.split()) if any(mark.isspace() and mark != " " for mark in text) else text
-    return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+    return plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 
 # -- HTML
@@ -143,12 +144,3 @@ def _html_section(section: Section) -> str:
 def _html_row(row: Sequence[str], tag: str, labels: int) -> str:
     names = ["th" if place < labels else tag for place in range(len(row))]
     return "<tr>" + "".join(f"<{name}>{escaping.escape(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"
-
-
-def plain(text: str) -> str:
-    """Text on one line, without what would steer a terminal, break an XML file or turn the writing's direction round."""
-    line = " ".join(text.split())
-    return "".join("�" if unicodedata.category(mark) in ("Cc", "Cs", "Cn", "Co") or mark in _DIRECTIONS else mark for mark in line)
-
-
-_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

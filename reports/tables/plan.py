@@ -20,7 +20,8 @@ from memprof.runs import metrics, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
 from memprof.units import BYTE_UNITS, format_bytes
 
-from . import grid, swap, table
+from ..rows import named
+from . import grid, swap
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -67,7 +68,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _name(order: Ordered) -> str:
+def order_name(order: Ordered) -> str:
     return _NAMES.get(order.name, f"order of {Path(order.name).name}" if "/" in order.name or "." in order.name else order.name)
 
 
@@ -89,7 +90,7 @@ def _costs(found: Analysis, wanted: str | None) -> Table:
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
         rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
     rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
-    names = [_name(order) for order in orders]
+    names = [order_name(order) for order in orders]
     if found.best is found.chosen and found.chosen.name != "best":
         names = [f"{names[0]}, a best one" if found.proven else f"{names[0]}, the best found"]
     return Table(unit.caption("Tensors"), ("", *names), tuple(rows))
@@ -144,7 +145,7 @@ def _training(found: Analysis, wanted: str | None) -> Table:
     lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
     unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
     rows = tuple((label, *("" if bytes is None else _exact(bytes, unit) for bytes in both)) for label, *both in lines)
-    return Table(unit.caption(f"Training in {_name(found.chosen)}"), ("", "at the peak", "in the whole step"), rows)
+    return Table(unit.caption(f"Training in {order_name(found.chosen)}"), ("", "at the peak", "in the whole step"), rows)
 
 
 def _peak(order: Ordered, wanted: str | None) -> Table:
@@ -156,7 +157,7 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
     if rest:
         rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
     return Table(
-        unit.caption(f"In memory at {_short(order.operator)}, the peak of {_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
+        unit.caption(f"In memory at {_short(order.operator)}, the peak of {order_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
     )
 
 
@@ -175,7 +176,7 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
         for row in rows
     ]
     header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
-    return Table(unit.caption(f"Steps in {_name(order)}"), header, tuple(lines), 3)
+    return Table(unit.caption(f"Steps in {order_name(order)}"), header, tuple(lines), 3)
 
 
 def _short(name: str, most: int = _LONGEST_NAME) -> str:
@@ -371,7 +372,7 @@ def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth
 def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
     """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
     groups = summary.groups(runs)
-    each = {table.row_name(key, groups): swap.extremes(group, "RSS", swap.Window()) for key, group in groups.items()}
+    each = {name: swap.extremes(groups[key], "RSS", swap.Window()) for key, name in named(groups).items()}
     return {name: found for name, found in each.items() if found}
 
 

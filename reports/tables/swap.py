@@ -183,7 +183,7 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     if not run.timeline.samples or (run.imported and kind != KINDS[0]):  # a log does not say which part is file-backed
         return None
     columns = store.unpack(run.timeline)
-    span = _span(run, columns.t_ns, over)
+    span = _span(run, columns.t_ns, over) if columns.t_ns else None
     if span is None:
         return None
     begin_ns, end_ns = span

@@ -16,20 +16,20 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from memprof.errors import InputError, UsageError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, Metric
-from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Mark, Run
+from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 
-from . import commands, grid, load, native, swap
+from ..rows import BASELINE, columns, label_names, labels, named, phases
+from ..soundness import sound
+from . import commands, grid, load, missing, native, swap
 from .grid import Section, Table, Unit
 
-BASELINE = "baseline"
-STYLES = ("phases", "models", "threads", "swap", "load")
-FORMATS = ("markdown", "csv", "json", "html")
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "mean": statistics.fmean,
@@ -58,8 +58,9 @@ def render(
     names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
     phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
     have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
-    UsageError.
+    UsageError, and InputError where a run has figures that no machine has.
     """
+    sound(runs)
     if format == "json" and style == "swap":
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
@@ -75,10 +76,18 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if names:
         table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]
     if format == "csv":
+        for name in frame.WORDS:
+            if name in table:
+                table[name] = [_harmless(cell) for cell in table[name]]
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
+
+
+def _harmless(cell: Any) -> Any:
+    """A cell of text that no spreadsheet takes for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def sections(
@@ -93,6 +102,7 @@ def sections(
     window: str | None = None,
 ) -> list[Section]:
     """The same as texts in sections, before they are Markdown or HTML."""
+    sound(runs)
     made = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
     by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
@@ -121,13 +131,14 @@ class _Tables:
         # Where no run came past the baseline, one table says so as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
         shown = wanted or [metrics.METRICS[name] for name in usual]
+        names = label_names(groups)
         for metric in shown:
-            columns = _phase_columns(runs, metric)
-            rows = {(_labels(key, groups)): [(group, column) for column in columns] for key, group in groups.items()}
-            tables += self._table(metric, _label_names(groups), columns, rows)
+            heads = columns(metric, phases(runs))
+            rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
+            tables += self._table(metric, names, heads, rows)
         if not wanted:
             tables += self._iterations(groups)
-            tables += commands.tables(groups, _label_names(groups), lambda key: _labels(key, groups), self.unit)
+            tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
 
     def by_threads(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
@@ -135,55 +146,46 @@ class _Tables:
         counts = sorted({key.threads for key in groups if key.threads is not None})
         if not counts:
             raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with --threads 1,2,4")
-        labels = dict.fromkeys(_labels(key, groups, threads=False) for key in groups)
+        names = label_names(groups, threads=False)
+        several = dict.fromkeys(labels(key, names) for key in groups)
         tables = []
         shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
         for metric in shown:
             where = phase or _usual_phase(metric)
             rows = {
-                label: [
-                    (
-                        [
-                            run
-                            for key, group in groups.items()
-                            if key.threads == count and _labels(key, groups, threads=False) == label
-                            for run in group
-                        ],
-                        where,
-                    )
+                row: [
+                    ([run for key, group in groups.items() if key.threads == count and labels(key, names) == row for run in group], where)
                     for count in counts
                 ]
-                for label in labels
+                for row in several
             }
-            columns = [f"T={count}" for count in counts]
-            tables += self._table(metric, _label_names(groups, threads=False), columns, rows, where)
+            tables += self._table(metric, names, [f"T={count}" for count in counts], rows, where)
         return Section(_title(runs, threads=False), tuple(tables), tuple(self._notes(groups, shown)))
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
-        labels = list(dict.fromkeys(row_name(key, groups) for key in groups))
+        called = named(groups)
+        heads = list(dict.fromkeys(called.values()))
         tables = []
         shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
         for metric in shown:
             where = phase or _usual_phase(metric)
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
                 (model,): [
-                    (
-                        [run for key, group in groups.items() if key.model == model and row_name(key, groups) == label for run in group],
-                        where,
-                    )
-                    for label in labels
+                    ([run for key, group in groups.items() if key.model == model and called[key] == head for run in group], where)
+                    for head in heads
                 ]
                 for model in dict.fromkeys(key.model for key in groups)
             }
-            tables += self._table(metric, ("model",), labels, rows, where)
+            tables += self._table(metric, ("model",), heads, rows, where)
         return Section("", tuple(tables), tuple(self._notes(groups, shown)))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
         if self.unit is not None:
             grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
-        made = load.table(groups, lambda key: row_name(key, groups), self.above, self.unit)
+        called = named(groups)
+        made = load.table(groups, lambda key: called[key], self.above, self.unit)
         notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
         return Section(
             _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
@@ -191,7 +193,7 @@ class _Tables:
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
-        names = {key: f"{key.model}, {row_name(key, groups)}" for key in groups}
+        names = {key: f"{key.model}, {name}" for key, name in named(groups).items()}
         made = swap.tables(groups, names, over, self.unit)
         if not made:
             raise InputError(
@@ -261,11 +263,10 @@ class _Tables:
         if not everything:
             return []
         unit = grid.choose_unit(NS, everything)
+        names = label_names(groups)
         rows = tuple(
-            (*_labels(key, groups), *(self._spread([value / unit.size for value in values]) for values in row))
-            for key, row in cells.items()
+            (*labels(key, names), *(self._spread([value / unit.size for value in values]) for values in row)) for key, row in cells.items()
         )
-        names = _label_names(groups)
         return [Table(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
 
     def _spread(self, values: Sequence[float]) -> str:
@@ -277,13 +278,14 @@ class _Tables:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
-            beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
-            notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
-        notes += [f"~ not exact: {why}; it may have been higher." for why in inexact(runs)]
-        notes += _absences(runs, shown)
+            notes.append(cells_note(runs, self.stat))
+        notes += missing.inexact(runs)
+        notes += missing.absences(runs, shown)
         said: dict[str, list[str]] = {}
+        called = named(groups)
+        several = len({key.model for key in groups}) > 1
         for key, group in groups.items():
-            name = ", ".join([*([key.model] if len({other.model for other in groups}) > 1 else []), row_name(key, groups)])
+            name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys(_sentences(group)):
                 said.setdefault(sentence, []).append(name)
         for sentence, names in said.items():
@@ -292,26 +294,14 @@ class _Tables:
         return notes + native.notes(groups)
 
 
-# -- columns
-
-
-def _phase_columns(runs: Sequence[Run], metric: Metric) -> list[str]:
-    failed = [run.outcome.phase for run in runs if run.outcome.phase]
-    phases = summary.order(
-        [*(mark.phase for run in runs for mark in run.marks), *(phase for phase in failed if not phase.startswith("after"))]
-    )
-    if metric.unit == NS:
-        # How long an import takes is no property of the model, and warming up is not timed.
-        return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
-    columns = [BASELINE if phase == STARTUP else phase for phase in phases]
-    return [*columns, PEAK] if metric.name == "rss_peak_bytes" else columns
-
-
 def _usual_phase(metric: Metric) -> str:
     return PEAK if metric.name == "rss_peak_bytes" else EXECUTE
 
 
-# -- labels
+def cells_note(runs: Sequence[Run], stat: str = "median") -> str:
+    """What a cell is where runs were repeated."""
+    beside = ", ± the distance to the farthest repeat" if stat in ("median", "mean", "geomean") else ""
+    return f"Cells: {stat} over repeats{beside}. {_iterated(runs)}'s latency: the {stat} iteration."
 
 
 def _iterated(runs: Sequence[Run]) -> str:
@@ -333,96 +323,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     return ", ".join(said)
 
 
-def _label_names(groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
-    several = threads and len({key.threads for key in groups}) > 1
-    return ("variant", *(["threads"] if several else []), *(["machine"] if len({key.machine for key in groups}) > 1 else []))
-
-
-def _labels(key: Key, groups: Iterable[Key], threads: bool = True) -> tuple[str, ...]:
-    count = str(key.threads) if key.threads else "default"
-    names = _label_names(groups, threads)
-    return (key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else []))
-
-
-def row_name(key: Key, groups: Iterable[Key]) -> str:
-    """A row's labels as one: `tflite, 2 threads`."""
-    count = f"{key.threads} thread{'s' if key.threads > 1 else ''}" if key.threads else "default threads"
-    names = _label_names(groups)
-    return ", ".join([key.variant, *([count] if "threads" in names else []), *([key.machine] if "machine" in names else [])])
-
-
 # -- notes
-
-
-def inexact(runs: Sequence[Run]) -> list[str]:
-    """Why peaks are not exact, each reason once."""
-    marks = [(run, mark) for run in runs for mark in run.marks if mark.rss_peak_bytes is not None and not mark.sure]
-    bounded = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for _, mark in marks if mark.rss_peak_high_bytes and mark.rss_peak_bytes]
-    said = dict.fromkeys(_why_inexact(run, mark) for run, mark in marks if mark.rss_peak_high_bytes is None)
-    if bounded:
-        more = f"{max(bounded) - 1:.0%}"
-        said[f"the peak of several processes is what they had together for certain; it can have been up to {more} more"] = None
-    return list(said)
-
-
-def _why_inexact(run: Run, mark: Mark) -> str:
-    if run.imported:
-        return "the peak is what the imported log says"
-    if run.processes:
-        return "the peak is what polling saw of several processes together: each has a high-water mark, their sum has none"
-    if mark.phase in run.job.phase_regexes:
-        return "the phase ends where a line of output arrived, which is later than what it tells of"
-    return "the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw"
-
-
-_AT_THE_END = {
-    "anon_end_bytes": "anonymous memory",
-    "file_end_bytes": "file-backed memory",
-    "vms_end_bytes": "VMS",
-    "hwm_bytes": "HWM",
-    "pss_end_bytes": "PSS",
-    "uss_end_bytes": "USS",
-}
-
-
-def _unread(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
-    """Why figures that some phases have at their end are missing in those of commands."""
-    marks = [(run, mark) for run in runs for mark in run.marks]
-    found: dict[str, dict[str, None]] = {}
-    for metric in shown:
-        if metric.name not in _AT_THE_END or all(metric.of(mark) is None for _, mark in marks):
-            continue  # no table has it
-        for run, mark in marks:
-            if run.job.argv and metric.of(mark) is None:
-                found.setdefault(_why_unread(run, mark), {})[_AT_THE_END[metric.name]] = None
-    return [f"{', '.join(names)}: -, {why}" for why, names in found.items()]
-
-
-def _why_unread(run: Run, mark: Mark) -> str:
-    if run.imported:
-        return "the imported log does not say"
-    if mark.rss_end_bytes is None:
-        return f"{mark.phase} lasted until the program's end, and then there is nothing to read"
-    if mark.phase in run.job.phase_regexes:
-        return "not read where a line ends a phase"
-    if run.job.phases:
-        return "not read after each of many short calls of a function"
-    return "memprof_marks.py does not read it, or /proc/PID/smaps_rollup could not be read"
-
-
-def _absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
-    """Why figures are missing that finished phases should have."""
-    # A command's marks may come from where such a figure is not looked for: see `_unread`.
-    marks = [mark for run in runs if not run.job.argv for mark in run.marks]
-    reasons = {
-        "pss_end_bytes": "PSS: -, /proc/PID/smaps_rollup could not be read",
-        "uss_end_bytes": "USS: -, /proc/PID/smaps_rollup could not be read",
-        "heap_used_end_bytes": "heap figures: -, the C library has no mallinfo2 (glibc 2.33 and later have)",
-        "read_bytes": "bytes read from disk: -, /proc/PID/io could not be read",
-        "anon_end_bytes": "anonymous and file-backed memory: -, not in what the kernel says",
-    }
-    missing = [metric.name for metric in shown if any(metric.of(mark) is None for mark in marks)]
-    return [*(reason for name, reason in reasons.items() if name in missing), *_unread(runs, shown)]
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.tune import VERIFYING_REPEATS, Proposal, Tuned, shown
 from memprof.units import format_bytes
 
 from . import grid
-from .grid import Say, Section, Table, plain
+from .grid import Say, Section, Table
 
 
 def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:

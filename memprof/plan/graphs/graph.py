@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import UsageError, near
+from ...errors import InputError, UsageError, near
+from ...models import MOST_DIMENSIONS
 
 # Bits of an element by its type's name: ONNX's names in numpy's spelling (onnx.proto3, TensorProto.DataType) and TFLite's (schema.fbs,
 # TensorType). Types below a byte are packed; string, resource and variant have no size that a graph would tell.
@@ -24,6 +25,10 @@ BITS = {
     **dict.fromkeys(("int2", "uint2"), 2),
     "complex128": 128,
 }
+
+# What a reader takes: a graph of more operators, or of more bytes together, cannot be planned in any useful time, and is nobody's.
+MOST_OPERATORS = 30_000
+MOST_BYTES = 1 << 56
 
 FLOATING = ("float32", "float16", "bfloat16", "float64")
 
@@ -44,7 +49,7 @@ def shown(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Activation:
     """A tensor that an operator makes or that the caller gives. bytes: None where it is not known, and then `why` says why."""
 
     name: str
@@ -68,7 +73,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Weight:
+class Constant:
     """Constant data. bytes: in memory, by type and shape (of a sparse one what is stored); None where the type's size is not known.
 
     content: where its bytes lie, or themselves; None where they are not at hand. trainable: it is of a floating type and no running statistic.
@@ -153,11 +158,11 @@ class Graph:
     name: str
     format: str
     path: Path
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Activation, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    weights: tuple[Weight, ...] = ()
+    weights: tuple[Constant, ...] = ()
     folded: tuple[Folded, ...] = ()
     assumptions: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
@@ -174,9 +179,12 @@ class Graph:
 
 
 def size(type: str, shape: Sequence[int]) -> int | None:
-    """Bytes of a tensor, None for a type without a known size. Types below a byte are packed over the whole tensor."""
+    """Bytes of a tensor, None for a type without a known size and for more dimensions than any model has.
+
+    Types below a byte are packed over the whole tensor.
+    """
     bits = BITS.get(type)
-    if bits is None:
+    if bits is None or len(shape) > MOST_DIMENSIONS:
         return None
     count = 1
     for extent in shape:
@@ -184,16 +192,21 @@ def size(type: str, shape: Sequence[int]) -> int | None:
     return -(-count * bits // 8)
 
 
-# -- to a problem
+def check_count(operators: int, path: Path) -> None:
+    """Raises InputError where there are more operators than a reader takes."""
+    if operators > MOST_OPERATORS:
+        raise InputError(f"model {path}: it has more than {MOST_OPERATORS:,} operators, which is more than memprof plans")
 
 
-# -- weights
-
-
-# -- order in the file
-
-
-# -- what a user says of shapes
+def check_size(graph: Graph) -> None:
+    """Raises InputError where a graph's tensors are larger together than any memory. Sums of sizes then fit into 64 bits."""
+    sizes = [(tensor.bytes or 0, tensor.name) for tensor in graph.tensors] + [(weight.bytes or 0, weight.name) for weight in graph.weights]
+    if sum(bytes for bytes, _ in sizes) > MOST_BYTES:
+        bytes, name = max(sizes)
+        raise InputError(f"model {graph.path}: its tensor {name} would take {bytes:.3g} bytes, more than any memory has")
+    for operator in graph.operators:
+        for body in operator.bodies:
+            check_size(body.graph)
 
 
 def check_names(shapes: Iterable[str], known: Iterable[str], path: Path) -> None:

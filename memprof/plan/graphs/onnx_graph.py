@@ -1,4 +1,4 @@
-"""ONNX files as graphs, their shapes inferred by onnx itself from a skeleton of the model without its weights (see skeleton.py).
+"""ONNX files as graphs, their shapes inferred by onnx itself from a skeleton of the model without its weights (memprof.models.skeleton).
 
 What constants alone determine is folded, as every runtime does at load: Constant nodes, ConstantOfShape of a constant, a Transpose of a
 weight. A DequantizeLinear of a weight is taken for a part of its reader. Local functions are put in place of their calls.
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from .graph import FLOATING, Body, Folded, Graph, Operator, Remarks, Tensor, Unknown, Weight, shown, size, words
+from ...models import MOST_DIMENSIONS
+from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Remarks, Unknown, check_count, shown, size, words
+from .onnx_apart import Apart
 from .onnx_proto import OWN_DOMAINS, RANDOM, content, in_order, inlined, load, small_external, type_name
 from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered
@@ -42,11 +44,12 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     model = load(path)
     reader = _Reader(path)
     small_external(model, path, reader.remarks)
-    if inline and model.functions:
-        model = inlined(model, path)
-    reader.places = in_order(model.graph)
-    reader.remarks.assumptions += bind(model, shapes, batch, path)
-    model = inferred(model, shapes, reader.remarks)
+    with Apart(model.ByteSize()) as apart:
+        if inline and model.functions:
+            model = inlined(model, path, apart)
+        reader.places = in_order(model.graph)
+        reader.remarks.assumptions += bind(model, shapes, batch, path)
+        model = inferred(model, shapes, reader.remarks, apart)
     return reader.graph(model)
 
 
@@ -58,11 +61,12 @@ class _Reader:
         self.remarks = Remarks()
         self.places: list[int] = []
         self.moved = ""
-        self._weights: list[Weight] = []
+        self._weights: list[Constant] = []
         self._foreign: Counter[str] = Counter()
         self._fused = 0
         self._sparse: list[str] = []
         self._quantizing = 0
+        self._operators = 0
 
     def graph(self, model: Any) -> Graph:
         """The main graph."""
@@ -102,10 +106,12 @@ class _Reader:
         """A graph, and (name, reader) of what it takes from around it."""
         if depth > _NESTED_MOST:
             raise InputError(f"model {self.path}: its graphs lie in one another more than {_NESTED_MOST} deep")
+        self._operators += len(proto.node)
+        check_count(self._operators, self.path)
         scope = _Scope(self, proto, constants.new_child(), depth)
         return scope.read(around)
 
-    def add_weight(self, weight: Weight) -> int:
+    def add_weight(self, weight: Constant) -> int:
         """Its number."""
         self._weights.append(weight if weight.name.isprintable() else replace(weight, name=shown(weight.name)))
         return len(self._weights) - 1
@@ -115,12 +121,14 @@ class _Reader:
         kind, shape = type_name(tensor.data_type), tuple(tensor.dims)
         if any(extent < 0 for extent in shape):
             raise InputError(f"model {self.path}: weight {shown(name)} has a negative dimension")
+        if len(shape) > MOST_DIMENSIONS:
+            raise InputError(f"model {self.path}: weight {shown(name)} has {len(shape):,} dimensions")
         bytes = size(kind, shape)
         if kind == "string":
             bytes = sum(len(text) for text in tensor.string_data)
         if bytes is None:
             self.remarks.unknown.append(Unknown(f"a weight of type {kind}, whose size is not known", (shown(name),)))
-        return self.add_weight(Weight(name, kind, shape, bytes, content(tensor, self.path), kind in FLOATING))
+        return self.add_weight(Constant(name, kind, shape, bytes, content(tensor, self.path), kind in FLOATING))
 
     def sparse_weight(self, sparse: Any, name: str) -> int:
         """A weight from a SparseTensorProto: its values and their indices."""
@@ -128,18 +136,18 @@ class _Reader:
         parts = [size(type_name(part.data_type), tuple(part.dims)) for part in (sparse.values, sparse.indices)]
         self._sparse.append(name)
         bytes = None if None in parts else sum(part or 0 for part in parts)
-        return self.add_weight(Weight(name, kind, tuple(sparse.dims), bytes, None, False))
+        return self.add_weight(Constant(name, kind, tuple(sparse.dims), bytes, None, False))
 
     def value_weight(self, name: str, kind: str, count: int, scalar: bool) -> int:
         """A weight from a Constant node's plain numbers."""
         shape = () if scalar else (count,)
-        return self.add_weight(Weight(name, kind, shape, size(kind, shape) or 0, None, False))
+        return self.add_weight(Constant(name, kind, shape, size(kind, shape) or 0, None, False))
 
     def not_trainable(self, number: int) -> None:
         """It is a running statistic."""
         self._weights[number] = replace(self._weights[number], trainable=False)
 
-    def weight(self, number: int) -> Weight:
+    def weight(self, number: int) -> Constant:
         """The weight of that number."""
         return self._weights[number]
 
@@ -161,7 +169,7 @@ class _Scope:
         self._constants = constants
         self._depth = depth
         self._types = {value.name: value.type for value in (*proto.input, *proto.value_info, *proto.output)}
-        self._tensors: list[Tensor] = []
+        self._tensors: list[Activation] = []
         self._numbers: dict[str, int] = {}
         self._operators: list[Operator] = []
         self._folded: list[Folded] = []
@@ -298,7 +306,7 @@ class _Scope:
                 bytes = sum(self._reader.weight(one).bytes or 0 for one in weights)
             sources = any(self._reader.weight(one).trainable for one in weights) or node.op_type == "ConstantOfShape"
             trainable = type in FLOATING and sources and not fused
-            number = self._reader.add_weight(Weight(text, type, shape or (), bytes, None, trainable))
+            number = self._reader.add_weight(Constant(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
             results.append(number)
         self._folded.append(Folded(name, kind, place, weights, tuple(results), fused))
@@ -317,7 +325,7 @@ class _Scope:
                 return self._reader.value_weight(name, kind, count, not plain.endswith("s"))
             if attribute.name in ("value_string", "value_strings"):
                 texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
-                return self._reader.add_weight(Weight(name, "string", (len(texts),), sum(map(len, texts)), b"\0".join(texts)))
+                return self._reader.add_weight(Constant(name, "string", (len(texts),), sum(map(len, texts)), b"\0".join(texts)))
         raise InputError(f"model {self._reader.path}: the Constant {shown(name)} has no value")
 
     # -- tensors
@@ -326,7 +334,7 @@ class _Scope:
         if name not in self._numbers:
             type, shape, bytes, reason = self._described(name, why)
             self._numbers[name] = len(self._tensors)
-            self._tensors.append(Tensor(shown(name), type, shape, bytes, shown(reason)))
+            self._tensors.append(Activation(shown(name), type, shape, bytes, shown(reason)))
         return self._numbers[name]
 
     def _described(self, name: str, why: str) -> tuple[str, tuple[int, ...] | None, int | None, str]:
@@ -347,6 +355,8 @@ class _Scope:
         if not all(fixed(dim) for dim in kind.shape.dim):
             symbols = ", ".join(str(dim.dim_value) if fixed(dim) else named(dim) for dim in kind.shape.dim)
             return type, None, None, f"its shape ({symbols}) depends on data"
+        if len(kind.shape.dim) > MOST_DIMENSIONS:
+            return type, None, None, f"it has {len(kind.shape.dim):,} dimensions"
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
         bytes = size(type, shape)
         return type, shape, bytes, "" if bytes is not None else f"a {type} has no known size"

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, os_reason
+from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
 from .graph import Remarks, Span, Unknown, shown, size
+from .onnx_apart import Apart, Bounded, Refused
 from .sorting import topological
 
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -54,16 +56,15 @@ def _onnx() -> Any:
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise InputError(f"reading an ONNX graph needs {error.name}, not installed here: pip install 'memprof[plan]'") from None
+        raise InputError(f"reading an ONNX graph needs {error.name}, not installed here: pip install 'ml-memprof[plan]'") from None
     return onnx
 
 
-def inlined(model: Any, path: Path) -> Any:
-    from onnx import inliner
-
+def inlined(model: Any, path: Path, apart: Apart) -> Any:
+    """The model with the bodies of its local functions in place of their calls. Raises InputError."""
     try:
-        return inliner.inline_local_functions(model)
-    except Exception as error:
+        return apart.run("inline", model)
+    except (Refused, Bounded) as error:
         raise InputError(f"model {path}: its local functions cannot be put in place: {first_line(error)}") from None
 
 
@@ -119,17 +120,20 @@ def small_external(model: Any, path: Path, remarks: Remarks) -> None:
         span = _external(tensor, path)
         if span is None:
             continue
-        if not span.path.is_file():
-            missing.append(str(span.path.name))
-            continue
-        if span.offset + span.bytes > span.path.stat().st_size:
-            short.append(tensor.name)
-        elif span.bytes <= SMALL:
-            with span.path.open("rb") as file:
-                file.seek(span.offset)
-                tensor.raw_data = file.read(span.bytes)
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
+        try:
+            if not span.path.is_file():
+                missing.append(str(span.path.name))
+                continue
+            if span.offset + span.bytes > span.path.stat().st_size:
+                short.append(tensor.name)
+            elif span.bytes <= SMALL:
+                with span.path.open("rb") as file:
+                    file.seek(span.offset)
+                    tensor.raw_data = file.read(span.bytes)
+                tensor.ClearField("external_data")
+                tensor.ClearField("data_location")
+        except OSError as error:
+            raise InputError(f"model {path}: its external data {shown(span.path.name)}: {os_reason(error)}") from None
     if missing:
         names = tuple(dict.fromkeys(map(shown, missing)))
         remarks.unknown.append(
@@ -147,6 +151,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
+            yield from attribute.tensors
         for inner in inner_graphs(node):
             yield from _tensors(inner)
 
@@ -163,7 +168,7 @@ def _external(tensor: Any, path: Path) -> Span | None:
         whole = size(type_name(tensor.data_type), tuple(tensor.dims)) or 0
         if offset < 0 or length < 0 or not entries.get("location"):
             raise ValueError
-        return Span(path.parent / entries["location"], offset, length or max(whole, 0))
+        return Span(external_file(path, entries["location"]), offset, length or max(whole, 0))
     except ValueError:
         raise InputError(f"model {path}: the place of {shown(tensor.name) or 'a tensor'} in its external data is damaged") from None
 
@@ -171,7 +176,9 @@ def _external(tensor: Any, path: Path) -> Span | None:
 def content(tensor: Any, path: Path) -> Span | bytes | None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if PLACE in entries:
-        begin, length = map(int, entries[PLACE].split())
+        begin, length = (int(word) if word.isdecimal() else -1 for word in (*entries[PLACE].split(), "", "")[:2])
+        if min(begin, length) < 0:  # the file itself has an entry of this name
+            raise InputError(f"model {path}: the place of {shown(tensor.name) or 'a tensor'} in it is damaged")
         return Span(path, begin, length)
     if (span := _external(tensor, path)) is not None:
         return span

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import time
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
 from .graph import Remarks, Unknown, check_names, shown, words
+from .onnx_apart import Apart, Bounded, Refused
 from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, listed
 
 # What shapes are computed with: none of these makes much of little, but for those that `_bounded` looks at first.
@@ -23,32 +27,52 @@ _SHAPE_ARITHMETIC = words(
 _FEW = 1024
 # Shapes found by computing what they depend on lead to further ones.
 _ROUNDS = 6
+# What is computed for them altogether; a node takes a millisecond, whatever it works on.
+_MOST_S, _MOST_BYTES = 10.0, 16 << 20
 
 
-def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks) -> Any:
+def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks, apart: Apart) -> Any:
     inside = {name: shape for name, shape in shapes.items() if name not in {value.name for value in model.graph.input}}
-    found = _infer(model, remarks)
+    found = _infer(model, remarks, apart)
     for name, shape in inside.items():
         _say_shape(found.graph, name, shape)
     states = _loop_states(found.graph)
     if states:
         remarks.assumptions.append(f"{states} states of loops have the shape that a round gives them")
     if inside or states:
-        found = _infer(found, remarks)
+        found = _infer(found, remarks, apart)
+    means = _Means(_opset(model))
     for _ in range(_ROUNDS):
         before = _unshaped(found.graph)
         if not before:
             break
         known = type(found)()
         known.CopyFrom(found)
-        if not _compute(known.graph, ChainMap(), _opset(model)):
+        if not _compute(known.graph, ChainMap(), means):
             break
-        known = _infer(known, remarks)
+        known = _infer(known, remarks, apart)
         _restore(found.graph, known.graph)
         found = known
         if _unshaped(found.graph) == before:
             break
+    if means.spent:
+        remarks.unknown.append(Unknown("shapes that depend on more computing than was done: they are not known", ()))
     return found
+
+
+@dataclass
+class _Means:
+    """What may still be spent on computing values. spent: some were not computed for it."""
+
+    opset: int
+    until: float = field(default_factory=lambda: time.monotonic() + _MOST_S)
+    bytes: int = _MOST_BYTES
+    spent: bool = False
+
+    def suffice(self) -> bool:
+        """Whether one more value may be computed."""
+        self.spent = self.spent or self.bytes < 0 or time.monotonic() > self.until
+        return not self.spent
 
 
 def _loop_states(graph: Any) -> int:
@@ -82,7 +106,7 @@ def _unshaped(graph: Any) -> int:
     return here + sum(_unshaped(inner) for node in graph.node for inner in inner_graphs(node))
 
 
-def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMap[str, list[int]] | None = None) -> int:
+def _compute(graph: Any, values: ChainMap[str, Any], means: _Means, around: ChainMap[str, list[int]] | None = None) -> int:
     """Put a Constant in place of each node whose small result constants and known shapes determine; how many were computed.
 
     onnx's own inference follows values only through a few operators, and a Pad or a Reshape behind others has no shape for it.
@@ -102,14 +126,14 @@ def _compute(graph: Any, values: ChainMap[str, Any], opset: int, around: ChainMa
     count = 0
     for node in graph.node:
         for inner in inner_graphs(node):
-            count += _compute(inner, here, opset, dims)
-        if node.op_type == "If" and here.get(node.input[0]) is not None:
+            count += _compute(inner, here, means, dims)
+        if node.op_type == "If" and node.input and here.get(node.input[0]) is not None:
             count += _decide(graph, node, bool(here[node.input[0]].reshape(-1)[0]))
-        elif node.op_type == "Loop" and (rounds := _rounds(node, here)) is not None:
+        elif node.op_type == "Loop" and (rounds := _rounds(node, here, means)) is not None:
             count += _stack(graph, node, rounds)
         if len(node.output) != 1 or node.domain not in OWN_DOMAINS[:2] or node.op_type in RANDOM:
             continue
-        result = _value_of(node, here, dims, opset)
+        result = _value_of(node, here, dims, means)
         here[node.output[0]] = result
         if result is None or node.op_type == "Constant":
             continue
@@ -156,7 +180,7 @@ def _graph_of(node: Any, name: str) -> Any:
     return next((one.g for one in node.attribute if one.name == name), None)
 
 
-def _rounds(node: Any, values: ChainMap[str, Any]) -> int | None:
+def _rounds(node: Any, values: ChainMap[str, Any], means: _Means) -> int | None:
     """How many rounds a Loop makes where constants say so, and its body's condition does not end it before."""
     body = _graph_of(node, "body")
     trips = values.get(node.input[0]) if len(node.input) > 1 else None
@@ -164,16 +188,16 @@ def _rounds(node: Any, values: ChainMap[str, Any]) -> int | None:
         return None
     if node.input[1]:  # without it what the body says of it is not heeded
         begins = values.get(node.input[1])
-        if begins is None or not begins.all() or not _goes_on(body, values):
+        if begins is None or not begins.all() or not _goes_on(body, values, means):
             return None
     return max(int(trips.reshape(-1)[0]), 0)
 
 
-def _goes_on(body: Any, values: ChainMap[str, Any]) -> bool:
+def _goes_on(body: Any, values: ChainMap[str, Any], means: _Means) -> bool:
     """Whether a Loop's body hands its condition on as it is, or says a constant yes."""
     handed = {one.output[0]: one.input[0] for one in body.node if one.op_type == "Identity" and one.input and one.output}
     constants = {one.name: _array(one) for one in body.initializer}
-    constants |= {one.output[0]: _value_of(one, values, {}, 0) for one in body.node if one.op_type == "Constant" and one.output}
+    constants |= {one.output[0]: _value_of(one, values, {}, means) for one in body.node if one.op_type == "Constant" and one.output}
     name = body.output[0].name
     while name in handed:
         name = handed.pop(name)
@@ -181,7 +205,7 @@ def _goes_on(body: Any, values: ChainMap[str, Any]) -> bool:
     return name == body.input[1].name or (known is not None and bool(known.all()))
 
 
-def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], opset: int) -> Any:
+def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence[int]], means: _Means) -> Any:
     """The small result of a node, None where it is not known or not small."""
     import numpy as np
 
@@ -189,24 +213,32 @@ def _value_of(node: Any, values: ChainMap[str, Any], dims: Mapping[str, Sequence
         tensor = next((one.t for one in node.attribute if one.name == "value"), None)
         if tensor is not None:
             return _array(tensor)
-    elif node.op_type in ("Shape", "Size") and node.input[0] in dims and not node.attribute:
+    elif node.op_type in ("Shape", "Size") and node.input and node.input[0] in dims and not node.attribute:
         shape = dims[node.input[0]]
-        return np.array(shape if node.op_type == "Shape" else math.prod(shape), np.int64)
+        count = math.prod(shape[:MOST_DIMENSIONS])
+        if len(shape) > MOST_DIMENSIONS or count >> 63:
+            return None
+        return np.array(shape if node.op_type == "Shape" else count, np.int64)
     if node.op_type not in _SHAPE_ARITHMETIC or any(values.get(name) is None for name in node.input if name):
         return None
     if not _bounded(node, [values[name] for name in node.input if name]):
         return None
-    key = (node.SerializeToString(), *((values[name].tobytes(), values[name].shape) for name in node.input if name))
+    feed = {name: values[name] for name in node.input if name}
+    key = hashlib.sha256(repr((node.SerializeToString(), [(array.tobytes(), array.shape) for array in feed.values()])).encode()).digest()
     if key not in _RESULTS:
+        if not means.suffice():
+            return None
         if len(_RESULTS) >= _REMEMBERED:
             _RESULTS.clear()
-        _RESULTS[key] = _evaluated(node, {name: values[name] for name in node.input if name}, opset)
-    return _RESULTS[key]
+        _RESULTS[key] = _evaluated(node, feed, means.opset)
+    result = _RESULTS[key]
+    means.bytes -= 0 if result is None else int(result.nbytes)
+    return result
 
 
 # A round computes again what earlier ones have: making an evaluator takes a millisecond.
-_RESULTS: dict[Any, Any] = {}
-_REMEMBERED = 50_000
+_RESULTS: dict[bytes, Any] = {}
+_REMEMBERED = 10_000
 
 
 def _evaluated(node: Any, feed: dict[str, Any], opset: int) -> Any:
@@ -256,13 +288,21 @@ def _restore(original: Any, known: Any) -> None:
             _restore(inner, changed)
 
 
-def _infer(model: Any, remarks: Remarks) -> Any:
-    from onnx import shape_inference
+def _infer(model: Any, remarks: Remarks, apart: Apart) -> Any:
+    """The model with the shapes that onnx infers.
 
+    With values too (onnx calls it data propagation), where that stays within its bounds: onnx makes a list of as many unknown values as a tensor of
+    one dimension has elements, also of one that has nothing to do with shapes.
+    """
     try:
-        return shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # what it raises comes from C++, by many names
-        remarks.unknown.append(Unknown(f"shape inference gave up, so only shapes that the file states are known ({first_line(error)})", ()))
+        try:
+            return apart.run("values", model)
+        except Bounded:
+            return apart.run("shapes", model)
+    except (Refused, Bounded) as error:
+        why = Unknown(f"shape inference gave up, so only shapes that the file states are known ({first_line(error)})", ())
+        if why not in remarks.unknown:
+            remarks.unknown.append(why)
         return model
 
 

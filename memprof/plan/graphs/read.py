@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
-from .graph import Graph
+from .graph import Graph, check_size
 
 
 def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -36,6 +36,8 @@ def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: in
     try:
         if path.is_dir():
             raise InputError(f"{path}: a folder has no graph to plan; give the .onnx, .tflite or .circle file")
+        if path.exists() and not path.is_file():
+            raise InputError(f"model {path}: it is no file")  # reading from a pipe would wait for ever
         with path.open("rb") as file:
             head = file.read(8)
     except OSError as error:
@@ -45,9 +47,12 @@ def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: in
     if path.suffix in (".tflite", ".circle") or head[4:8] in (b"TFL3", b"CIR0"):
         from . import tflite_graph
 
-        return tflite_graph.read(path, shapes or {}, batch)
-    if path.suffix == ".onnx":
+        graph = tflite_graph.read(path, shapes or {}, batch)
+    elif path.suffix == ".onnx":
         from . import onnx_graph
 
-        return onnx_graph.read(path, shapes or {}, batch, inline)
-    raise UsageError(f"{path}: a graph is read from .onnx, .tflite and .circle files")
+        graph = onnx_graph.read(path, shapes or {}, batch, inline)
+    else:
+        raise UsageError(f"{path}: a graph is read from .onnx, .tflite and .circle files")
+    check_size(graph)
+    return graph

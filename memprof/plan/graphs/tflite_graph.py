@@ -1,8 +1,7 @@
 """TensorFlow Lite and circle files as graphs, read from the mapped file without any package.
 
-The tables and their field numbers are those of TFLite's schema.fbs (version 3, identifier TFL3) and of ONE's circle_schema.fbs (CIR0), whose
-layout is the same. TFLite keeps the file's order of operators and never gives
-the memory of a graph's inputs, outputs and variables to anything else (arena_planner.cc), so neither does this graph.
+The tables and their field numbers stand in models/tflite_file.py, the operators' names here. TFLite keeps the file's order of operators and
+never gives the memory of a graph's inputs, outputs and variables to anything else (arena_planner.cc), so neither does this graph.
 """
 
 from __future__ import annotations
@@ -16,15 +15,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
+from ...models import tflite_file
 from ...models.flatbuffer import Flat, Torn
-from .graph import FLOATING, Body, Folded, Graph, Operator, Span, Tensor, Unknown, Weight, check_names, listed, shown, size, words
+from .graph import (
+    FLOATING,
+    Activation,
+    Body,
+    Constant,
+    Folded,
+    Graph,
+    Operator,
+    Span,
+    Unknown,
+    check_count,
+    check_names,
+    listed,
+    shown,
+    size,
+    words,
+)
 from .sorting import ordered
 
-# schema.fbs, enum TensorType, from 0.
-_TYPES = listed(
-    "float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32 uint16 int4 bfloat16 "
-    "int2 uint4 float8e4m3fn float8e5m2"
-)
 # schema.fbs, enum BuiltinOperator, from 0.
 _BUILTIN = listed(
     "ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED "
@@ -50,15 +61,6 @@ _BUILTIN = listed(
 )
 # circle_schema.fbs: its own operators lie below 0 and, in files of old, at the end of a byte.
 _CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GATHER", 253: "BCQ_FULLY_CONNECTED", 254: "INSTANCE_NORM"}
-
-# Field numbers of the tables.
-_MODEL_CODES, _MODEL_SUBGRAPHS, _MODEL_BUFFERS, _MODEL_METADATA = 1, 2, 4, 6
-_CODE_OLD, _CODE_CUSTOM, _CODE_NEW = 0, 1, 3
-_GRAPH_TENSORS, _GRAPH_INPUTS, _GRAPH_OUTPUTS, _GRAPH_OPERATORS, _GRAPH_NAME = 0, 1, 2, 3, 4
-_TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_BUFFER, _TENSOR_NAME = 0, 1, 2, 3
-_TENSOR_VARIABLE, _TENSOR_SPARSITY, _TENSOR_SIGNATURE = 5, 6, 7
-_OPERATOR_CODE, _OPERATOR_INPUTS, _OPERATOR_OUTPUTS, _OPERATOR_OPTIONS, _OPERATOR_OPTIONS_2 = 0, 1, 2, 4, 12
-_BUFFER_DATA, _BUFFER_OFFSET, _BUFFER_SIZE = 0, 1, 2
 
 # Operators that run other subgraphs: the fields of their options that name one, and whether they are run again and again.
 _BODIES = {
@@ -93,7 +95,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
             return _Reader(path, Flat(data), shapes, batch).graph()
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
-    except (Torn, struct.error, IndexError, OverflowError, ValueError):
+    except (Torn, struct.error, LookupError, ArithmeticError, ValueError):
         raise InputError(f"model {path}: this is no TFLite model, or not a whole one") from None
 
 
@@ -108,7 +110,7 @@ class _Rebatch:
 class _Reader:
     def __init__(self, path: Path, flat: Flat, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> None:
         self._path, self._flat, self._shapes, self._batch = path, flat, shapes, batch
-        self._weights: list[Weight] = []
+        self._weights: list[Constant] = []
         self._by_buffer: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._assumptions: list[str] = []
         self._unknown: list[Unknown] = []
@@ -116,15 +118,21 @@ class _Reader:
         self._sparse = self._dynamic = self._unscaled = 0
         self._moved = ""
         self._rebatch: _Rebatch | None = None
+        self._operators = 0
+
+    def count(self, operators: int) -> None:
+        """Keep count of the operators in all subgraphs; one that runs twice counts twice."""
+        self._operators += operators
+        check_count(self._operators, self._path)
 
     def graph(self) -> Graph:
         flat = self._flat
-        if flat.length < 8 or flat.data[4:8] not in (b"TFL3", b"CIR0"):
+        if flat.length < 8 or flat.data[4:8] not in tflite_file.IDENTIFIERS:
             raise InputError(f"model {self._path}: this is no TFLite model (the identifier TFL3 is not at its byte 4)")
         root = flat.root()
-        self._kinds = [self._kind(code) for code in flat.tables(root, _MODEL_CODES)]
-        self._buffers = flat.tables(root, _MODEL_BUFFERS)
-        self._subgraphs = flat.tables(root, _MODEL_SUBGRAPHS)
+        self._kinds = [self._kind(code) for code in flat.tables(root, tflite_file.MODEL_CODES)]
+        self._buffers = flat.tables(root, tflite_file.MODEL_BUFFERS)
+        self._subgraphs = flat.tables(root, tflite_file.MODEL_SUBGRAPHS)
         if not self._subgraphs:
             raise InputError(f"model {self._path}: there is no graph in it")
         self._set_batch(self._subgraphs[0])
@@ -150,23 +158,23 @@ class _Reader:
     def _kind(self, code: int) -> str:
         flat = self._flat
         # The old field is a byte wide; codes beyond it are in the new one, and the old one says 127 (schema.fbs, OperatorCode).
-        number = max(flat.scalar(code, _CODE_OLD, "<b"), flat.scalar(code, _CODE_NEW, "<i"))
+        number = max(flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i"))
         if number == 0:
-            number = min(flat.scalar(code, _CODE_OLD, "<b"), flat.scalar(code, _CODE_NEW, "<i"))
+            number = min(flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i"))
         if 0 <= number < len(_BUILTIN):
             name = _BUILTIN[number]
-            return f"custom.{shown(flat.text(code, _CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
+            return f"custom.{shown(flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
         return _CIRCLE.get(number, f"operator {number}")
 
     def _set_batch(self, subgraph: int) -> None:
-        tensors = self._flat.tables(subgraph, _GRAPH_TENSORS)
-        names = [shown(self._flat.text(table, _TENSOR_NAME)) for table in tensors]
+        tensors = self._flat.tables(subgraph, tflite_file.GRAPH_TENSORS)
+        names = [shown(self._flat.text(table, tflite_file.TENSOR_NAME)) for table in tensors]
         check_names(self._shapes, names, self._path)
         wanted: set[_Rebatch] = set()
-        inputs = [index for index in self._flat.integers(subgraph, _GRAPH_INPUTS) if 0 <= index < len(tensors)]
+        inputs = [index for index in self._flat.integers(subgraph, tflite_file.GRAPH_INPUTS) if 0 <= index < len(tensors)]
         firsts = set[int]()
         for index in inputs:
-            shape = self._flat.integers(tensors[index], _TENSOR_SHAPE)
+            shape = tflite_file.shape(self._flat, tensors[index])
             firsts.update(shape[:1])
             given = self._shapes.get(names[index])
             if given is not None and given != shape:
@@ -201,7 +209,7 @@ class _Reader:
     def constant(self, table: int, name: str, type: str, shape: tuple[int, ...]) -> int | None:
         """The number of a tensor's weight, None for one without content. Tensors that name the same buffer are one weight."""
         flat = self._flat
-        index = flat.scalar(table, _TENSOR_BUFFER, "<I")
+        index = flat.scalar(table, tflite_file.TENSOR_BUFFER, "<I")
         if not index:
             return None
         if index >= len(self._buffers):
@@ -209,16 +217,10 @@ class _Reader:
         known = self._by_buffer.get((index, type, shape))
         if known is not None:
             return known
-        buffer = self._buffers[index]
-        begin, stored = flat.vector(buffer, _BUFFER_DATA, 1)
-        outside = flat.scalar(buffer, _BUFFER_OFFSET, "<Q")
-        if outside > 1:  # behind the flatbuffer, in models of more than 2 GiB
-            begin, stored = outside, flat.scalar(buffer, _BUFFER_SIZE, "<Q")
-            if begin + stored > flat.length:
-                raise Torn
+        begin, stored = tflite_file.content(flat, self._buffers[index])
         if not stored:
             return None
-        sparse = bool(flat.child(table, _TENSOR_SPARSITY))
+        sparse = bool(flat.child(table, tflite_file.TENSOR_SPARSITY))
         self._sparse += sparse
         bytes = stored if sparse or type == "string" else size(type, shape)
         if bytes is not None and not sparse and type in ("int4", "int2", "uint4") and stored == math.prod(shape):
@@ -226,25 +228,19 @@ class _Reader:
         if bytes is None:
             self._unknown.append(Unknown(f"a weight of type {type}, whose size is not known: it counts as stored", (name,)))
             bytes = stored
-        self._weights.append(Weight(name, type, shape, bytes, Span(self._path, begin, stored), type in FLOATING))
+        self._weights.append(Constant(name, type, shape, bytes, Span(self._path, begin, stored), type in FLOATING))
         self._by_buffer[index, type, shape] = len(self._weights) - 1
         return len(self._weights) - 1
 
     def result(self, name: str, type: str, shape: tuple[int, ...]) -> int:
         """The number of a weight that is computed from others at load."""
-        self._weights.append(Weight(name, type, shape, size(type, shape), None, type in FLOATING))
+        self._weights.append(Constant(name, type, shape, size(type, shape), None, type in FLOATING))
         return len(self._weights) - 1
-
-    def type(self, table: int) -> str:
-        number = self._flat.scalar(table, _TENSOR_TYPE, "<b")
-        return _TYPES[number] if 0 <= number < len(_TYPES) else f"type {number}"
 
     def shape(self, table: int, is_constant: bool) -> tuple[int, ...]:
         """A tensor's shape, its batch the one that is asked for."""
-        shape = self._flat.integers(table, _TENSOR_SHAPE)
-        if any(extent < 0 for extent in shape):
-            raise Torn
-        signature = self._flat.integers(table, _TENSOR_SIGNATURE)
+        shape = tflite_file.shape(self._flat, table)
+        signature = self._flat.integers(table, tflite_file.TENSOR_SIGNATURE)
         self._dynamic += not is_constant and -1 in signature
         if self._rebatch is None or is_constant or not shape:
             return shape
@@ -276,17 +272,18 @@ class _Subgraph:
         self._reader, self._flat, self._around = reader, reader._flat, around
         self._table = reader._subgraphs[index]
         self._index = index
-        self._tables = self._flat.tables(self._table, _GRAPH_TENSORS)
-        self._tensors: list[Tensor] = []
+        self._tables = self._flat.tables(self._table, tflite_file.GRAPH_TENSORS)
+        self._tensors: list[Activation] = []
         self._numbers: dict[int, int] = {}
         self._constants: dict[int, int] = {}
 
     def read(self) -> Graph:
         flat, path = self._flat, self._reader._path
-        inputs = self._indices(self._table, _GRAPH_INPUTS)
-        outputs = self._indices(self._table, _GRAPH_OUTPUTS)
-        operators = flat.tables(self._table, _GRAPH_OPERATORS)
-        made = {index for operator in operators for index in self._indices(operator, _OPERATOR_OUTPUTS)} | set(inputs)
+        inputs = self._indices(self._table, tflite_file.GRAPH_INPUTS)
+        outputs = self._indices(self._table, tflite_file.GRAPH_OUTPUTS)
+        operators = flat.tables(self._table, tflite_file.GRAPH_OPERATORS)
+        self._reader.count(len(operators))
+        made = {index for operator in operators for index in self._indices(operator, tflite_file.OPERATOR_OUTPUTS)} | set(inputs)
         for index, table in enumerate(self._tables):
             if index not in made and not self._is_variable(table):
                 self._constant(index, table)
@@ -306,7 +303,7 @@ class _Subgraph:
             if index not in self._constants and index not in self._numbers:
                 raise InputError(f"model {path}: its output {self._name(index)} is made by nothing")
         return Graph(
-            name=shown(flat.text(self._table, _GRAPH_NAME)) or path.stem,
+            name=shown(flat.text(self._table, tflite_file.GRAPH_NAME)) or path.stem,
             format="tflite",
             path=path,
             tensors=tuple(self._tensors),
@@ -326,42 +323,42 @@ class _Subgraph:
         return found
 
     def _is_variable(self, table: int) -> bool:
-        return bool(self._flat.scalar(table, _TENSOR_VARIABLE, "<B"))
+        return bool(self._flat.scalar(table, tflite_file.TENSOR_VARIABLE, "<B"))
 
     def _name(self, index: int) -> str:
-        return shown(self._flat.text(self._tables[index], _TENSOR_NAME)) or f"tensor {index}"
+        return shown(self._flat.text(self._tables[index], tflite_file.TENSOR_NAME)) or f"tensor {index}"
 
     def _constant(self, index: int, table: int) -> None:
         shape = self._reader.shape(table, True)
-        number = self._reader.constant(table, self._name(index), self._reader.type(table), shape)
+        number = self._reader.constant(table, self._name(index), tflite_file.type_name(self._flat, table), shape)
         if number is not None:
             self._constants[index] = number
 
     def _tensor(self, index: int) -> int:
         if index not in self._numbers:
             table = self._tables[index]
-            type = self._reader.type(table)
+            type = tflite_file.type_name(self._flat, table)
             shape = self._reader.shape(table, False)
             bytes, why = size(type, shape), ""
             if bytes is None:
                 why = f"a {type} has no fixed size" if type in ("string", "resource", "variant") else f"the size of {type} is not known"
             self._numbers[index] = len(self._tensors)
-            self._tensors.append(Tensor(self._name(index), type, shape, bytes, why, self._is_variable(table)))
+            self._tensors.append(Activation(self._name(index), type, shape, bytes, why, self._is_variable(table)))
         return self._numbers[index]
 
     def _operator(self, place: int, table: int) -> Operator | Folded:
-        code = self._flat.scalar(table, _OPERATOR_CODE, "<I")
+        code = self._flat.scalar(table, tflite_file.OPERATOR_CODE, "<I")
         kinds = self._reader._kinds
         if code >= len(kinds):
             raise Torn
         kind = kinds[code]
-        inputs, outputs = self._indices(table, _OPERATOR_INPUTS), self._indices(table, _OPERATOR_OUTPUTS)
+        inputs, outputs = self._indices(table, tflite_file.OPERATOR_INPUTS), self._indices(table, tflite_file.OPERATOR_OUTPUTS)
         name = f"{kind}#{place}"
         weights = tuple(dict.fromkeys(self._constants[index] for index in inputs if index in self._constants))
         if kind in ("DEQUANTIZE", "DENSIFY") and len(inputs) == len(outputs) == 1 and inputs[0] in self._constants:
             # The kernels of both compute a constant once and keep the result (kTfLitePersistentRo).
             out = self._tables[outputs[0]]
-            result = self._reader.result(self._name(outputs[0]), self._reader.type(out), self._reader.shape(out, True))
+            result = self._reader.result(self._name(outputs[0]), tflite_file.type_name(self._flat, out), self._reader.shape(out, True))
             self._constants[outputs[0]] = result
             return Folded(name, kind, place, weights, (result,))
         if kind.startswith("custom."):
@@ -386,12 +383,14 @@ class _Subgraph:
 
     def _bodies(self, kind: str, table: int, name: str) -> Iterator[Body]:
         if kind == "STABLEHLO_CASE":
-            options = self._flat.child(table, _OPERATOR_OPTIONS_2)
+            options = self._flat.child(table, tflite_file.OPERATOR_OPTIONS_2)
             indices: Sequence[int] = self._flat.integers(options, 0) if options else ()
             repeated = False
         elif kind in _BODIES:
             fields, repeated = _BODIES[kind]
-            options = self._flat.child(table, _OPERATOR_OPTIONS_2 if kind.startswith("STABLEHLO") else _OPERATOR_OPTIONS)
+            options = self._flat.child(
+                table, tflite_file.OPERATOR_OPTIONS_2 if kind.startswith("STABLEHLO") else tflite_file.OPERATOR_OPTIONS
+            )
             indices = [self._flat.scalar(options, number, "<i") for number in fields] if options else ()
         else:
             return
@@ -410,7 +409,7 @@ class _Subgraph:
             return None
         out = self._tensors[writes[0]].shape or ()
         if kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL") and len(inputs) > 1:
-            shape = self._flat.integers(self._tables[inputs[1]], _TENSOR_SHAPE)
+            shape = tflite_file.shape(self._flat, self._tables[inputs[1]])
             each = {
                 "CONV_2D": math.prod(shape[1:]),
                 "DEPTHWISE_CONV_2D": math.prod(shape[1:3]),

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...errors import InputError, os_reason
-from .graph import Graph, Span, Weight
+from ...files import sha256_of
+from .graph import Constant, Graph, Span
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
             yield from _graphs(body.graph)
 
 
-def _duplicated(weights: Sequence[Weight]) -> Account:
+def _duplicated(weights: Sequence[Constant]) -> Account:
     """Further copies of what is there already, by type, shape and content; only what has a twin by type and shape is read at all."""
-    alike: dict[tuple[str, tuple[int, ...], int], list[Weight]] = {}
+    alike: dict[tuple[str, tuple[int, ...], int], list[Constant]] = {}
     for weight in weights:
         if weight.content is not None and weight.bytes:
             stored = weight.content.bytes if isinstance(weight.content, Span) else len(weight.content)
@@ -94,7 +95,7 @@ def _duplicated(weights: Sequence[Weight]) -> Account:
     return Account(count, total)
 
 
-def _digest_known(weight: Weight) -> bool:
+def _digest_known(weight: Constant) -> bool:
     return not isinstance(weight.content, Span) or _within(weight.content)
 
 
@@ -105,20 +106,13 @@ def _within(span: Span) -> bool:
         return False
 
 
-def _digest(weight: Weight) -> bytes | None:
+def _digest(weight: Constant) -> str | None:
     content = weight.content
     if not isinstance(content, Span):
-        return hashlib.sha256(content or b"").digest()
+        return hashlib.sha256(content or b"").hexdigest()
     if not _within(content):
         return None
-    digest = hashlib.sha256()
     try:
-        with content.path.open("rb") as file:
-            file.seek(content.offset)
-            left = content.bytes
-            while left and (chunk := file.read(min(left, 1 << 20))):
-                digest.update(chunk)
-                left -= len(chunk)
+        return sha256_of(content.path, offset=content.offset, length=content.bytes)[0]
     except OSError as error:
         raise InputError(f"{content.path}: {os_reason(error)}") from None
-    return digest.digest()

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import InputError, UsageError, os_reason
-from ...files import make_way, replacing
-from ...models import flatbuffer
+from ...files import FORCE, check_new, replacing
+from ...models import flatbuffer, tflite_file
 from ...models.identity import files_of
-from ...models.skeleton import Field, Torn, encoded, fields
-from . import onnx_proto, tflite_graph
+from ...models.protobuf import BYTES, Field, Torn, encoded, fields
+from . import onnx_proto
 from .graph import Graph
 
 
@@ -34,7 +34,7 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
         raise UsageError(f"{target}: the order of a {source.suffix} file is written to a {source.suffix} file")
     if target.exists() and target.samefile(source):
         raise InputError(f"{target} is the model itself; -o names another file")
-    make_way(overwrite, target)
+    check_new(target, instead=FORCE, overwrite=overwrite)
     places = [graph.operators[number].place for number in order]
     try:
         copied = _external(source, target, overwrite) if graph.format == "onnx" else []
@@ -57,7 +57,7 @@ def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
     copies = {file: target.parent / file.relative_to(source.parent) for file in files_of(source)[1:]}
     for copy in copies.values():
         copy.parent.mkdir(parents=True, exist_ok=True)
-    make_way(overwrite, *copies.values())
+    check_new(*copies.values(), instead=FORCE, overwrite=overwrite)
     for file, copy in copies.items():
         with file.open("rb") as reading, replacing(copy) as (writing,):
             shutil.copyfileobj(reading, writing, 1 << 20)
@@ -68,17 +68,17 @@ def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
 
 
 def _onnx(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
-    graphs = [part for part in fields(data, 0, len(data)) if part.number == 7 and part.wire == 2]
+    graphs = [part for part in fields(data, 0, len(data)) if part.number == 7 and part.wire == BYTES]
     if len(graphs) != 1:
         raise InputError(f"model {path}: its graph is written in {len(graphs)} parts, which cannot be put in another order")
     graph = graphs[0]
     inside = list(fields(data, graph.begin, graph.end))
-    nodes = [part for part in inside if part.number == 1 and part.wire == 2]
+    nodes = [part for part in inside if part.number == 1 and part.wire == BYTES]
     ordered = iter(_whole_order(onnx_proto.load(path).graph, places))
     out.write(data[: graph.start])
-    out.write(encoded(7 << 3 | 2) + encoded(graph.end - graph.begin))
+    out.write(encoded(7 << 3 | BYTES) + encoded(graph.end - graph.begin))
     for part in inside:
-        moved = nodes[next(ordered)] if part.number == 1 and part.wire == 2 else part
+        moved = nodes[next(ordered)] if part.number == 1 and part.wire == BYTES else part
         _copy(data, moved, out)
     _copy(data, Field(0, 0, graph.end, graph.end, len(data)), out)
 
@@ -123,11 +123,11 @@ _CONTROL_EDGES = "model_control_dependencies"
 
 def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
     flat = flatbuffer.Flat(data)
-    if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_graph._MODEL_METADATA)):
+    if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_file.MODEL_METADATA)):
         raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
-    main = flat.tables(flat.root(), tflite_graph._MODEL_SUBGRAPHS)[0]
-    begin, count = flat.vector(main, tflite_graph._GRAPH_OPERATORS, 4)
-    tables = flat.tables(main, tflite_graph._GRAPH_OPERATORS)
+    main = flat.tables(flat.root(), tflite_file.MODEL_SUBGRAPHS)[0]
+    begin, count = flat.vector(main, tflite_file.GRAPH_OPERATORS, 4)
+    tables = flat.tables(main, tflite_file.GRAPH_OPERATORS)
     planned = set(places)
     # Operators that are computed once at load keep their places before all others.
     whole = [*(number for number in range(count) if number not in planned), *places]

@@ -190,6 +190,14 @@ def keeping(problem: Problem, order: Sequence[int]) -> Iterator[tuple[int, ...]]
         alive.difference_update([tensor for tensor in (*problem.reads[op], *problem.writes[op]) if last[tensor] == position])
 
 
+def kept_at(problem: Problem, order: Sequence[int], position: int) -> tuple[int, ...]:
+    """What `keeping` has for one step, without all the steps before it."""
+    last, born = _last_uses(problem, order), _births(problem, order)
+    reads = problem.reads[order[position]]
+    there = (tensor for tensor in range(len(last)) if tensor in problem.given or 0 <= born[tensor] < position)
+    return tuple(tensor for tensor in there if last[tensor] >= position and tensor not in reads)
+
+
 def lifetimes(problem: Problem, order: Sequence[int]) -> tuple[Buffer, ...]:
     """The buffers of an order, by first step and then by tensor; lifetimes are half-open, [lower, upper) in steps.
 

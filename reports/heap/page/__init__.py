@@ -1,6 +1,6 @@
 """HeapProfiles -> one HTML page that needs nothing else: the heap over time, and of any snapshot the tree of who held it.
 
-drawn.py holds the figures that heap.js draws; the look is that of the page of runs, page.css, with a few rules of its own. Names come from
+drawn.py holds the figures that heap.js draws; the look is that of all pages, web/common.css, and heap.css. Names come from
 measured programs and may hold anything: standalone.py is why they stay text.
 """
 
@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from memprof.errors import InputError
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile
+from memprof.plain import plain
 from memprof.units import format_bytes
 
 from ... import standalone
-from ...standalone import THEME, check
+from ...standalone import check
 from .. import labels, show
 from . import drawn
 
@@ -32,20 +31,15 @@ def render(profiles: Sequence[HeapProfile]) -> str:
     """The page of these profiles, side by side on one scale. Raises InputError where there is none."""
     if not profiles:
         raise InputError("there is no profile to make a page of")
-    names = _names([profile.path or said.program(profile) for profile in profiles])
+    names = _names([profile.path or wording.program(profile) for profile in profiles])
     data = drawn.page(profiles, names)
-    scripts = [THEME, standalone.asset(__package__, "heap.js")]
-    style = standalone.asset("memprof.reports.page", "page.css") + standalone.asset(__package__, "heap.css")
-    return standalone.template(standalone.asset(__package__, "heap.html")).render(
-        policy=standalone.policy(scripts),
-        style=Markup(style),
-        theme_script=Markup(scripts[0]),
-        page_script=Markup(scripts[1]),
-        data=Markup(standalone.json_text(data)),
-        title=labels.shortened(labels.plain(said.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
+    return standalone.render(
+        __package__,
+        "heap",
+        data,
+        title=labels.shortened(plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
         subtitle=_subtitle(profiles),
-        made=standalone.made(),
-        sources=[labels.plain(one.path) for one in profiles if one.path],
+        sources=[plain(one.path) for one in profiles if one.path],
         notices=_notices(profiles, names),
         files=[_words(profile, name, len(profiles) > 1) for profile, name in zip(profiles, names, strict=True)],
         estimated=drawn.estimated(data),
@@ -64,7 +58,7 @@ def _names(paths: Sequence[str]) -> list[str]:
             count += 1
         twice = [index for index, other in enumerate(parts) if other == own]
         number = f" ({twice.index(place) + 1})" if len(twice) > 1 else ""
-        found.append(labels.plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
+        found.append(plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
     return found
 
 
@@ -76,17 +70,17 @@ def _subtitle(profiles: Sequence[HeapProfile]) -> str:
 
 
 def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]:
-    found = said.comparable(profiles)
+    found = wording.comparable(profiles)
     for profile, name in zip(profiles, names, strict=True):
-        found += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in said.remarks(profile)]
-    return [labels.plain(notice) for notice in found]
+        found += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in wording.remarks(profile)]
+    return [plain(notice) for notice in found]
 
 
 def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     """What is said of one profile, and the tables that stand where no script runs."""
     best = profile.peak_tree
     tables = []
-    sentences = [labels.plain(said.headline(profile))]
+    sentences = [plain(wording.headline(profile))]
     if best is not None and best[0].tree is not None and best[0].tree.bytes[0]:
         groups: tuple[tuple[By, str], ...] = (("function", "function"), ("module", "module"))
         for by, word in groups:
@@ -94,9 +88,9 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
             caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
             tables.append((caption, [(row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows]))
         sentences += _largest(profile)
-    conditions = [f"Command: {labels.plain(profile.command)}"] if profile.command else []
-    conditions.append(labels.plain(said.counting(profile)))
-    conditions += [labels.plain(remark) for remark in (said.between(profile), *said.remarks(profile)) if remark]
+    conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
+    conditions.append(plain(wording.counting(profile)))
+    conditions += [plain(remark) for remark in (wording.between(profile), *wording.remarks(profile)) if remark]
     return {"name": name, "finding": sentences, "tables": tables, "conditions": conditions}
 
 
@@ -112,7 +106,7 @@ def _largest(profile: HeapProfile) -> list[str]:
     where = "of it" if best[1] else f"of the largest tree, that of snapshot {best[0].index},"
     module = modules[0]
     return [
-        f"{said.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
+        f"{wording.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
         f"{f' ({first.label.module})' if first.label.module else ''}; "
-        f"{labels.shortened(module.label.text, 60)} allocated {said.share(module.own_bytes, whole, 0)}."
+        f"{labels.shortened(module.label.text, 60)} allocated {wording.share(module.own_bytes, whole, 0)}."
     ]

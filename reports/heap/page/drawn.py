@@ -15,11 +15,12 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from memprof.heap import said
+from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import Tree
+from memprof.plain import plain
 
 from .. import labels
 from ..series import filled, rows, series, thinned
@@ -104,8 +105,8 @@ class _Frames:
         for place in used.tolist():
             frame = profile.frames[place]
             if frame.kind not in ("below", "root"):
-                name = self.names.setdefault(labels.plain(names[key[place]]), len(self.names))
-                module = self.modules.setdefault(labels.plain(module_name(frame)), len(self.modules))
+                name = self.names.setdefault(plain(names[key[place]]), len(self.names))
+                module = self.modules.setdefault(plain(module_name(frame)), len(self.modules))
                 row = (name, module, _cut(labels.source(frame)), int(is_allocator(frame)))
                 found[place] = self.frames.setdefault(row, len(self.frames))
         return found
@@ -123,7 +124,7 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> Page:
     ]
     return Page(
         files,
-        [(_cut(labels.plain(short(name))), _cut(name)) for name in frames.names],
+        [(_cut(plain(short(name))), _cut(name)) for name in frames.names],
         [_cut(name) for name in frames.modules],
         list(frames.frames),
     )
@@ -177,12 +178,12 @@ def _file(
         time=[one.time for one in points],
         until=[one.until for one in points],
         total=[one.total_bytes for one in points],
-        phase=[labels.plain(one.phase or "") for one in points],
+        phase=[plain(one.phase or "") for one in points],
         known=[one.index in number or one.total_bytes == 0 for one in points],
         tree=[number.get(one.index, -1) for one in points],
         peak=peak,
         shown=shown,
-        phases=[(labels.plain(span.name), span.begin, span.end) for span in profile.phases],
+        phases=[(plain(span.name), span.begin, span.end) for span in profile.phases],
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
         trees=[_node(columns, numbers, one.tree) for columns, one in zip(thin, with_trees, strict=True)],
         left_out=len(profile.snapshots) - len(points) + sum(one.tree is not None for one in profile.snapshots) - len(with_trees),
@@ -260,7 +261,7 @@ def gathering(pages: Page, profiles: Sequence[HeapProfile]) -> list[str]:
     share = max((file.share for file in pages.files), default=0.0)
     if share:
         found.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
-    if any(said.gathered(profile) for profile in profiles):
+    if any(wording.gathered(profile) for profile in profiles):
         found.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
     if any(file.left_out for file in pages.files):
         kept = sum(len(file.index) for file in pages.files)

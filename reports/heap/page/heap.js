@@ -2,14 +2,13 @@
 // Draws what drawn.py handed over: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
 // measured programs: they reach the page as text nodes or as canvas text, never as markup. No walk over a tree is recursive.
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const root = document.documentElement;
+  const { TONES, root, $, element, say, unpacked, colour, mixed, font, cut, fitted, tip, chart, theming } = memprof;
+  const data = memprof.data();
   const BELOW = -2;
   const ROW = 20;
   const MOST_ROWS = 500;
   const MOST_NODES = 300000;
   const ANCESTORS = 3;
-  const TONES = 7;
   const TINT = 0.44; // of a module's colour in its boxes, so that names on them can be read in both themes
   const WHOLE = "all of the heap";
 
@@ -27,23 +26,6 @@
   };
 
   // -- small tools
-
-  const $ = (id) => document.getElementById(id);
-
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key === "style") for (const [property, text] of Object.entries(value)) made.style.setProperty(property, text);
-      else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== undefined && value !== false) made.setAttribute(key, value);
-    }
-    made.append(...children.filter((child) => child !== null && child !== undefined));
-    return made;
-  }
-
-  const say = (text) => {
-    $("said").textContent = text;
-  };
 
   function bytes(count) {
     let size = Math.abs(count);
@@ -85,19 +67,6 @@
     return begin === end ? begin : `${begin} to ${end}`;
   }
 
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-
-  function parts(hex) {
-    return [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
-  }
-
-  function mixed(hex, other, share) {
-    const [a, b] = [parts(hex), parts(other)];
-    return "#" + a.map((value, place) => Math.round(value * share + b[place] * (1 - share)).toString(16).padStart(2, "0")).join("");
-  }
-
-  const font = (size) => `${size}px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
-
   // A canvas as sharp as the screen, its unit a CSS pixel.
   function sharp(canvas, wide, high) {
     const ratio = Math.min(devicePixelRatio || 1, Math.sqrt(3.2e7 / Math.max(wide * high, 1)));
@@ -110,32 +79,7 @@
     return pen;
   }
 
-  // As much of a text's beginning and end as fits; widths by a ruler of one letter at first, so that ten thousand names are cheap.
-  function fitted(pen, text, room) {
-    if (text.length * 9 <= room || pen.measureText(text.slice(0, 400)).width <= room) return text.length <= 400 ? text : text.slice(0, 400) + "…";
-    let low = 0;
-    let high = Math.min(text.length - 1, Math.ceil(room / 3));
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (pen.measureText(cut(text, middle)).width <= room) low = middle;
-      else high = middle - 1;
-    }
-    return low < 3 ? "" : cut(text, low);
-  }
-
-  function cut(text, keep) {
-    const tail = Math.floor(keep / 3);
-    return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
-  }
-
   const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
-
-  function unpacked(text, Kind) {
-    const raw = atob(text);
-    const found = new Uint8Array(raw.length);
-    for (let place = 0; place < raw.length; place++) found[place] = raw.charCodeAt(place);
-    return new Kind(found.buffer);
-  }
 
   // -- names
 
@@ -364,30 +308,19 @@
   const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
   const SLIVER = 1 / 40; // of the width: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
   const NEAR = 4; // pixels
-  const MARGIN = { left: 66, right: 12, top: 30, bottom: 42 };
+  const PHASES = 16; // pixels above the plot, in which phases have their names
 
-  function chartFrame(place, canvas) {
-    const file = data.files[place];
-    const wide = canvas.clientWidth;
-    const high = innerWidth <= 640 ? 230 : 290;
+  // What a file's chart is made of: x where each snapshot begins and, as it is drawn on to the next, where the last one ends.
+  function chartScale(file) {
     const first = file.time[0];
     const last = Math.max(...file.time);
+    const tail = (last - first || 1) / 59;
     const most = Math.max(1, state.scaled ? Math.max(...data.files.map((one) => (one.peak < 0 ? 0 : one.total[one.peak]))) : file.total[file.peak]) * 1.08;
-    const across = Math.max(wide - MARGIN.left - MARGIN.right, 10);
-    const tail = across / 60; // of the last snapshot, which no other ends
-    const up = high - MARGIN.top - MARGIN.bottom;
-    const x = (time) => MARGIN.left + (last > first ? (time - first) / (last - first) : 0.5) * (across - tail);
-    return {
-      wide,
-      high,
-      first,
-      last,
-      most,
-      x,
-      y: (size) => high - MARGIN.bottom - (size / most) * up,
-      edges: [...file.time.map(x), x(file.time[file.time.length - 1]) + tail], // where each snapshot begins: it is drawn on to the next
-    };
+    const range = last > first ? [first, last + tail] : [first - 0.5, first + 0.5];
+    return { xs: [...file.time, file.time[file.time.length - 1] + tail], range, most };
   }
+
+  const edgesOf = (place) => chartScale(data.files[place]).xs.map($(`chart-${place}`).chart.left);
 
   function steps(most, count) {
     const unit = most >= 2 ** 30 ? 2 ** 30 : most >= 2 ** 20 ? 2 ** 20 : most >= 1024 ? 1024 : 1;
@@ -405,69 +338,99 @@
 
   function drawChart(place) {
     const file = data.files[place];
-    const canvas = $(`chart-${place}`);
+    const host = $(`chart-${place}`);
     if (!file.index.length) return;
-    const frame = chartFrame(place, canvas);
-    const pen = sharp(canvas, frame.wide, frame.high);
-    const ink = colour("--ink");
-    const muted = colour("--muted");
-    const ground = frame.y(0);
-    pen.font = font(11);
-    const numbered = phases(pen, file, frame, ground);
-    $(`phases-${place}`).textContent = numbered ? phaseList(file) : "";
-    grid(pen, frame, ink, muted, file, ground);
+    const { xs, range, most } = chartScale(file);
+    const lines = areas(file);
+    const [unit, tick] = ticks(file.unit);
+    const again = (values) => [...values, values[values.length - 1]];
+    host.chart?.remove();
+    chart(host, {
+      data: lines.map((line) => [xs, again(line.values)]),
+      series: lines.map(({ look }) => ({ ...look, paths: uPlot.paths.stepped({ align: 1 }) })),
+      height: innerWidth <= 640 ? 230 : 290,
+      padding: [PHASES + 16, 12, 0, 0],
+      x: { range, size: 44, label: unit, values: (at) => at.map(tick), space: 90 },
+      y: { range: [0, most], size: 66, grid: true, splits: () => steps(most, 5), values: (at) => at.map((value) => (value ? bytes(value).replace(".0 ", " ") : "0")) },
+      under: (pen, at) => {
+        const numbered = phases(pen, file, at);
+        $(`phases-${place}`).textContent = numbered ? phaseList(file) : "";
+      },
+      over: (pen, at) => {
+        const edges = xs.map(at.left);
+        estimates(pen, file, at, edges);
+        snapshotMarks(pen, file, at, edges);
+        peakMark(pen, file, at);
+        chosenMark(pen, place, at);
+      },
+      hover: (x) => chartTip(place, x),
+      click: (x) => choose(place, pointAt(place, x)),
+    });
+  }
+
+  // The unit of a time axis, and what its ticks say.
+  function ticks(unit) {
+    if (unit === "B") return ["allocated since the program began", (value) => (value ? bytes(value) : "0")];
+    if (unit === "s" || unit === "ms") return ["seconds", (value) => `${Number((unit === "ms" ? value / 1000 : value).toPrecision(4))}`];
+    return ["instructions", (value) => (value ? moment(value, unit).replace(" instructions", "") : "0")];
+  }
+
+  // Areas and the total as uPlot draws them: each filled down to 0 and the highest first, so that each covers what is not its own.
+  function areas(file) {
+    const total = { values: file.total, look: { stroke: colour("--ink"), width: 1.5 } };
+    if (!file.trees.length) return [total];
     const stack = file.stacks[state.areas];
-    areas(pen, file, frame, stack);
-    estimates(pen, file, frame);
-    pen.strokeStyle = pen.fillStyle = ink;
-    pen.lineWidth = 1.5;
-    pen.beginPath();
-    stepped(pen, frame, file.total);
-    pen.stroke();
-    if (file.total.length <= MOST_DOTS)
-      file.total.forEach((size, point) => {
-        pen.beginPath();
-        pen.arc(frame.edges[point], frame.y(size), 2.5, 0, 7);
-        pen.fill();
-      });
+    let sum = file.total.map(() => 0);
+    const found = stack.values.map((values, row) => {
+      sum = sum.map((below, point) => below + values[point]);
+      const tone = areaTone(stack, row);
+      return { values: sum, look: { width: 0, stroke: "transparent", fill: (u) => painted(u.ctx, tone) } };
+    });
+    return [...found.reverse(), total];
+  }
+
+  // A dot where each snapshot was taken, where they are few, and a tick below the axis where it has a tree.
+  function snapshotMarks(pen, file, at, edges) {
+    pen.strokeStyle = pen.fillStyle = colour("--ink");
     pen.lineWidth = 1;
-    for (let point = 0; point < file.time.length; point++)
-      if (file.tree[point] >= 0) {
+    file.total.forEach((size, point) => {
+      if (file.total.length <= MOST_DOTS) {
         pen.beginPath();
-        pen.moveTo(frame.x(file.time[point]), ground + 1);
-        pen.lineTo(frame.x(file.time[point]), ground + 7);
-        pen.stroke();
+        pen.arc(edges[point], at.top(size), 2.5, 0, 7);
+        pen.fill();
       }
-    peakMark(pen, file, frame, ink);
-    chosenMark(pen, place, frame, ground);
+      if (file.tree[point] < 0) return;
+      pen.beginPath();
+      pen.moveTo(edges[point], at.high + 1);
+      pen.lineTo(edges[point], at.high + 7);
+      pen.stroke();
+    });
   }
 
   // A path along the steps of a total: up or down where a snapshot begins.
-  function stepped(pen, frame, sizes) {
+  function stepped(pen, at, edges, sizes) {
     sizes.forEach((size, point) => {
-      pen.lineTo(frame.edges[point], frame.y(size));
-      pen.lineTo(frame.edges[point + 1], frame.y(size));
+      pen.lineTo(edges[point], at.top(size));
+      pen.lineTo(edges[point + 1], at.top(size));
     });
   }
 
   // Phases have their names above the chart; where one has no room, numbers that a line below the chart explains.
-  function phases(pen, file, frame, ground) {
-    const edge = frame.wide - MARGIN.right;
+  function phases(pen, file, at) {
     const shown = file.phases
-      .map(([name, begin, end], place) => ({ name, place, left: Math.max(frame.x(begin), MARGIN.left), right: Math.min(end === null ? edge : frame.x(end), edge) }))
+      .map(([name, begin, end], place) => ({ name, place, left: Math.max(at.left(begin), 0), right: Math.min(end === null ? at.wide : at.left(end), at.wide) }))
       .filter(({ left, right }) => right > left);
     const numbered = shown.some(({ name, left, right }) => pen.measureText(name).width > right - left - 6);
     pen.fillStyle = colour("--band");
-    for (const { place, left, right } of shown) if (place % 2 === 0) pen.fillRect(left, MARGIN.top - 14, right - left, ground - MARGIN.top + 14);
+    for (const { place, left, right } of shown) if (place % 2 === 0) pen.fillRect(left, -PHASES, right - left, at.high + PHASES);
     pen.fillStyle = colour("--muted");
-    pen.textAlign = "left";
     let free = 0;
     shown.forEach(({ name, place, left }) => {
       const text = numbered ? `${place + 1}` : name;
-      const at = Math.max(left + 3, free);
-      if (at + pen.measureText(text).width > edge + 6) return;
-      pen.fillText(text, at, MARGIN.top - 3);
-      free = at + pen.measureText(text).width + 4;
+      const from = Math.max(left + 3, free);
+      if (from + pen.measureText(text).width > at.wide + 6) return;
+      pen.fillText(text, from, -4);
+      free = from + pen.measureText(text).width + 4;
     });
     return numbered;
   }
@@ -477,72 +440,34 @@
     return `Phases: ${file.phases.map(one).join(" · ")}`;
   }
 
-  function grid(pen, frame, ink, muted, file, ground) {
-    pen.textAlign = "right";
-    for (const value of steps(frame.most, 5)) {
-      const y = frame.y(value);
-      pen.fillStyle = muted;
-      pen.fillText(value ? bytes(value).replace(".0 ", " ") : "0", MARGIN.left - 7, y + 4);
-      pen.strokeStyle = colour("--line");
-      pen.beginPath();
-      pen.moveTo(MARGIN.left, y);
-      pen.lineTo(frame.wide - MARGIN.right, y);
-      pen.stroke();
-    }
-    pen.fillStyle = muted;
-    pen.textAlign = "left";
-    pen.fillText(frame.first ? moment(frame.first, file.unit) : "0", MARGIN.left, ground + 20);
-    pen.textAlign = "right";
-    pen.fillText(moment(frame.last, file.unit), frame.wide - MARGIN.right, ground + 20);
-  }
-
-  function areas(pen, file, frame, stack) {
-    const count = file.time.length;
-    if (!file.trees.length) return;
-    let low = new Float64Array(count);
-    stack.values.forEach((values, place) => {
-      const high = low.map((value, point) => value + values[point]);
-      pen.fillStyle = painted(pen, areaTone(stack, place));
-      pen.beginPath();
-      stepped(pen, frame, high);
-      for (let point = count - 1; point >= 0; point--) {
-        pen.lineTo(frame.edges[point + 1], frame.y(low[point]));
-        pen.lineTo(frame.edges[point], frame.y(low[point]));
-      }
-      pen.closePath();
-      pen.fill();
-      low = high;
-    });
-  }
-
-  function estimates(pen, file, frame) {
+  function estimates(pen, file, at, edges) {
     if (!file.trees.length) return;
     const stretches = [];
     file.known.forEach((known, point) => {
-      const [left, right] = [frame.edges[point], frame.edges[point + 1]];
+      const [left, right] = [edges[point], edges[point + 1]];
       const before = stretches[stretches.length - 1];
       if (known || right <= left) return;
-      if (before && left - before[1] < SLIVER * frame.wide) before[1] = right;
+      if (before && left - before[1] < SLIVER * at.wide) before[1] = right;
       else stretches.push([left, right]);
     });
     pen.save();
     pen.beginPath();
-    for (const [left, right] of stretches) pen.rect(left, MARGIN.top, right - left, frame.y(0) - MARGIN.top);
+    for (const [left, right] of stretches) pen.rect(left, 0, right - left, at.high);
     pen.clip();
     pen.fillStyle = colour("--page");
     pen.globalAlpha = 0.3;
     pen.beginPath();
-    stepped(pen, frame, file.total);
-    pen.lineTo(frame.edges[file.total.length], frame.y(0));
-    pen.lineTo(frame.edges[0], frame.y(0));
+    stepped(pen, at, edges, file.total);
+    pen.lineTo(edges[file.total.length], at.high);
+    pen.lineTo(edges[0], at.high);
     pen.fill();
     pen.restore();
   }
 
-  function peakMark(pen, file, frame, ink) {
-    const x = frame.x(file.time[file.peak]);
-    const y = frame.y(file.total[file.peak]);
-    pen.fillStyle = ink;
+  function peakMark(pen, file, at) {
+    const x = at.left(file.time[file.peak]);
+    const y = at.top(file.total[file.peak]);
+    pen.fillStyle = colour("--ink");
     pen.beginPath();
     pen.moveTo(x, y - 1);
     pen.lineTo(x - 5, y - 9);
@@ -551,44 +476,44 @@
     pen.fill();
     pen.font = `600 ${font(12)}`;
     const text = `peak ${bytes(file.total[file.peak])}`;
-    const half = pen.measureText(text).width / 2;
+    const wide = pen.measureText(text).width;
     // Beside the mark, on the side with room: above it phases have their names.
-    const right = x + 9 + 2 * half < frame.wide - MARGIN.right;
+    const right = x + 9 + wide < at.wide;
     pen.textAlign = right ? "left" : "right";
-    const at = right ? x + 9 : x - 9;
+    const from = right ? x + 9 : x - 9;
     pen.globalAlpha = 0.75;
     pen.fillStyle = colour("--page");
-    pen.fillRect(right ? at - 2 : at - 2 * half - 2, y - 13, 2 * half + 4, 14);
+    pen.fillRect(right ? from - 2 : from - wide - 2, y - 13, wide + 4, 14);
     pen.globalAlpha = 1;
-    pen.fillStyle = ink;
-    pen.fillText(text, at, y - 2);
+    pen.fillStyle = colour("--ink");
+    pen.fillText(text, from, y - 2);
     pen.font = font(11);
   }
 
-  function chosenMark(pen, place, frame, ground) {
+  function chosenMark(pen, place, at) {
     const file = data.files[place];
     const point = state.files[place].point;
     if (point < 0) return;
-    const x = frame.x(file.time[point]);
+    const x = at.left(file.time[point]);
     pen.strokeStyle = pen.fillStyle = colour("--accent");
     pen.lineWidth = 2;
     pen.beginPath();
-    pen.moveTo(x, MARGIN.top);
-    pen.lineTo(x, ground + 8);
+    pen.moveTo(x, -PHASES);
+    pen.lineTo(x, at.high + 8);
     pen.stroke();
     pen.beginPath();
-    pen.arc(x, frame.y(file.total[point]), 4, 0, 7);
+    pen.arc(x, at.top(file.total[point]), 4, 0, 7);
     pen.fill();
     const text = `snapshot ${file.index[point]}`;
     const half = pen.measureText(text).width / 2;
     pen.textAlign = "center";
-    pen.fillText(text, Math.min(Math.max(x, MARGIN.left + half), frame.wide - MARGIN.right - half), ground + 35);
+    pen.fillText(text, Math.min(Math.max(x, half), at.wide - half), -PHASES - 4);
   }
 
   // The snapshot that is drawn at a place on the chart, or one that begins so near that it can be meant.
-  function pointAt(place, canvas, x) {
+  function pointAt(place, x) {
     const file = data.files[place];
-    const { edges } = chartFrame(place, canvas);
+    const edges = edgesOf(place);
     const away = (point) => (Math.abs(edges[point] - x) <= NEAR ? Math.abs(edges[point] - x) : edges[point] <= x ? NEAR + x - edges[point] : Infinity);
     let best = 0;
     file.time.forEach((_, point) => {
@@ -863,25 +788,11 @@
     return false;
   }
 
-  // -- the tooltip
+  // -- what the tooltip says
 
-  function tip(event, ...children) {
-    const box = $("tip");
-    if (!children.length) {
-      box.hidden = true;
-      return;
-    }
-    box.replaceChildren(...children);
-    box.hidden = false;
-    const [wide, high] = [box.offsetWidth, box.offsetHeight];
-    box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - wide - 8))}px`;
-    box.style.top = `${event.clientY + 18 + high > innerHeight ? Math.max(4, event.clientY - high - 12) : event.clientY + 18}px`;
-  }
-
-  function chartTip(place, event) {
+  function chartTip(place, x) {
     const file = data.files[place];
-    const canvas = $(`chart-${place}`);
-    const point = pointAt(place, canvas, event.clientX - canvas.getBoundingClientRect().left);
+    const point = pointAt(place, x);
     const stack = file.stacks[state.areas];
     const rows = file.trees.length
       ? stack.names
@@ -891,12 +802,11 @@
           .map(([name, size]) => element("tr", {}, element("td", {}, short(name, 60)), element("td", {}, bytes(size))))
       : [];
     const known = file.known[point] ? "" : file.trees.length ? " · parts estimated: no tree here" : " · no tree";
-    tip(
-      event,
+    return [
       element("b", {}, `${bytes(file.total[point])}`),
       ` snapshot ${file.index[point]}, ${when(file, point)}${file.phase[point] ? `, ${file.phase[point]}` : ""}${known}`,
       element("table", {}, element("tbody", {}, ...rows)),
-    );
+    ];
   }
 
   function treeTip(place, event) {
@@ -1046,15 +956,12 @@
   function build() {
     data.files.forEach((file, place) => {
       const several = data.files.length > 1;
-      const chart = element("canvas", {
+      const host = element("div", {
         id: `chart-${place}`,
-        class: "chart",
+        class: "plot chart",
         tabindex: "0",
         role: "img",
         "aria-label": `The heap over time of ${file.name}: ${file.index.length} snapshots, peak ${file.peak < 0 ? "unknown" : bytes(file.total[file.peak])}. Arrow keys walk the snapshots that have a tree.`,
-        onclick: (event) => choose(place, pointAt(place, chart, event.clientX - chart.getBoundingClientRect().left)),
-        onmousemove: (event) => chartTip(place, event),
-        onmouseleave: (event) => tip(event),
         onkeydown: (event) => chartKeys(place, event),
       });
       $("charts").append(
@@ -1062,7 +969,7 @@
           "figure",
           {},
           several ? element("figcaption", {}, element("span", { class: "name" }, file.name)) : null,
-          file.index.length ? chart : element("p", { class: "muted" }, "No snapshot was recorded."),
+          file.index.length ? host : element("p", { class: "muted" }, "No snapshot was recorded."),
           element("p", { class: "muted phases", id: `phases-${place}` }),
           element("ul", { class: "list", id: `list-${place}` }),
         ),
@@ -1131,12 +1038,6 @@
     event.preventDefault();
   }
 
-  function setTheme(name) {
-    root.dataset.theme = name;
-    $("theme").textContent = name === "dark" ? "Light theme" : "Dark theme";
-    drawAll();
-  }
-
   function connect() {
     const on = (id, act) => $(id)?.addEventListener("change", (event) => act(event.target));
     on("areas", (one) => {
@@ -1195,35 +1096,17 @@
         event.preventDefault();
       }
     });
-    let chosenTheme = false;
-    $("theme").addEventListener("click", () => {
-      chosenTheme = true;
-      setTheme(root.dataset.theme === "dark" ? "light" : "dark");
-    });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
-      if (!chosenTheme) setTheme(event.matches ? "dark" : "light");
-    });
     let wide = innerWidth;
     addEventListener("resize", () => {
       if (innerWidth === wide) return; // a phone's bars come and go
       wide = innerWidth;
       drawAll();
     });
-    let before = null;
-    addEventListener("beforeprint", () => {
-      before = root.dataset.theme;
-      setTheme("light");
-    });
-    addEventListener("afterprint", () => {
-      if (before) setTheme(before);
-      before = null;
-    });
   }
 
-  root.classList.add("scripted");
+  theming(drawAll);
   build();
   connect();
-  $("theme").textContent = root.dataset.theme === "dark" ? "Light theme" : "Dark theme";
   data.files.forEach((_, place) => reshape(place));
   drawAll();
   drawTables();

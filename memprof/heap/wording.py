@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 from collections.abc import Sequence
 
 from ..errors import InputError, UsageError, near
@@ -11,6 +12,7 @@ from ..units import format_bytes
 from .frames import NO_MODULE
 from .profile import HeapProfile, Snapshot, TimeUnit
 
+_RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote nothing: the folders before it may hold a space
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
 # What a total is from one snapshot to the next, where every view draws it on.
 _BETWEEN = {
@@ -113,7 +115,7 @@ def program(profile: HeapProfile) -> str:
     """What the profile is of, for a title: the command without folders, or the file where the command says nothing (memprof's own runner)."""
     given = profile.command.split()
     words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in given]
-    if not words or "runners" in "".join(given[1:2]).split("/"):
+    if not words or _RUNNER.search(profile.command):
         return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool
     return " ".join(words)
 

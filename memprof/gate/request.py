@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError, UsageError
-from ..files import check_target
+from ..errors import UsageError
+from ..files import check_new
 from ..judge.baseline import Place, Side
 from ..judge.verdicts import Limits
 from ..measuring.orders import Order
@@ -17,8 +17,11 @@ BASE, HEAD = "base", "head"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now."""
+class GateRequest:
+    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now.
+
+    trust_runs: what the heads name may be executed to measure it again, whoever wrote them.
+    """
 
     heads: tuple[Path, ...] = ()
     suite: Path | None = None
@@ -31,6 +34,7 @@ class Wish:
     strict: bool = False
     confirm: bool = False
     prove: bool = False
+    trust_runs: bool = False
     output: Path = Path("memprof-gate.jsonl")
 
     def check(self) -> None:
@@ -43,14 +47,14 @@ class Wish:
             raise UsageError("--base-ref is empty: name a branch, a tag or a commit")
         if self.base is None and self.base_ref is None and self.budgets is None:
             raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
+        if self.trust_runs and not (self.heads and (self.confirm or self.prove)):
+            raise UsageError("--trust-runs goes with --confirm or --prove, of runs from a file")
         if self.repeats is not None and self.suite is None:
             raise UsageError("--repeats goes with --run")
         for name in self.metrics:
             metrics.metric(name)
         for path in self._outputs():  # now, and not when two builds have been made
-            if path.exists():
-                raise InputError(f"{path} exists; -o names another")
-            check_target(path)
+            check_new(path, instead="-o names another")
 
     def _outputs(self) -> Iterator[Path]:
         if self.suite is not None:

@@ -1,0 +1,58 @@
+"""The tensors of an ONNX file, found by walking its protobuf: in the graph, in nodes, in graphs inside nodes, in functions.
+
+Message and field numbers are those of onnx.proto3, IR version 3 and later. External data (docs/ExternalData.md of onnx) is a path relative to the
+model's folder; one that leads out of that folder is refused, for whoever wrote the model would choose which of the reader's files is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from ..errors import InputError
+from . import protobuf
+from .protobuf import Data, Field, Torn
+
+# message: {field: the message in it}; other fields hold no tensors.
+INSIDE: Mapping[str, Mapping[int, str]] = {
+    "Model": {7: "Graph", 25: "Function"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "Sparse"},
+    "Function": {7: "Node"},
+    "Node": {5: "Attribute"},
+    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph", 22: "Sparse", 23: "Sparse"},
+    "Sparse": {1: "Tensor", 2: "Tensor"},
+}
+# TensorProto: float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data; and external_data.
+VALUES = frozenset((4, 5, 6, 7, 9, 10, 11))
+EXTERNAL = 13
+_KEY, _VALUE = 1, 2  # StringStringEntryProto
+
+
+def tensors(data: Data) -> Iterator[Field]:
+    """Where each TensorProto of a model lies. Raises Torn."""
+    return _tensors(data, protobuf.whole(data), "Model", 0)
+
+
+def _tensors(data: Data, message: Field, kind: str, depth: int) -> Iterator[Field]:
+    if depth > protobuf.DEEPEST:
+        raise Torn
+    for part in protobuf.parts(data, message, INSIDE[kind]):
+        inner = INSIDE[kind][part.number]
+        if inner == "Tensor":
+            yield part
+        else:
+            yield from _tensors(data, part, inner, depth + 1)
+
+
+def external_entry(data: Data, part: Field) -> tuple[str, str]:
+    """The key and the value of an external_data entry. Raises Torn."""
+    pair = {each.number: protobuf.text(data, each) for each in protobuf.parts(data, part, (_KEY, _VALUE))}
+    return pair.get(_KEY, ""), pair.get(_VALUE, "")
+
+
+def external_file(model: Path, location: str) -> Path:
+    """The file that a model's external data lies in. Raises InputError for one outside the model's folder."""
+    parts = PurePosixPath(location.replace("\\", "/"))
+    if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in location:
+        raise InputError(f"model {model}: its external data is {location!r}, which is no file in the model's folder: it is not read")
+    return model.parent / location

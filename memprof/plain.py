@@ -1,0 +1,26 @@
+"""Foreign words on a terminal: names, messages and what a measured program wrote may hold anything, and are shown, never obeyed."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Marks that turn the direction of writing round, for what follows too.
+_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def plain(text: str) -> str:
+    """Text on one line, without what would steer a terminal, break an XML file or turn the writing's direction round.
+
+    A byte of a file's name that is no UTF-8 is written as Python does, `\\udcff`.
+    """
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text
+    line = " ".join(text.split())
+    return "".join(map(_shown, line))
+
+
+def _shown(mark: str) -> str:
+    category = unicodedata.category(mark)
+    if category == "Cs":
+        return f"\\u{ord(mark):04x}"
+    return "�" if category in ("Cc", "Cn", "Co") or mark in _DIRECTIONS else mark

@@ -1,0 +1,157 @@
+"""A plan as a page: the picture of plan_picture.py with names at the pointer, a zoom over steps, and orders that can be hidden.
+
+It needs nothing else, as all pages; standalone.py is why names from a model file stay text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memprof.plain import plain
+from memprof.plan.analysis import Analysis, Ordered, Planned
+from memprof.plan.orders.problem import Step
+from memprof.units import format_bytes
+
+from .. import standalone
+from ..tables.grid import Unit
+from ..tables.plan import order_name, unit_of
+from .plan_picture import (
+    BEST,
+    TENSORS,
+    arena_heights,
+    arena_size,
+    arena_text,
+    bound_text,
+    order_label,
+    orders,
+    remarks,
+    subtitle,
+    title,
+)
+
+# Pixels: of the largest arena, and of the smallest.
+_ARENA_HIGH, _ARENA_LEAST = 320, 90
+_MOST_NAMES = 6
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An operator of an order, and the memory while it runs, in bytes and in words."""
+
+    bytes: int
+    name: str
+    kind: str
+    text: str
+    used: str
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A rectangle: steps [lower, upper), bytes from offset; names: its own, and a shorter text that tells it apart."""
+
+    lower: int
+    upper: int
+    offset: int
+    bytes: int
+    size: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """An order of operators with its arena. high: of the arena's picture, in pixels."""
+
+    name: str
+    label: str
+    colour: str
+    dash: tuple[int, ...]
+    steps: tuple[_Step, ...]
+    tensors: tuple[_Tensor, ...]
+    high: int
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """What no order needs less than."""
+
+    bytes: int
+    label: str
+
+
+@dataclass(frozen=True)
+class _Page:
+    """All that plan.js draws. most: the size of the largest arena; colours: of tensors, by the step in which they begin."""
+
+    unit: Unit
+    operators: int
+    orders: tuple[_Order, ...]
+    bound: _Bound | None
+    most: int
+    colours: tuple[str, ...]
+
+
+def render(plan: Planned, found: Analysis) -> str:
+    """The page. Raises InputError for a graph without operators."""
+    data = _page(plan, found)
+    return standalone.render(
+        __package__,
+        "plan",
+        data,
+        title=plain(title(found)),
+        subtitle=plain(subtitle(found)),
+        lines=[order.label for order in data.orders] + ([data.bound.label] if data.bound else []),
+        arenas=[plain(arena_text(order)) for order, _, _ in orders(plan, found)],
+        remarks=[plain(remark) for remark in remarks(found)],
+    )
+
+
+def _page(plan: Planned, found: Analysis) -> _Page:
+    drawn = orders(plan, found)
+    bound = found.lower_bound_bytes
+    return _Page(
+        unit_of([order.peak_bytes for order, _, _ in drawn]),
+        found.operators,
+        tuple(
+            _Order(
+                plain(order_name(order)),
+                plain(order_label(order)),
+                "--v0" if colour == BEST else "--v1",
+                (8, 4) if place else (),
+                tuple(_step(plan, step) for step in each),
+                _tensors(plan, order),
+                round(high),
+            )
+            for place, ((order, each, colour), high) in enumerate(zip(drawn, arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST), strict=True))
+        ),
+        None if bound is None else _Bound(bound, bound_text(found)),
+        max(arena_size(order.arena) for order, _, _ in drawn),
+        TENSORS,
+    )
+
+
+def _step(plan: Planned, step: Step) -> _Step:
+    mapped = plan.mapped
+    return _Step(
+        step.memory_bytes,
+        plain(mapped.operators[step.op]),
+        plain(mapped.kinds[step.op]),
+        f"{format_bytes(step.memory_bytes)}: {format_bytes(step.in_use_bytes)} in use, {format_bytes(step.keep_bytes)} kept",
+        _listed([plain(mapped.tensors[tensor]) for tensor in step.in_use]),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _tensors(plan: Planned, order: Ordered) -> tuple[_Tensor, ...]:
+    mapped = plan.mapped
+    given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
+    found = []
+    for one in order.arena.placed if order.arena else ():
+        step = str(one.lower + 1)
+        shorter = () if one.name in given else (f"{plain(mapped.kinds[order.order[one.lower]])} {step}", step)
+        found.append(_Tensor(one.lower, one.upper, one.offset, one.bytes, format_bytes(one.bytes), (plain(one.name), *shorter)))
+    return tuple(found)

@@ -1,0 +1,55 @@
+"""What rows and columns of tables, pictures and pages are called: one rule, so that a variant has one name wherever it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from memprof.runs import summary
+from memprof.runs.metrics import NS, Metric
+from memprof.runs.records import PEAK, STARTUP, WARMUP, Run
+from memprof.runs.summary import Key
+
+BASELINE = "baseline"
+
+
+def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
+    """What names a row: the variant, and its thread count and machine where they differ. threads: false where columns are thread counts."""
+    several_threads = threads and len({key.threads for key in keys}) > 1
+    several_machines = len({key.machine for key in keys}) > 1
+    return ("variant", *(["threads"] if several_threads else []), *(["machine"] if several_machines else []))
+
+
+def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
+    """A row's name, a text for each of label_names."""
+    return tuple({"variant": key.variant, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
+
+
+def label(key: Key, names: Sequence[str]) -> str:
+    """The same in one text: `ort, 4 threads, board`."""
+    words = {"variant": key.variant, "threads": counted(key.threads), "machine": key.machine}
+    return ", ".join(words[name] for name in names)
+
+
+def named(keys: Collection[Key]) -> dict[Key, str]:
+    """The label of each of these keys, as short as they can be told apart."""
+    names = label_names(keys)
+    return {key: label(key, names) for key in keys}
+
+
+def counted(threads: int | None) -> str:
+    """`4 threads`."""
+    return "default threads" if not threads else f"{threads} thread{'s' if threads != 1 else ''}"
+
+
+def phases(runs: Sequence[Run]) -> list[str]:
+    """The phases that these runs have or failed in, in their order."""
+    ended = [run.outcome.phase for run in runs if run.outcome.phase and not run.outcome.phase.startswith("after")]
+    return summary.order([*summary.phases(runs), *ended])
+
+
+def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
+    """The columns that a metric's table has of these phases; STARTUP is the baseline of memory."""
+    if metric.unit == NS:
+        # How long an import takes is no property of the model, and warming up is not timed.
+        return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
+    return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name == "rss_peak_bytes")

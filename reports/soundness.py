@@ -1,0 +1,35 @@
+"""Figures that no machine has: a file can hold any number, and sums of the largest do not fit into 64 bits or a float."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+
+from memprof.errors import InputError
+from memprof.runs.records import Run
+
+_LARGEST = 2**62  # bytes or nanoseconds
+
+
+def sound(runs: Iterable[Run]) -> None:
+    """Raises InputError where a run has a figure that no machine has."""
+    for run in runs:
+        check((run.marks, run.processes, run.values, run.job.threads, run.job.repeat), f"{run.job.variant}, repeat {run.job.repeat}")
+
+
+def check(record: object, called: str) -> None:
+    """Raises InputError, calling it so, where a record has a figure that no machine has."""
+    if _largest(record) > _LARGEST:
+        raise InputError(f"{called}: it holds a figure larger than any machine has")
+
+
+def _largest(value: object) -> float:
+    if isinstance(value, (int, float)):
+        return abs(value)
+    if isinstance(value, Mapping):
+        return max(map(_largest, value.values()), default=0)
+    if isinstance(value, (tuple, list)):
+        return max(map(_largest, value), default=0)
+    if is_dataclass(value):
+        return max((_largest(getattr(value, field.name)) for field in fields(value)), default=0)
+    return 0

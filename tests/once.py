@@ -1,0 +1,26 @@
+"""Things that are made once a session and shared by all workers of pytest-xdist: compiled programs, models, measured runs."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+SHARED = "MEMPROF_TEST_SHARED"  # in the environment: a folder that is there once a session; conftest.py makes it
+
+
+def once(what: str, make: Callable[[Path], None]) -> Path:
+    """The folder of this thing, filled by `make` the first time it is asked for. Who asks meanwhile waits. Its files are not to be changed."""
+    folder = Path(os.environ[SHARED]) / hashlib.sha256(what.encode()).hexdigest()[:16]
+    made = folder.with_suffix(".made")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            made.touch()
+    return folder

@@ -1,0 +1,290 @@
+"""The manual: its examples print what it says, its words are words of the commands, and its pages and pictures are there.
+
+A ```console block holds commands after `$ ` and what they print on standard output; each is run in one folder, in the order of the pages, and
+compared with figures masked; a line `...` stands for any lines. A ```sh block is not run (it needs minutes, or files that nobody has): of its
+memprof commands the name and the options are looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from memprof.cli import group
+
+try:
+    import tomllib
+except ImportError:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+# In the order of the manual: the later ones use files that the earlier ones make.
+PAGES = ["index", "measuring", "any-program", "import", "tables-and-pictures", "gate", "plan", "numbers"]
+NEEDED = ("tflite_runtime", "onert", "onnx")
+ALL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+# -- examples that are run
+
+
+def examples(page: str) -> Iterator[tuple[str, str]]:
+    """The commands of a page's console blocks, each with what it prints."""
+    for block in blocks(ROOT / "docs" / f"{page}.md", "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            yield command, printed
+
+
+def masked(text: str) -> str:
+    """Text whose figures, and the widths that follow from them, are alike on every machine."""
+    text = re.sub(r"\d+(?:\.\d+)*", "0", text)
+    text = re.sub(r"-{3,}:?|-+:", "---", text)
+    return "\n".join(re.sub(r"[ \t]+", " ", line).strip() for line in text.strip().splitlines() if line.strip())
+
+
+def prints(printed: str, output: str) -> bool:
+    """Whether the output is what was printed: line by line, `...` standing for any lines."""
+    lines, at = masked(output).splitlines(), 0
+    pieces = [piece.strip().splitlines() for piece in re.split(r"^\.\.\.$", masked(printed), flags=re.MULTILINE)]
+    if lines[: len(pieces[0])] != pieces[0]:
+        return False
+    at = len(pieces[0])
+    if len(pieces) == 1:
+        return at == len(lines)
+    for piece in pieces[1:-1]:
+        while lines[at : at + len(piece)] != piece:
+            at += 1
+            if at > len(lines):
+                return False
+        at += len(piece)
+    last = pieces[-1]
+    return not last or (len(lines) - len(last) >= at and lines[len(lines) - len(last) :] == last)
+
+
+@pytest.mark.parametrize(
+    ("printed", "output", "alike"),
+    [
+        ("a 1.5 MiB\n", "a 12 MiB\n", True),
+        ("a 1.5 MiB\n", "a 12 KiB\n", False),
+        ("a\n...\nc\n", "a\nb\nb\nc\n", True),
+        ("a\n...\nc\n", "a\nb\nc\nd\n", False),
+        ("a\n...\n", "a\nb\n", True),
+        ("a\n", "a\nb\n", False),
+        ("a\n...\nb\n...\n", "a\nx\nb\ny\n", True),
+        ("a\n...\nb\n...\n", "a\nx\n", False),
+        ("| a | 1.0 ±0.1 |\n| --- | --: |\n", "| a   | 10.0 ±0.1 |\n| --- | ------: |\n", True),
+    ],
+)
+def test_figures_are_masked_and_dots_stand_for_any_lines(printed: str, output: str, alike: bool) -> None:
+    assert prints(printed, output) == alike
+
+
+def test_every_page_with_examples_is_in_the_order() -> None:
+    assert {path.stem for path in ALL if path.parent.name == "docs" and blocks(path, "console")} == set(PAGES)
+    assert not blocks(ROOT / "README.md", "console"), "the README's examples are in sh blocks"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measuring is for Linux")
+def test_the_examples_print_what_the_manual_says(tmp_path: Path) -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing or shutil.which("cc") is None:
+        pytest.skip(f"needs {', '.join(missing) or 'a C compiler'}")
+    for file in (ROOT / "tests" / "data").glob("onert-*.log"):
+        shutil.copy(file, tmp_path)
+    surroundings = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
+    wrong = []
+    for page in PAGES:
+        for command, printed in examples(page):
+            done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=60)
+            if not prints(printed, done.stdout):
+                wrong.append(f"{page}: $ {command}\n{done.stdout}{done.stderr}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+# -- words of the commands
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """The memprof commands of a file's sh and console blocks, without what follows a pipe or leads into a file."""
+    for block in blocks(path, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield from memprof_words(line)
+    for block in blocks(path, "console"):
+        for line in re.findall(r"^\$ (.*)", block, re.MULTILINE):
+            yield from memprof_words(line)
+
+
+def memprof_words(line: str) -> Iterator[list[str]]:
+    for inner in re.findall(r"\$\((.*?)\)", line):
+        yield from memprof_words(inner)
+    line = re.sub(r"\$\(.*?\)", "printed", line)
+    scanner = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
+    scanner.whitespace_split = True
+    words = list(scanner)
+    while "memprof" in words:
+        words = words[words.index("memprof") + 1 :]
+        end = next((at for at, word in enumerate(words) if word[0] in "|;&<>"), len(words))
+        yield words[:end]
+        words = words[end:]
+
+
+def problem(words: list[str]) -> str | None:
+    """What is wrong with a command's name or options, None where nothing is."""
+    command: click.Command = group
+    context = click.Context(group)
+    while isinstance(command, click.Group):
+        if not words or words[0].startswith("-"):
+            return None
+        inner = command.get_command(context, words[0])
+        if inner is None:
+            return f"there is no command {words[0]}"
+        command, words = inner, words[1:]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    options = words[: words.index("--")] if "--" in words else words
+    return next((f"there is no option {word}" for word in options if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known), None)
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_commands_of_the_manual_have_these_names_and_options(path: Path) -> None:
+    wrong = [f"{' '.join(words)}: {said}" for words in commands(path) if (said := problem(words)) is not None]
+    assert not wrong
+
+
+def every_command(command: click.Command = group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from every_command(inner, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*each, id=" ".join(each[0]) or "memprof") for each in every_command()])
+def test_help_has_an_example_of_the_command_with_words_that_it_knows(path: tuple[str, ...], command: click.Command) -> None:
+    text = f"{cleandoc(command.help or '')}\n{command.epilog or ''}"
+    shown = [words for line in re.findall(r"^(?:Example: |  )(.*\bmemprof .*)", text, re.MULTILINE) for words in memprof_words(line)]
+
+    examples = [words for words in shown if tuple(words[: len(path)]) == path]
+    assert examples
+    assert not [f"{' '.join(words)}: {said}" for words in examples if (said := problem(words)) is not None]
+
+
+def test_help_lists_the_commands_by_what_they_are_for_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(group, ["--help"]).output.splitlines()
+
+    assert [line for line in lines if re.fullmatch("[A-Z][a-z]+:", line)] == [
+        "Options:",
+        "Measure:",
+        "Look:",
+        "Judge:",
+        "Understand:",
+        "Tools:",
+    ]
+    named = re.findall(r"^  ([a-z]+)  +[A-Z].*\.$", "\n".join(lines), re.MULTILINE)
+    assert sorted(named) == sorted(group.list_commands(click.Context(group)))
+
+
+def test_an_unknown_word_is_seen() -> None:
+    assert problem(["run", "m.onnx", "--therads", "1"]) == "there is no option --therads"
+    assert problem(["plan", "shew", "m.onnx"]) == "there is no command shew"
+    assert problem(["exec", "--", "./app", "--model", "m"]) is None
+
+
+# -- pages, links and pictures
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def pages(entries: object) -> Iterator[str]:
+        if isinstance(entries, str):
+            yield entries
+        else:
+            for entry in entries.values() if isinstance(entries, dict) else entries:  # type: ignore[attr-defined]
+                yield from pages(entry)
+
+    shown = list(pages(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]))
+
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_links_lead_to_files_and_every_picture_is_shown() -> None:
+    shown = set()
+    for path in [*ALL, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if "://" not in target:
+                assert (path.parent / target).is_file(), f"{path.name}: {target}"
+                shown.add((path.parent / target).resolve())
+    assert not set((ROOT / "docs" / "pictures").iterdir()) - shown
+
+
+def test_ci_examples_are_included_and_every_input_is_explained() -> None:
+    text = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+
+    for path in (path for path in (ROOT / "ci" / "examples").rglob("*") if path.is_file()):
+        assert f'--8<-- "{path.relative_to(ROOT)}"' in text
+    inputs = re.findall(r"^  ([\w-]+):$", (ROOT / "ci" / "action" / "action.yml").read_text().split("\noutputs:")[0], re.MULTILINE)
+    assert {"suite", "args"} <= set(inputs)
+    assert all(f"`{name}`" in text for name in inputs)
+
+
+# -- tables that benches write
+
+
+def bench_docs() -> Any:
+    sys.path.insert(0, str(ROOT / "ci"))
+    try:
+        return import_module("bench.docs")
+    finally:
+        sys.path.remove(str(ROOT / "ci"))
+
+
+def test_a_bench_replaces_its_block_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- bench:job -->\nold\n<!-- /bench:job -->\nbetween\n<!-- bench:help -->\nkept\n<!-- /bench:help -->\n")
+
+    for _ in range(2):
+        bench_docs().write("job", "| a |\n| - |\n| \\1 |", ["a note"], pages=tmp_path)
+
+    begin, _, end = page.read_text().partition("Measured on ")
+    assert begin == "before\n<!-- bench:job -->\n"
+    machine, _, rest = end.partition("\n")
+    assert re.match(r"\d{4}-\d\d-\d\d: .*\d+ of \d+ CPUs, Linux ", machine)
+    assert rest == "\n| a |\n| - |\n| \\1 |\n\n- a note\n<!-- /bench:job -->\nbetween\n<!-- bench:help -->\nkept\n<!-- /bench:help -->\n"
+
+
+def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
+    block = "<!-- bench:job -->\n<!-- /bench:job -->\n"
+    (tmp_path / "a.md").write_text(block)
+    with pytest.raises(LookupError, match="0 pages"):
+        bench_docs().write("help", "", pages=tmp_path)
+    (tmp_path / "b.md").write_text(block)
+    with pytest.raises(LookupError, match="2 pages"):
+        bench_docs().write("job", "", pages=tmp_path)
+
+
+def test_every_section_of_the_bench_has_its_place() -> None:
+    text = (ROOT / "ci" / "bench" / "main.py").read_text(encoding="utf-8")
+    sections = re.findall(r'^    "([\w-]+)": \w+\.measure', text, re.MULTILINE)
+    places = re.findall(r"^<!-- bench:([\w-]+) -->$", "".join(path.read_text(encoding="utf-8") for path in ALL), re.MULTILINE)
+    assert len(sections) > 10
+    assert set(sections) <= set(places)
+    assert len(places) == len(set(places))

@@ -1,0 +1,103 @@
+"""Files that appear whole or not at all, and the sentences where one may not be written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+
+import pytest
+
+from memprof import files
+from memprof.errors import InputError
+
+
+def test_a_file_appears_whole_and_nothing_stays_beside_it(tmp_path):
+    path = tmp_path / "a"
+    files.write(path, b"old")
+    path.chmod(0o640)
+
+    files.write(path, b"new")
+
+    assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_new_file_is_as_readable_as_any_other(tmp_path):
+    files.write(tmp_path / "ours", b"")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"a cannot be written: File too large$"):
+            files.write(path, b"x" * (1 << 17))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a"]
+
+
+def test_several_files_take_their_names_together(tmp_path):
+    first, second = tmp_path / "model", tmp_path / "data"
+    first.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), files.drafts(first, second) as (one, other):
+        one.write_bytes(b"new")
+        other.write_bytes(b"new")
+        _ = 1 / 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model": b"old"}
+
+
+def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    files.write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.check_target(pipe, lambda head: False, "a picture")
+        files.write(pipe, b"report")
+        assert os.read(reading, 100) == b"report" and stat.S_ISFIFO(pipe.stat().st_mode)
+    finally:
+        os.close(reading)
+
+
+def test_a_name_of_the_greatest_length_can_be_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    files.write(path, b"1")
+    assert path.read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("folder", "folder cannot be written: it is a folder"),
+        ("none/a", "none/a cannot be written: there is no folder none"),
+        ("note", "note exists and is not a picture; it was left as it is"),
+    ],
+)
+def test_where_no_file_may_be_written(tmp_path, monkeypatch, name, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(InputError) as caught:
+        files.check_target(tmp_path.__class__(name), lambda head: head.startswith(b"PNG"), "a picture")
+    assert str(caught.value) == sentence
+
+
+def test_a_file_that_exists_is_in_the_way_unless_it_may_be_replaced(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("mine")
+    files.check_new(path, instead=files.FORCE, overwrite=True)
+    with pytest.raises(InputError, match=r"a exists; --force replaces it$"):
+        files.check_new(tmp_path / "b", path, instead=files.FORCE)

@@ -1,0 +1,185 @@
+"""No model file makes memprof take memory or time that the file could not account for, or read a file outside its folder."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper
+from plan_models import node, save, value, weight
+
+from memprof.errors import InputError
+from memprof.models import flatbuffer
+from memprof.models.identity import identify
+from memprof.models.tensors import Unparsed, tensors
+from memprof.plan.graphs import graph as graphs
+from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
+from memprof.plan.graphs.read import read
+
+# Plans a model as `plan show` does and says what it took and what the process took for it.
+_PLANNED = """
+import sys
+from pathlib import Path
+from memprof.plan.analysis import Question, analyse, planned
+from memprof.plan.graphs.read import read
+question = Question(time_limit_s=1)
+found = analyse(planned(read(Path(sys.argv[1])), question), question)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(found.chosen.peak_bytes, peak.split()[1])
+"""
+
+
+def cast(path: Path, extent: int, kind: int) -> Path:
+    return save(path, [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], [value("x", [extent], kind)], [value("y", [extent])])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="there is no /proc")
+@pytest.mark.parametrize(("extent", "kind"), [(2147483648, TensorProto.INT64), (50_000_000, TensorProto.FLOAT)])
+def test_a_large_dimension_costs_nothing_to_plan(tmp_path: Path, extent: int, kind: int) -> None:
+    """onnx's data propagation makes an object for each element of a tensor of one dimension: 23 and 6.9 GiB for these."""
+    path = cast(tmp_path / "m.onnx", extent, kind)
+
+    done = subprocess.run([sys.executable, "-c", _PLANNED, str(path)], capture_output=True, text=True, timeout=120, check=True)
+
+    peak_bytes, process_kib = map(int, done.stdout.split())
+    assert peak_bytes == extent * (8 if kind == TensorProto.INT64 else 4) + extent * 4
+    assert process_kib < 200 << 10
+
+
+def test_onnx_s_own_code_has_limits_and_says_which(tmp_path: Path) -> None:
+    model = onnx.load(cast(tmp_path / "m.onnx", 2147483648, TensorProto.INT64))
+    with Apart(model.ByteSize()) as apart:
+        with pytest.raises(Bounded, match="64 MiB of memory"):
+            apart.run("values", model)
+        again = apart.run("shapes", model)  # in a new process, for the first one ended
+
+    assert [dim.dim_value for dim in again.graph.output[0].type.tensor_type.shape.dim] == [2147483648]
+
+
+def test_onnx_s_own_words_come_back(tmp_path: Path) -> None:
+    model = onnx.load(save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]))
+    model.ClearField("opset_import")
+    with Apart(model.ByteSize()) as apart, pytest.raises(Refused, match="No opset import"):
+        apart.run("values", model)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+
+    said = [each.what for each in read(tmp_path / "m.onnx").unknown]
+
+    assert len(said) == 1
+    assert said[0].startswith("shape inference gave up") and "No opset import" in said[0]
+
+
+def test_a_large_dimension_that_only_inference_finds(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Constant", [], ["zero"], value_ints=[0]),
+        node("Constant", [], ["all"], value_ints=[-1]),
+        node("Expand", ["zero", "s"], ["wide"]),
+        node("Reshape", ["wide", "all"], ["flat"]),
+        node("Cast", ["flat"], ["y"], to=TensorProto.INT32),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [50_000, 50_000])], [value("y", None, TensorProto.INT32)])
+
+    found = {tensor.name: tensor.shape for tensor in read(path).tensors}
+
+    assert found["y"] == (2_500_000_000,)
+
+
+def test_functions_that_call_functions_without_end_are_refused(tmp_path: Path) -> None:
+    """Forty functions, each of which calls the one before twice, stand for 2^40 operators."""
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("f", 1)]
+    functions = [helper.make_function("f", "f0", ["x"], ["y"], [node("Relu", ["x"], ["y"])], sets)]
+    for number in range(1, 40):
+        calls = [node(f"f{number - 1}", ["x"], ["a"], domain="f"), node(f"f{number - 1}", ["a"], ["y"], domain="f")]
+        functions.append(helper.make_function("f", f"f{number}", ["x"], ["y"], calls, sets))
+    path = save(
+        tmp_path / "m.onnx",
+        [node("f39", ["x"], ["y"], domain="f")],
+        [value("x", [4])],
+        [value("y", [4])],
+        functions=functions,
+        domains=["f"],
+    )
+
+    with pytest.raises(InputError, match="local functions cannot be put in place: it takes more than"):
+        read(path)
+
+
+def test_sizes_beyond_any_memory_are_a_sentence(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], [value("x", [2**62, 2**62])], [value("y", [2**62, 2**62])])
+
+    with pytest.raises(InputError, match=r"its tensor y would take 8.51e\+37 bytes, more than any memory has"):
+        read(path)
+
+
+def test_more_dimensions_than_any_model_has(tmp_path: Path) -> None:
+    wide = [2**40] * 50_000
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], [value("x", wide)], [value("y", wide)])
+    assert "y (it has 50,000 dimensions)" in read(path).unsized
+
+    tensor = TensorProto(name="w", data_type=1, dims=wide)
+    path = save(tmp_path / "w.onnx", [node("Add", ["x", "w"], ["y"])], [value("x", [1])], [value("y", [1])], [tensor])
+    with pytest.raises(InputError, match="weight w has 50,000 dimensions"):
+        read(path)
+    with pytest.raises(Unparsed):
+        tensors(path)
+
+
+def test_more_operators_than_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], [f"y{number}"]) for number in range(6)], [value("x", [1])], [value("y5", [1])])
+    read(path)
+    monkeypatch.setattr(graphs, "MOST_OPERATORS", 5)
+
+    with pytest.raises(InputError, match="it has more than 5 operators, which is more than memprof plans"):
+        read(path)
+
+
+@pytest.mark.parametrize("location", ["../../../etc/passwd", "/etc/passwd", "a/../../w.bin", "..\\w.bin", "."])
+def test_external_data_outside_the_folder_is_refused_by_every_reader(tmp_path: Path, location: str) -> None:
+    tensor = weight("w", 8, 8)
+    onnx.external_data_helper.set_external_data(tensor, location, 0, 256)
+    tensor.ClearField("raw_data")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = save(folder / "m.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 8])], [value("y", [1, 8])], [tensor])
+    (tmp_path / "w.bin").write_bytes(bytes(256))
+
+    for reader in (identify, tensors, read):
+        with pytest.raises(InputError, match="which is no file in the model's folder: it is not read"):
+            reader(path)
+
+
+def test_an_entry_that_looks_like_memprof_s_own_is_held_against_the_file(tmp_path: Path) -> None:
+    tensor = weight("w", 2)
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "memprof.place", "-5 nothing"
+    path = save(tmp_path / "m.onnx", [node("Add", ["x", "w"], ["y"])], [value("x", [2])], [value("y", [2])], [tensor])
+
+    with pytest.raises(InputError, match="the place of w in it is damaged"):
+        read(path)
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="it is no file"):
+        read(tmp_path / "m.onnx")
+
+
+def test_vectors_over_one_another_are_read_as_often_as_a_model_would() -> None:
+    """A thousand tables that share a vector of ten thousand elements hold in 50 KB what would be ten million numbers."""
+    vector = struct.pack("<I", 10_000) + bytes(4 * 10_000)
+    # A vtable of one field, a table whose field is an offset to the vector.
+    data = struct.pack("<HHH", 6, 8, 4) + b"\0\0" + struct.pack("<iI", 8, 4) + vector
+    flat = flatbuffer.Flat(data)
+
+    assert len(flat.integers(8, 0)) == 10_000
+    with pytest.raises(flatbuffer.Torn):
+        for _ in range(1000):
+            flat.integers(8, 0)

@@ -1,0 +1,86 @@
+"""The rank test is the exact one: held to counting every arrangement, and to scipy where scipy is exact."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memprof.judge import ranks
+
+VALUES = st.lists(st.integers(0, 12), min_size=1, max_size=6)
+
+
+def shared_ranks(values):
+    """The rank of each value, ties sharing theirs, by definition."""
+    return [sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values]
+
+
+def counted(*strata):
+    """The share of all arrangements, stratum by stratum, whose rank sums come to no less than what was observed."""
+    observed, sums = 0.0, [0.0]
+    for base, head in strata:
+        own = shared_ranks([*base, *head])
+        observed += sum(own[len(base) :])
+        sums = [before + sum(chosen) for before in sums for chosen in itertools.combinations(own, len(head))]
+    return sum(total >= observed for total in sums) / len(sums)
+
+
+@given(VALUES, VALUES)
+@settings(max_examples=300, deadline=None)
+def test_the_test_counts_every_arrangement(base, head):
+    assert ranks.rank_p(base, head) == pytest.approx(counted((base, head)), rel=1e-12)
+    both = min(1, 2 * min(counted((base, head)), counted((head, base))))
+    assert ranks.two_sided_p(base, head) == pytest.approx(both, rel=1e-12)
+
+
+SMALL = st.lists(st.integers(0, 5), min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(SMALL, SMALL), min_size=2, max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_strata_are_counted_together(strata):
+    assert ranks.stratified_p(strata) == pytest.approx(counted(*strata), rel=1e-12)
+
+
+@pytest.mark.parametrize("shift", [-0.5, 0, 0.3, 1])
+@pytest.mark.parametrize(("few", "many"), [(5, 5), (7, 40), (60, 60)])
+def test_it_is_the_one_of_scipy_where_there_are_no_ties(few, many, shift):
+    from scipy.stats import mannwhitneyu
+
+    draw = random.Random(few + many)
+    base, head = ([draw.gauss(middle, 1) for _ in range(count)] for middle, count in ((0, few), (shift, many)))
+
+    for first, second in ((base, head), (head, base)):
+        expected = mannwhitneyu(second, first, alternative="greater", method="exact").pvalue
+        assert ranks.rank_p(first, second) == pytest.approx(expected, rel=1e-9)
+    assert ranks.two_sided_p(base, head) == pytest.approx(mannwhitneyu(base, head, method="exact").pvalue, rel=1e-9)
+
+
+def test_sides_apart_have_the_least_value_at_any_size():
+    assert ranks.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
+    assert ranks.rank_p(range(300), range(300, 600)) == pytest.approx(1 / math.comb(600, 300))
+    assert ranks.rank_p((1,) * 300, (2,) * 300) == pytest.approx(1 / math.comb(600, 300))
+    assert ranks.two_sided_p((1,) * 5, (1,) * 3) == 1
+
+
+def test_five_repeats_a_side_can_decide_and_four_cannot():
+    assert ranks.two_sided_p(range(5), range(10, 15)) < ranks.ALPHA
+    assert ranks.two_sided_p(range(4), range(10, 14)) > ranks.ALPHA
+
+
+@pytest.mark.parametrize("count", [5, 6, 20])
+def test_the_bootstrap_is_that_of_resampled_medians(count):
+    draw = random.Random(count)
+    base, head = ([draw.gauss(middle, 1) for _ in range(count)] for middle in (0, 10))
+
+    drawn = sorted(statistics.median(draw.choices(head, k=count)) - statistics.median(draw.choices(base, k=count)) for _ in range(9999))
+
+    low, high = ranks.bootstrap(base, head)
+    places = [sum(value <= end for value in drawn) / len(drawn) for end in (low, high)]
+    assert places == pytest.approx([0.025, 0.975], abs=0.012)

@@ -1,0 +1,23 @@
+"""What all pages carry: uPlot as its authors publish it, and nothing that it was changed by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+
+UPLOT = files("memprof.reports.web").joinpath("uplot")
+
+
+def test_uplot_is_as_it_was_published():
+    origin = json.loads(UPLOT.joinpath("origin.json").read_text())
+
+    assert {name: hashlib.sha256(UPLOT.joinpath(name).read_bytes()).hexdigest() for name in origin["sha256"]} == origin["sha256"]
+    assert f"v{origin['version']}" in UPLOT.joinpath("uPlot.js").read_text()[:200]
+    assert origin["licence"] in UPLOT.joinpath("LICENSE").read_text()
+
+
+def test_uplot_can_stand_in_a_script_element():
+    text = UPLOT.joinpath("uPlot.js").read_text()
+
+    assert "</script" not in text.lower() and "<!--" not in text
