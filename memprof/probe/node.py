@@ -7,10 +7,10 @@ class Node:
     """One process. rss, file and vms in bytes as last seen.
 
     shared: how much of its anonymous memory another process may have too, at most, in bytes. own: how much the bound above loses for certain
-    when the process ends: what it brought in, as long as no child of it has that too. faults: its minor faults up to which that is
-    known. waited: its parent's cminflt when it was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it execs;
-    None for all but a child of vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked at; rose:
-    whether that had risen then.
+    when the process ends: what it brought in, as long as no child of it has that too. faults: its minor faults up to which that is known;
+    grown: by how much its anonymous memory has grown since then. above: its parent, where that was seen. waited: that one's cminflt when
+    the process was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it execs; None for all but a child of
+    vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked at; rose: whether that had risen.
     """
 
     __slots__ = (
@@ -24,6 +24,7 @@ class Node:
         "faults",
         "file",
         "gone",
+        "grown",
         "hwm",
         "inside",
         "kids",
@@ -51,7 +52,7 @@ class Node:
         self.name, self.command = procfs.name(pid), ""
         self.begin_ns = self.end_ns = now
         self.rss = self.file = self.vms = self.rss_peak = self.samples = self.hwm = 0
-        self.shared = self.own = self.faults = self.waited = self.stack = self.gone = 0
+        self.shared = self.own = self.grown = self.faults = self.waited = self.stack = self.gone = 0
         self.pss_peak = self.child_faults = self.values = self.twin = self.above = None
         self.inside = self.rose = False
 

@@ -189,8 +189,17 @@ def command(pid, most=200):
 
 def oom_kills():
     """How often the kernel has killed a process for want of memory since it started (/proc/vmstat), or None."""
+    return _counted("oom_kill ")
+
+
+def huge_faults():
+    """How often a page fault of any process has brought in a huge page (/proc/vmstat), or None."""
+    return _counted("thp_fault_alloc ")
+
+
+def _counted(name):
     for line in _text("/proc/vmstat").splitlines():
-        if line.startswith("oom_kill "):
+        if line.startswith(name):
             return int(line.split()[1])
     return None
 

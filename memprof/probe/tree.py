@@ -26,6 +26,7 @@ _LOOK_SHARE, _FAULTS_SHARE = 0.007, 0.005  # of one CPU
 _LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the share: a short run is looked at too
 _READ_NS, _READ_EACH_NS = 200_000, 30_000  # a sample that took longer was held up: a process may be in its next phase by then
 _READS = 3  # such a sample is taken again, so often at most; that of a single process is then left out
+_FEW = 256 << 10  # bytes of copies that are not worth asking where the faults came from
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
@@ -46,6 +47,7 @@ class Tree:
         self._look_ns = self._faults_ns = 0
         self._turn = self._faults_turn = 0
         self._reaped_faults = {}
+        self._huge_faults = procfs.huge_faults()
         self._changed = False  # since the last sample
         self.whole = self.own = History()
         self.rounds = Rounds(now)
@@ -223,7 +225,7 @@ class Tree:
             self._tell_faults(node)
         else:  # all its faults so far were its own affair
             stat = procfs.stat(node.pid)
-            node.faults = stat.faults if stat is not None else node.faults
+            node.faults, node.grown = stat.faults if stat is not None else node.faults, 0
         node.shared = size
 
     def _histories(self, node):
@@ -326,6 +328,7 @@ class Tree:
         if node.rss > node.rss_peak:
             node.rss_peak = node.rss
         node.own = max(0, node.own + node.rss - rss)
+        node.grown += max(0, node.rss - node.file - rss + file)
         grown, dropped = max(0, node.file - file), max(0, file - node.file)
         let_go = min(max(0, rss - file - node.rss + node.file), node.shared)
         node.shared -= let_go
@@ -401,9 +404,12 @@ class Tree:
             self._copied(node, stat.faults)
 
     def _copied(self, node, faults):
-        """Take the number of minor faults that a process has had: each may have copied a page that it shared."""
-        copied = min(max(0, faults - node.faults) * procfs.PAGE, node.shared)
-        node.faults = max(node.faults, faults)
+        """Take the number of minor faults that a process has had: each may have copied a page that it shared, but those by which it grew."""
+        size = max(0, faults - node.faults) * procfs.PAGE
+        if min(size, node.shared) > _FEW and node.grown and procfs.huge_faults() == self._huge_faults:
+            size = max(0, size - node.grown)  # with huge pages it grows by more than a page a fault
+        copied = min(size, node.shared)
+        node.faults, node.grown = max(node.faults, faults), 0
         if copied:
             node.shared -= copied
             node.own += copied
