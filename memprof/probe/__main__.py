@@ -96,6 +96,8 @@ def _run(job, started, measurement, machine):
         "output_bytes": measurement.output_bytes,
         "charged": measurement.charged,
     }
+    if measurement.rss_max_high is not None:
+        record["timeline"]["rss_max_high_bytes"] = measurement.rss_max_high
     if measurement.values:
         record["values"] = measurement.values
     if measurement.processes:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
 from . import elf
+from .commands import own_phase
 from .runtimes import runners_path
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
@@ -37,7 +38,7 @@ def parse_phase(text: str) -> tuple[str, str]:
     name, equals, function = text.partition("=")
     if not equals or not _PHASE.fullmatch(name) or not function.strip():
         raise UsageError(f"--phase {text!r}: write NAME=FUNCTION, such as load=nnfw_load_model_from_file")
-    return _USUAL.get(name, name), " ".join(function.split())
+    return own_phase(_USUAL.get(name, name)), " ".join(function.split())
 
 
 def wrap(
