@@ -117,7 +117,9 @@ def _models(suite: Suite) -> list[Model]:
     models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
-            raise UsageError(f"two models are called {model.name}: rows could not be told apart; measure them one at a time, with --name")
+            raise UsageError(
+                f"two models are called {model.name}: rows could not be told apart; measure them one at a time, each under another name"
+            )
     return models
 
 
@@ -127,7 +129,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
     if programs and not suite.models and wanted:
         raise UsageError("name a model to measure: a runtime among the commands needs one")
     if not wanted and not programs:
-        raise UsageError("name a runtime to measure with: -r RUNTIME or --variant NAME=RUNTIME,...")
+        raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     found = []
     for variant in wanted:
         python = runtimes.interpreter(variant.python or suite.python)
@@ -137,7 +139,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
     names = [variant.name for variant, _ in found] + programs
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two variants are called {name}; give each a name: --variant NAME=RUNTIME,...")
+            raise UsageError(f"two variants are called {name}; give each a name: NAME=RUNTIME,...")
     for key in suite.set:
         if not any(runtime.knob(key) for _, runtime in found) and not (programs and _common(key)):
             raise runtimes.unknown_knob(key, [runtime for _, runtime in found] or [commands.RUNTIME])
@@ -216,7 +218,7 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
     wanted = variant.threads or suite.threads
     if wanted and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
-        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or leave --threads out")
+        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or give no thread counts")
     if wanted:
         return wanted
     return ((1,) if suite.deterministic else (None,)) if command.has("threads") else (None,)
@@ -225,7 +227,7 @@ def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None
 def _filled(suite: Suite, variant: Variant, command: Command, model: Model | None, threads: int | None) -> Command:
     command = replace(command, env={**suite.env, **command.env, **variant.env})
     if command.has("threads") and threads is None:
-        raise UsageError(f"{command.name}: {{threads}} stands for --threads, and none are given")
+        raise UsageError(f"{command.name}: {{threads}} stands for a thread count, and none is given")
     words: dict[str, object] = {"threads": threads, "runs": suite.runs, "warmup": suite.warmup}
     if model is not None:
         words["model"] = model.path
@@ -306,7 +308,7 @@ def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], oth
         if getattr(asked, word) is not None and deaf:
             remarks.append(f"{', '.join(deaf)}: --{word} has no effect, write {{{word}}} into the command where the number goes")
     if suite.shapes or suite.inputs:
-        remarks.append("--shape and --inputs have no effect on commands")
+        remarks.append("shapes and inputs have no effect on commands")
     return remarks
 
 
@@ -341,7 +343,7 @@ def _inputs(path: str | None) -> str | None:
     if path is None:
         return None
     if not os.path.isfile(path):
-        raise InputError(f"--inputs {path}: no such file")
+        raise InputError(f"inputs {path}: no such file")
     return os.path.abspath(path)
 
 

@@ -145,10 +145,10 @@ class Timeline:
     mean (weighted by time) and maximum are of all samples.
     """
 
-    t_ns: str
-    rss: str
-    file: str
-    vms: str
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    vms: str = field(repr=False)
     samples: int
     rss_min_bytes: int
     rss_mean_bytes: int

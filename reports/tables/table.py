@@ -38,6 +38,8 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "geomean": metrics.geometric_mean,
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
+# What most people look at first.
+BRIEF = ("rss_peak_bytes", "time_ns")
 Groups = dict[Key, list[Run]]
 
 
@@ -52,20 +54,25 @@ def render(
     phase: str | None = None,
     above_baseline: bool = False,
     window: str | None = None,
+    brief: bool = False,
 ) -> str:
     """The tables of these runs as text.
 
     names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
-    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
-    have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
-    UsageError, and InputError where a run has figures that no machine has.
+    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. brief: peak and
+    latency alone where no metric is named, with what the program reported itself. CSV and JSON have one row a run and phase, as
+    frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises UsageError, and InputError where a run
+    has figures that no machine has.
     """
     sound(runs)
     if format == "json" and style == "swap":
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window)
+    names = BRIEF if brief and not names else names
+    made = sections(
+        runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
+    )
     return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
 
 
@@ -100,14 +107,15 @@ def sections(
     phase: str | None = None,
     above_baseline: bool = False,
     window: str | None = None,
+    iterations: bool = False,
 ) -> list[Section]:
-    """The same as texts in sections, before they are Markdown or HTML."""
+    """The same as texts in sections, before they are Markdown or HTML. iterations: also where metrics are named, for the style phases."""
     sound(runs)
     made = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
     by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
     if style == "phases":
-        return [made.by_phase(group, wanted) for group in by_model]
+        return [made.by_phase(group, wanted, iterations or not wanted) for group in by_model]
     if style == "threads":
         return [made.by_threads(group, wanted, phase) for group in by_model]
     if style == "models":
@@ -125,7 +133,7 @@ class _Tables:
 
     # -- styles
 
-    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric]) -> Section:
+    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], iterations: bool = True) -> Section:
         groups = summary.groups(runs)
         tables = []
         # Where no run came past the baseline, one table says so as well as eight.
@@ -136,7 +144,7 @@ class _Tables:
             heads = columns(metric, phases(runs))
             rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
             tables += self._table(metric, names, heads, rows)
-        if not wanted:
+        if iterations:
             tables += self._iterations(groups)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
@@ -145,7 +153,7 @@ class _Tables:
         groups = summary.groups(runs)
         counts = sorted({key.threads for key in groups if key.threads is not None})
         if not counts:
-            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with --threads 1,2,4")
+            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with several, as in 1,2,4")
         names = label_names(groups, threads=False)
         several = dict.fromkeys(labels(key, names) for key in groups)
         tables = []
