@@ -59,7 +59,7 @@ class Job:
     and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
     each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
-    words.
+    words. assumed: the shapes that run of inputs that the model leaves open and nobody gave, each open dimension as 1.
     """
 
     model: Model
@@ -79,6 +79,7 @@ class Job:
     iterations_interval_ns: int = 5_000_000
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in the file of inputs
     built: str | None = None
     argv: tuple[str, ...] = ()
     cwd: str | None = None
@@ -87,6 +88,7 @@ class Job:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     limit: str | None = None
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

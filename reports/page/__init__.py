@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from memprof.errors import InputError
 from memprof.explain.records import Explanation
+from memprof.plan.beside import Beside
 from memprof.runs.records import Run
 
 from .. import standalone
@@ -27,9 +28,15 @@ _TABLES_WITHOUT_SCRIPT = ("rss_peak_bytes", "time_ns")
 
 
 def render(
-    runs: Sequence[Run], *, warnings: Sequence[str] = (), sources: Sequence[str] = (), explanations: Sequence[Explanation] = ()
+    runs: Sequence[Run],
+    *,
+    warnings: Sequence[str] = (),
+    sources: Sequence[str] = (),
+    explanations: Sequence[Explanation] = (),
+    plans: Sequence[Beside] = (),
 ) -> str:
-    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found.
+    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found; plans:
+    of the models that ran, to stand beside what was measured.
 
     Raises InputError where there is no run, or a run's timeline is damaged.
     """
@@ -46,7 +53,7 @@ def render(
         sources=sources,
         notices=words.notices(runs, warnings),
         models=[words.model(group) for group in by_model],
-        plans=[plan.beside(group) for group in by_model],
+        plans=[plan.beside([one for one in plans if one.runs[0].job.model.name == group[0].job.model.name]) for group in by_model],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in by_model],
         machines=words.machines(runs),
         exactness=words.exactness(runs),

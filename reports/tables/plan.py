@@ -9,19 +9,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from memprof.errors import MemprofError, UsageError
-from memprof.plan.analysis import Analysis, Ordered, Question, Row, analyse, planned
+from memprof.errors import UsageError
+from memprof.plan.analysis import Analysis, Ordered, Row
 from memprof.plan.arenas.packing import Packed
-from memprof.plan.graphs.read import read
+from memprof.plan.beside import Beside
 from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, Run
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
 from memprof.units import BYTE_UNITS, format_bytes
 
 from ..rows import named
-from . import grid, swap
+from . import grid, ran, swap
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -391,15 +391,35 @@ def _latency(runs: Sequence[Run]) -> float | None:
 # -- beside measurements
 
 
-def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
-    """Planned activations beside what the phases of these runs of one model measured; None where the model is not at hand or cannot be planned.
+def beside(plans: Sequence[Beside]) -> Section | None:
+    """Planned activations beside what the phases of one model's runs measured, a table for each set of shapes.
 
-    The model must be the one that was measured, by its content.
+    None where no plan is expected, or where nothing was measured that could stand beside one.
     """
-    analysis = _at_hand(runs, time_limit_s)
-    rows, unit = _phases(runs)
-    if analysis is None or not rows:
-        return None
+    having = [plan for plan in plans if plan.analysis is not None or plan.reason]
+    shown = [table for plan in having if plan.analysis is not None for table in _beside(plan, plan.analysis, len(having) > 1)]
+    notes = [f"No plan{_at(plan, len(having) > 1)}: {plan.reason}." for plan in having if plan.analysis is None]
+    if shown:
+        notes = [
+            "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order.",
+            "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
+            "WARMUP and EXECUTE.",
+            SCRATCH,
+            *dict.fromkeys(note for plan in having if plan.analysis is not None for note in _remarks(plan.analysis)),
+            *notes,
+        ]
+    return Section("", tuple(shown), tuple(notes)) if notes else None
+
+
+def _at(plan: Beside, several: bool) -> str:
+    """Which of several sets of shapes this is."""
+    return f" at {ran.shapes(plan.runs[0]) or 'the shapes of the model'}" if several else ""
+
+
+def _beside(plan: Beside, analysis: Analysis, several: bool) -> list[Table]:
+    rows, unit = _phases(plan.runs)
+    if not rows:
+        return []
     peak = analysis.chosen.peak_bytes
     least = "at least " if analysis.unsized else ""
     lines = [
@@ -413,13 +433,12 @@ def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
         for name, values in rows
     ]
     header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
-    notes = [
-        "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order, "
-        f"at {analysis.chosen.operator}.",
-        "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
-        "WARMUP and EXECUTE.",
-        SCRATCH,
-    ]
+    return [Table(unit.caption(f"Sizes{_at(plan, several)}"), header, tuple(lines))]
+
+
+def _remarks(analysis: Analysis) -> list[str]:
+    peak = analysis.chosen.peak_bytes
+    notes = [f"The peak of tensors is {format_bytes(peak)}, at {analysis.chosen.operator}."]
     if analysis.best is not None and analysis.best.peak_bytes < peak:
         notes.append(
             f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
@@ -427,41 +446,20 @@ def beside(runs: Sequence[Run], time_limit_s: float = 2.0) -> Section | None:
         )
     notes += [_sentence(analysis.moved)] if analysis.moved else []
     notes += [f"Assumed: {one}." for one in analysis.assumptions[:3]]
-    return Section("", (Table(f"Sizes in {unit.name}", header, tuple(lines)),), tuple(notes))
-
-
-def _at_hand(runs: Sequence[Run], time_limit_s: float) -> Analysis | None:
-    model = runs[0].job.model
-    path = Path(model.path)
-    try:
-        if not path.is_file() or path.suffix not in (".onnx", ".tflite", ".circle") or not _same(path, model):
-            return None
-        shapes = dict(runs[0].job.shapes)
-        question = Question(time_limit_s=time_limit_s)
-        return analyse(planned(read(path, shapes), question), question)
-    except (MemprofError, OSError):
-        return None
-
-
-def _same(path: Path, model: Model) -> bool:
-    from memprof.models.identity import identify
-
-    return path.stat().st_size == model.files[0].bytes and identify(path).sha256 == model.sha256
+    return notes
 
 
 def _phases(runs: Sequence[Run]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
     import statistics
 
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.outcome.ok and run.mark(STARTUP) is not None:
-            groups.setdefault(run.job.variant, []).append(run)
+    groups = summary.groups(run for run in runs if run.outcome.ok and run.mark(STARTUP) is not None)
+    called = named(groups)
     rows = []
-    for name, group in groups.items():
+    for key, group in groups.items():
         each = [_above(run) for run in group]
         columns = [[value for one in each if (value := one[place]) is not None] for place in range(3)]
         middle = [statistics.median(values) if values else None for values in columns]
-        rows.append((name, tuple(middle)))
+        rows.append((called[key], tuple(middle)))
     largest = [value for _, values in rows for value in values if value is not None]
     return rows, grid.choose_unit(metrics.BYTES, largest)
 

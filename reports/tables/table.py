@@ -27,7 +27,7 @@ from memprof.runs.summary import Key
 
 from ..rows import BASELINE, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, swap
+from . import commands, grid, load, missing, native, ran, swap
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -186,7 +186,7 @@ class _Tables:
                 for model in dict.fromkeys(key.model for key in groups)
             }
             tables += self._table(metric, ("model",), heads, rows, where)
-        return Section("", tuple(tables), tuple(self._notes(groups, shown)))
+        return Section("", tuple(tables), (*_shapes(runs), *self._notes(groups, shown)))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
@@ -207,7 +207,7 @@ class _Tables:
             raise InputError(
                 "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
             )
-        notes = [swap.note(over), *self._notes(groups, (), spread=False)]
+        notes = [swap.note(over), *_shapes(runs), *self._notes(groups, (), spread=False)]
         return Section("", tuple(made), tuple(notes))
 
     # -- one table
@@ -318,6 +318,11 @@ def _iterated(runs: Sequence[Run]) -> str:
     return " and ".join(found) or EXECUTE
 
 
+def _shapes(runs: Sequence[Run]) -> list[str]:
+    """The shapes that ran, where no heading names a model."""
+    return [f"Inputs: {text}." for text in ran.heading(runs)]
+
+
 def _title(runs: Sequence[Run], threads: bool = True) -> str:
     job = runs[0].job
     counts = sorted({run.job.threads for run in runs if run.job.threads})
@@ -328,6 +333,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
         said.append(f"warming up {job.warmup} & running {job.runs}")
     repeats = max(len(group) for group in summary.groups(runs).values())
     said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
+    said += ran.heading(runs)
     return ", ".join(said)
 
 

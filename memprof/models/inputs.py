@@ -1,0 +1,169 @@
+"""The inputs of a model as its file has them, and which of their dimensions are taken as 1 because nobody said how large they are.
+
+Read from .onnx, .tflite, .circle, OpenVINO's .xml and onert's nnpackages, without any runtime; of other files nothing is known. Message numbers
+are onnx.proto3's.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+from . import MOST_DIMENSIONS, flatbuffer, protobuf, tflite_file
+
+_MOST_XML = 64 << 20
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: its shape, a dimension None where the file leaves it open."""
+
+    name: str
+    shape: tuple[int | None, ...]
+
+
+def inputs(path: Path) -> tuple[Input, ...]:
+    """The inputs that a model's file declares; none where it cannot be read, which its runtime will say."""
+    try:
+        status = path.stat()
+        return _inputs(path, status.st_size, status.st_mtime_ns)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, protobuf.Torn, flatbuffer.Torn, ElementTree.ParseError):
+        return ()
+
+
+@lru_cache(maxsize=64)
+def _inputs(path: Path, _size: int, _changed_ns: int) -> tuple[Input, ...]:
+    if path.is_dir():
+        with (path / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
+            path = path / str(json.load(file)["models"][0])
+    reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}.get(path.suffix.lower())
+    return tuple(one for one in reader(path) if len(one.shape) <= MOST_DIMENSIONS) if reader is not None else ()
+
+
+def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]] | None:
+    """The shape of every input as it runs: from the .npz file, else as asked for, else the model's own with its open dimensions as 1.
+
+    None where the .npz file cannot be read.
+    """
+    given = array_shapes(arrays) if arrays is not None else {}
+    if given is None:
+        return None
+    own = {one.name: tuple(1 if size is None else size for size in one.shape) for one in inputs(path)}
+    return {**own, **shapes, **given}
+
+
+def taken_as_one(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]]:
+    """The shapes that run of the inputs that the model leaves open and nobody gave: each open dimension is 1."""
+    wanted = shapes_that_run(path, shapes, arrays)
+    given = array_shapes(arrays) if arrays is not None else {}
+    if wanted is None or given is None:
+        return {}
+    open_ones = [one.name for one in inputs(path) if None in one.shape and one.name not in shapes and one.name not in given]
+    return {name: wanted[name] for name in open_ones}
+
+
+def said(assumed: Mapping[str, tuple[int, ...]]) -> str:
+    """The same as a sentence, empty where there is none."""
+    if not assumed:
+        return ""
+    listed = ", ".join(f"{name} runs as {'x'.join(map(str, shape))}" for name, shape in assumed.items())
+    name, shape = next(iter(assumed.items()))
+    return (
+        f"open dimensions of the model are taken as 1: {listed} (--shape {name}={','.join(map(str, shape))} with your sizes says otherwise)"
+    )
+
+
+def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the arrays in an .npz file, from their headers alone (NEP 1); None where it cannot be read."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(".npy"):
+                    with archive.open(name) as member:
+                        head = member.read(10 + (1 << 16))
+                    shape = re.search(rb"'shape':\s*\(([\d, ]*)\)", head)
+                    if shape is None or not head.startswith(b"\x93NUMPY"):
+                        return None
+                    found[name.removesuffix(".npy")] = tuple(int(size) for size in shape[1].split(b",") if size.strip())
+    except (OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
+        return None
+    return found
+
+
+# -- ONNX: ModelProto 7 graph; GraphProto 5 initializer, 11 input; TensorProto 8 name; ValueInfoProto 1 name, 2 type; TypeProto 1 tensor_type;
+#   TypeProto.Tensor 2 shape; TensorShapeProto 1 dim; Dimension 1 dim_value, 2 dim_param
+
+
+def _onnx(path: Path) -> Iterator[Input]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for graph in protobuf.fields(data, 0, len(data)):
+            if graph.number != 7:
+                continue
+            parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
+            weights = {_name(data, part, 8) for part in parts if part.number == 5}
+            for part in parts:
+                if part.number == 11 and (name := _name(data, part, 1)) not in weights:
+                    shape = _inside(data, part, 2, 1, 2)
+                    if shape is not None:
+                        yield Input(name, tuple(_dimension(data, dim) for dim in _all(data, shape, 1)))
+
+
+def _all(data: mmap.mmap, part: protobuf.Field, number: int) -> list[protobuf.Field]:
+    return [field for field in protobuf.fields(data, part.begin, part.end) if field.number == number]
+
+
+def _inside(data: mmap.mmap, part: protobuf.Field, *numbers: int) -> protobuf.Field | None:
+    for number in numbers:
+        fields = _all(data, part, number)
+        if not fields:
+            return None
+        part = fields[-1]
+    return part
+
+
+def _name(data: mmap.mmap, part: protobuf.Field, number: int) -> str:
+    field = _inside(data, part, number)
+    return data[field.begin : field.end].decode("utf-8", "replace") if field is not None else ""
+
+
+def _dimension(data: mmap.mmap, dim: protobuf.Field) -> int | None:
+    values = _all(data, dim, 1)
+    value = protobuf.varint(data, values[-1].begin, dim.end)[0] if values else 0
+    return value if 0 < value < 1 << 63 else None  # a negative one stands for an open one too
+
+
+# -- TFLite and circle
+
+
+def _flatbuffer(path: Path) -> Iterator[Input]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        flat = flatbuffer.Flat(data)
+        graph = flat.tables(flat.root(), tflite_file.MODEL_SUBGRAPHS)[0]
+        tensors = flat.tables(graph, tflite_file.GRAPH_TENSORS)
+        for number in flat.integers(graph, tflite_file.GRAPH_INPUTS):
+            table = tensors[number]
+            shape = flat.integers(table, tflite_file.TENSOR_SIGNATURE) or flat.integers(table, tflite_file.TENSOR_SHAPE)
+            yield Input(flat.text(table, tflite_file.TENSOR_NAME), tuple(None if size < 0 else size for size in shape))
+
+
+# -- OpenVINO: <layer name="x" type="Parameter"><data shape="?,3,224,224"/>; `?` and ranges such as 1..8 are open
+
+
+def _openvino(path: Path) -> Iterator[Input]:
+    if path.stat().st_size > _MOST_XML:
+        return
+    for _, layer in ElementTree.iterparse(path):
+        if layer.tag == "layer" and layer.get("type") == "Parameter":
+            data = layer.find("data")
+            shape = (data.get("shape") or "") if data is not None else ""
+            if "..." not in shape:
+                sizes = [size.strip() for size in shape.split(",") if size.strip()]
+                yield Input(layer.get("name") or "", tuple(int(size) if size.isdecimal() else None for size in sizes))
