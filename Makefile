@@ -7,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# A worker for each CPU, but no more than eight: what the tests measure takes memory. A worker that has nothing left takes over tests of another.
-BESIDE := -n logical --maxprocesses 8 --dist worksteal
+# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
+# more than eight: what the tests measure takes memory.
+CPUS := $(shell nproc)
+BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
 
@@ -17,10 +19,10 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/pytest $(BESIDE)
+	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/pytest --quick $(BESIDE)
+	$(BIN)/pytest --quick $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -1,5 +1,23 @@
-"""`python -m memprof` is the command `memprof`."""
+"""The command `memprof`, and `python -m memprof`: starts the command line, or says why there is not even memory for that."""
 
-from .cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+from .errors import InputError, out_of_memory
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        from .cli import main as command
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        sys.stderr.write("memprof: there is too little memory to start; ulimit -v may limit it\n")
+        sys.exit(InputError.exit_code)
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,18 +6,20 @@
     ├── MeasurementError    4   a child had started and did not finish
     └── InputError          5   a model, a runs file, an environment, a runtime not installed, a disk
 
+Anything else that is raised is a defect of memprof's: exit code 70 (EX_SOFTWARE of sysexits.h), and a file for a report.
+
 The message is the sentence the user reads; it is raised where the fact is known and caught in one place, memprof.cli.
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 from collections.abc import Iterable
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
+EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 
 
@@ -53,8 +55,31 @@ class InputError(MemprofError):
 
 def near(name: str, known: Iterable[str]) -> str:
     """`; did you mean X or Y?` where known names are close to the given one, else an empty string."""
-    found = difflib.get_close_matches(name, list(known), n=2)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    import difflib  # here, because most commands end without a wrong name
+
+    close = difflib.get_close_matches(name, list(known), n=2)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that there was no memory to be had: Python's own, the kernel's or the loader's words."""
+    while error is not None:
+        if isinstance(error, SystemError) and _is_limited():
+            return True  # what a C extension raises that did not look after an allocation
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, ImportError) and any(words in str(error) for words in ("failed to map segment", "cannot allocate memory")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # not Linux, or it cannot be mapped either
+        return True
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def os_reason(error: OSError) -> str:

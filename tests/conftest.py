@@ -40,15 +40,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick(pytestconfig: pytest.Config) -> None:
-    """Python announces every process before it starts it. A hook cannot be taken back, and need not be: only tests come after it."""
+def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Python announces every process before it starts it. The hook that hears it cannot be taken back, only told that the tests are over."""
+    leaves_out = bool(pytestconfig.getoption("--quick"))
 
-    def leave_out(event: str, words: object) -> None:
-        if event in _STARTS:
+    def hear(event: str, words: object) -> None:
+        if leaves_out and event in _STARTS:
             pytest.skip("starts a process, and --quick leaves those out")
 
-    if pytestconfig.getoption("--quick"):
-        sys.addaudithook(leave_out)
+    if leaves_out:
+        sys.addaudithook(hear)
+    yield
+    leaves_out = False
 
 
 @pytest.fixture(scope="session", autouse=True)

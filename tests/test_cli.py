@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 import memprof as package
+from memprof import cli
 from memprof.cli import group
 from memprof.measuring import campaign
 from memprof.runs.settings import SIZES
@@ -187,3 +190,80 @@ def test_as_a_library_it_measures_and_summarises(scenario, tmp_path):
     assert len(peaks[0].values) == 2
     assert {"MODEL_LOAD", "PEAK"} <= set(runs.to_frame()["phase"])
     assert runs.timeline()["rss_bytes"].max() <= peaks[0].max
+
+
+# -- what must not end in a traceback
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("of our own\nin two lines"), RecursionError("deep"), KeyError("k")])
+def test_a_defect_is_a_sentence_a_file_for_a_report_and_never_a_regression(tmp_path, monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(cli.group, "main", broken)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70
+    (line,) = capsys.readouterr().err.splitlines()
+    (report,) = (tmp_path / "memprof").glob("defect-*.txt")
+    assert line.startswith(f"memprof: this is a defect of memprof's own: {type(error).__name__}: ")
+    assert line.endswith(f"; {report} holds what a report of it needs")
+    assert "Traceback" in report.read_text() and "in broken" in report.read_text()
+
+
+def test_a_defect_whose_report_cannot_be_written_says_so(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cli.group, "main", lambda *words, **rest: 1 / 0)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70 and "no file for a report could be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(12, "Cannot allocate memory"), ImportError("x.so: failed to map segment from shared object")]
+)
+def test_too_little_memory_is_a_sentence(monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setattr(cli.group, "main", broken)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+    assert (end.value.code, capsys.readouterr().err) == (5, "memprof: there is too little memory; ulimit -v may limit it\n")
+
+
+@pytest.mark.parametrize("limit_kib", [20_000, 24_000, 30_000, 34_000])
+def test_a_small_address_space_is_a_sentence(memprof, scenario, tmp_path, limit_kib):
+    path = scenario(**STEPS)
+    words = shlex.join([sys.executable, "-m", "memprof", "run", str(path), "-r", "synthetic", "-o", "new.jsonl"])
+
+    done = subprocess.run(["sh", "-c", f"ulimit -v {limit_kib}; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
+
+
+def test_without_a_writable_home_a_temporary_folder_serves(memprof, scenario, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment.update(HOME="/proc/none", TMPDIR=str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    words = ("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "new.jsonl")
+
+    done = memprof(*words, env=environment)
+
+    assert done.returncode == 0, done.stderr
+    (own,) = (tmp_path / "tmp").iterdir()
+    assert own.name == f"memprof-{os.geteuid()}" and own.stat().st_mode & 0o077 == 0
+    assert list((own / ".cache/probe").glob("*.zip")) and (own / "state/key").exists()
+    assert package.load(tmp_path / "new.jsonl")[0].signature
+
+    own.chmod(0o755)  # as somebody else might have made it
+    refused = memprof(*words[:-1], "other.jsonl", env=environment)
+    assert refused.returncode == 5
+    assert f"{own} is not this user's alone" in refused.stderr and "Traceback" not in refused.stderr

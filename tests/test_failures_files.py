@@ -314,3 +314,22 @@ def test_what_another_user_may_not_do_is_said(nobody, forbidden, said):
     assert done.returncode == INPUT
     assert done.stderr.splitlines()[-1].endswith(said)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("page", "-o"), ("trace", "-o"), ("table", "--format", "html", "-o")], ids=lambda words: words[0])
+def test_a_report_that_meets_a_full_disk_leaves_the_earlier_one(memprof, folder, some_runs, words):
+    some_runs.write_bytes(b"".join(store.encode(run(variant=f"variant {number}")) for number in range(40)))
+    first = memprof(words[0], "runs.jsonl", *words[1:], "report.html")
+    assert first.returncode == 0, first.stderr
+    before = (folder / "report.html").read_bytes()
+    assert len(before) > 2048
+
+    # A limit on the size of files stands for the disk: the same OSError in the midst of writing.
+    program = [sys.executable, "-m", "memprof", words[0], "runs.jsonl", *words[1:], "report.html"]
+    limited = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2048, 2048))
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=limited)
+
+    assert done.returncode == INPUT
+    assert done.stderr.splitlines()[-1] == "memprof: report.html cannot be written: File too large"
+    assert (folder / "report.html").read_bytes() == before
+    assert {path.name for path in folder.iterdir()} == {"quick.json", "runs.jsonl", "report.html"}

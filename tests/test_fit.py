@@ -71,9 +71,9 @@ def least(path, part=fit.WHOLE, **words):
 
 
 def test_what_a_program_holds_is_found_within_2_mib(held, clean):
-    small, large = least(held(40)), least(held(140))
+    small, large = least(held(40)), least(held(90))  # random bytes cost time, a second for 300 MiB
 
-    assert abs(large - small - 100 * MIB) <= 2 * MIB
+    assert abs(large - small - 50 * MIB) <= 2 * MIB
 
 
 def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):

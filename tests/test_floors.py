@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -49,11 +50,10 @@ def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
     """The modules that a module imports anywhere in it, inside functions and for types too."""
     package = module if known[module].name == "__init__.py" else module.rpartition(".")[0]
     here = [] if package in ("memprof", "") else package.split(".")
-    for node in ast.walk(ast.parse(known[module].read_text(encoding="utf-8"))):
+    for node in statements(known[module]):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.startswith("memprof.")]
             yield from (name.removeprefix("memprof.") for name in names if name.removeprefix("memprof.") in known)
-        if not isinstance(node, ast.ImportFrom):
             continue
         if node.level:
             base = ".".join([*here[: len(here) - node.level + 1], *(node.module or "").split(".")]).strip(".")
@@ -64,6 +64,12 @@ def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
         for alias in node.names:
             full = f"{base}.{alias.name}" if base else alias.name
             yield full if full in known else base or "memprof"
+
+
+@cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file."""
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def arrows() -> dict[tuple[str, str], str]:

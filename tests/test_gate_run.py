@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
+from failing import processes, wait_for
 from made import MIB, job
 
 from memprof.gate import interleaved, worktrees
@@ -471,13 +472,14 @@ def test_an_interrupted_gate_leaves_nothing(checkout, nothing_left):
 
 
 def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothing_left):
-    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 5"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py="")
+    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 614"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py="")
     words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
     process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     process.stderr.readline()
+    wait_for(lambda: processes("sleep", "614"))
     process.kill()
-    process.communicate()
+    process.wait()
     left = checkout.git("worktree", "list").splitlines()
     assert len(left) == 2
     checkout.commit(bench__suite_dot_toml=quick(checkout, "exit 1"))
@@ -486,3 +488,5 @@ def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothi
 
     assert checkout.is_clean()
     assert not os.path.exists(left[1].split()[0])
+    assert not processes("sleep", "614")
+    process.communicate()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Scenario, need_tool
-from heap_made import top_by
+from heap_made import top_by, usual
 
 from memprof.errors import InputError, UsageError
 from memprof.heap import load, record, wording
@@ -114,6 +114,12 @@ def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: 
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
     assert profile.command.startswith("python /") and wording.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+@pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])
+def test_a_models_recording_is_called_by_its_file_wherever_memprof_lies(runner: str) -> None:
+    recorded = usual(command=f"/home/a b/python {runner}", path="one/massif.out.7")
+    assert said.program(recorded) == "one/massif.out.7"
 
 
 # -- what goes wrong

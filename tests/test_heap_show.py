@@ -290,22 +290,21 @@ def test_thinning_keeps_the_largest_and_the_largest_tree():
 
 
 def drawn_texts(figure):
-    """What is drawn as text, with its box in pixels."""
+    """What is drawn as text, with its box in pixels. No pixel is set: that would take most of the time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    found, whole = [], Text.draw
+    found = []
 
     def draw(self, renderer, *rest, **words):
         if self.get_visible() and self.get_text().strip():
             found.append(self)
-        return whole(self, renderer, *rest, **words)
 
     with pytest.MonkeyPatch.context() as patch, style.look():
         patch.setattr(Text, "draw", draw)
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        return [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
+        return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
 
 
 MANY = profile(

@@ -65,23 +65,20 @@ def sweep(variants, **rest):
 
 
 def drawn_texts(figure):
-    """What is really drawn as text, with the box it takes, in pixels."""
+    """What is really drawn as text, with the box it takes, in pixels. No pixel is set: that would take most of the time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
     found = []
-    whole = Text.draw
 
     def draw(self, renderer, *rest, **words):
         if self.get_visible() and self.get_text().strip():
             found.append(self)
-        return whole(self, renderer, *rest, **words)
 
     with pytest.MonkeyPatch.context() as patch, style.look():
         patch.setattr(Text, "draw", draw)
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        renderer = canvas.get_renderer()
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
         return [(text.get_text().replace(r"\$", "$"), Text.get_window_extent(text, renderer)) for text in dict.fromkeys(found)]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, MemprofError
+from ..errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
 from ..plain import plain
 
 # section: name: (module of this folder, first line of its help), so that --help imports none of them.
@@ -210,13 +210,42 @@ def _guarded(call: Callable[[], Any]) -> int:
     except OSError as error:
         from ..errors import os_reason
 
+        if out_of_memory(error):
+            return _short_of_memory()
         talk(f"{error.filename or 'standard output'}: {os_reason(error)}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits to be written goes nowhere: Python would try again at exit
         return MemprofError.exit_code
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # what a Ctrl-C inside an import comes out as, until Python 3.11
             return _interrupted()
-        raise
+        return _short_of_memory() if out_of_memory(error) else _defect(error)
+
+
+def _short_of_memory() -> int:
+    talk("there is too little memory; ulimit -v may limit it")
+    return MemprofError.exit_code
+
+
+def _defect(error: Exception) -> int:
+    """Say that memprof itself failed, and where a file lies that helps to mend it: never as a traceback, and never as a regression."""
+    import time
+    import traceback
+    from importlib.metadata import version
+
+    from .. import files
+    from ..cache import state_folder
+
+    words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    facts = f"memprof {version('memprof')}, Python {sys.version}, {sys.platform}\n{sys.argv[1:]!r}\n\n"
+    text = facts + "".join(traceback.format_exception(error))
+    try:
+        path = state_folder() / time.strftime(f"defect-%Y%m%d-%H%M%S-{os.getpid()}.txt")
+        files.write(path, text.encode("utf-8", "backslashreplace"))
+        where = f"{path} holds what a report of it needs"
+    except MemprofError as refused:
+        where = f"no file for a report could be written ({refused})"
+    talk(f"this is a defect of memprof's own: {words}; {where}")
+    return EXIT_DEFECT
 
 
 def _interrupted() -> int:

@@ -66,7 +66,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
-@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again what runs name that memprof did not write here.")
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again also runs that memprof did not write here.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")

@@ -30,7 +30,7 @@ Examples:
     ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob that keeps this value in every trial (repeatable)."),
     click.option(
-        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values to try of a knob, in place of its own (repeatable)."
+        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values of a knob to try, in place of all its values (repeatable)."
     ),
     click.option(
         "--tolerance",

@@ -22,7 +22,7 @@ def command(files: tuple[str, ...]) -> None:
 
 
 def in_browser(name: str, write: Callable[[str], object]) -> None:
-    """Have a page written to a folder of its own and open it, or print its path where there is no browser."""
+    """Have a page written to a new folder and open it, or print its path where there is no browser."""
     from . import talk
 
     folder = Path(tempfile.mkdtemp(prefix="memprof-"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
@@ -16,6 +15,7 @@ import msgspec
 from ..errors import MeasurementError
 from ..measuring import campaign, suite
 from ..measuring.cgroups import meminfo, memory_group
+from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..runs import store
@@ -83,8 +83,8 @@ def known_allocations(python: str, size: int, progress: Progress) -> list[Known]
 
     Raises MeasurementError where one of them failed, and whatever campaign and suite raise.
     """
-    with tempfile.TemporaryDirectory(prefix="memprof-doctor-") as folder:
-        scenarios = _scenarios(Path(folder), size)
+    with scratch("doctor") as work:
+        scenarios = _scenarios(work.folder, size)
         wanted = suite.Suite(
             models=tuple(scenarios),
             runtimes=("synthetic",),

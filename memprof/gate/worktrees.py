@@ -14,21 +14,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-import psutil
-
 from ..cache import cache_folder
 from ..errors import InputError, UsageError, os_reason
+from ..measuring.leftovers import Scratch, end_leftovers, scratch
 from ..measuring.suite import Build, Suite, read
 from ..runs.store import is_runs_file
 
-_PREFIX = "memprof-gate-"
-_OURS = re.compile(rf"{_PREFIX}(\d+)-")
+_PURPOSE = "gate"
+_OURS = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
 # Set inside git's own hooks, where they would point every git command at the repository of the hook.
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
@@ -88,29 +86,25 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
     Base may be from before the suite: that it cannot be built by head's build command is then no error.
     """
     commit = repository.commit(ref)
-    _remove_leftovers(repository)
-    work = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-    try:
-        found = []
+    end_leftovers()
+    _forget_leftovers(repository)
+    with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
+        sides = []
         # CI services name base by its commit: once is enough.
         short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
         for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
-            folder = work / name
+            folder = work.folder / name
             _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
             say(f"{label}: {build.command}")
             try:
-                found.append(Tree(folder, _built(folder, work / f"{name}-env", build, label), label))
+                sides.append(Tree(folder, _built(folder, work, build, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
-                found.append(Tree(folder, "", label, new=str(error)))
-        yield found[0], found[1]
-    finally:
-        for folder in (work / "base", work / "head"):
-            _remove(repository, folder)
-        shutil.rmtree(work, ignore_errors=True)
+                sides.append(Tree(folder, "", label, new=str(error)))
+        yield sides[0], sides[1]
 
 
 def suite_in(repository: Repository, tree: Tree, head: Tree) -> Suite:
@@ -173,30 +167,39 @@ def _sources(repository: Repository, names: Sequence[str]) -> Iterator[str]:
             yield str(path)
 
 
+@contextmanager
+def _worktrees(repository: Repository, work: Path) -> Iterator[None]:
+    """Removes both sides' worktrees from git's list when the block ends."""
+    try:
+        yield
+    finally:
+        for name in ("base", "head"):
+            _remove(repository, work / name)
+
+
 def _remove(repository: Repository, folder: Path) -> None:
     with suppress(InputError):
         _git(repository.root, "worktree", "remove", "--force", str(folder), what="")
 
 
-def _remove_leftovers(repository: Repository) -> None:
-    """Remove the worktrees of a memprof that was killed."""
+def _forget_leftovers(repository: Repository) -> None:
+    """Remove from git's list the worktrees of memprofs that were killed, whose folders have been removed."""
     for line in _git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
         folder = Path(line.removeprefix("worktree "))
-        owner = _OURS.match(folder.parent.name)
-        if line.startswith("worktree ") and owner and not psutil.pid_exists(int(owner[1])):
+        if line.startswith("worktree ") and _OURS.fullmatch(folder.parent.name) and not folder.parent.exists():
             _remove(repository, folder)
-            shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 # -- environments
 
 
-def _built(folder: Path, environment: Path, build: Build, label: str) -> str:
+def _built(folder: Path, work: Scratch, build: Build, label: str) -> str:
     """The interpreter of an environment in which the build command has run."""
+    environment = folder.with_name(f"{folder.name}-env")
     python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
     if python is None:
         raise InputError(f"[build] python = {build.python!r}: no such interpreter")
-    variables = _clean(os.environ)
+    variables = {**_clean(os.environ), **work.variables}
     _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
     variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")

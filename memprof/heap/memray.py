@@ -27,9 +27,8 @@ COUNTS = (
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
-_MEMRAY = re.compile(
-    r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<rest>.+)", re.DOTALL
-)  # memray quotes nothing: a folder's name may hold a space
+# memray quotes nothing: a folder's name may hold a space.
+_MEMRAY = re.compile(r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<rest>.+)", re.DOTALL)
 _WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take one
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..files import write as write_whole
 from ..runs.records import Run
 from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
 
@@ -60,7 +61,7 @@ def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str 
         "partial": partial,
         "phases": marks,
     }
-    (folder / NAME).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / NAME, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:

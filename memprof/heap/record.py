@@ -10,15 +10,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from .. import files
 from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..measuring import campaign
+from ..measuring.leftovers import end_leftovers, scratch
 from ..measuring.message import Start
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress, Quiet
@@ -140,14 +141,15 @@ def record(request: Request, progress: Progress) -> Recorded:
     tool, sentence = choose(request, python)
     _make(request.folder)
     progress.say(sentence)
-    with tempfile.TemporaryDirectory(prefix="memprof-heap-") as scratch:  # heaptrack's script cannot cope with a space in its file's path
-        wrap = _wrap(tool, request, scratch, python)
+    end_leftovers()
+    with scratch("heap") as work:  # heaptrack's script cannot cope with a space in its file's path
+        wrap = _wrap(tool, request, str(work.folder), python)
         if order is not None:
             order = _under(order, tool, request, wrap, progress.say)
             run = next(campaign.measure([order], Quiet(progress), lambda line: None))
         else:
             run = _program(request, tool, wrap, python, Quiet(progress))
-        found = _kept(tool, Path(scratch), request.folder)
+        found = _kept(tool, work.folder, request.folder)
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
     if not found:
         raise MeasurementError(f"{tool} left no file: {_reason(run)}")
@@ -278,7 +280,8 @@ def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
             if path.stat().st_size == 0:
                 continue
         try:
-            shutil.move(path, target)
+            with files.drafts(target) as (draft,):
+                shutil.move(path, draft)
         except OSError as error:
             raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
         found.append(target)

@@ -1,16 +1,27 @@
-"""Processes that outlive a memprof that was killed: marked by a token in their environment, found and ended."""
+"""What outlives a memprof that was killed: processes marked by a token in their environment, and temporary folders, ended and removed.
+
+A memprof that starts something notes its token, itself and its temporary folder in a file of the cache's `running`, and removes the note at the
+end. A note whose memprof is gone tells the next one what to clean up:
+
+    PID STARTED PLACE        the memprof: its process, when that started (proc_pid_stat(5)), its host and pid namespace
+    FOLDER                   its temporary folder, where it has one
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
 from ..probe import procfs
@@ -18,32 +29,67 @@ from ..probe import procfs
 TOKEN = "MEMPROF_TOKEN"
 
 _ENDING_ROUNDS = 10
+_FOLDER = "memprof-"
 
 
 @contextmanager
 def new_token() -> Iterator[str]:
-    """A token for the environments of this process's children, noted in a file for as long as the process lives."""
+    """A token for the environments of this process's children, noted in a file until the block ends. Raises InputError."""
     token = secrets.token_hex(8)
+    with _noted(token, None):
+        yield token
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A temporary folder, and the variables that mark a process as working for it."""
+
+    folder: Path
+    variables: Mapping[str, str]
+
+
+@contextmanager
+def scratch(purpose: str) -> Iterator[Scratch]:
+    """A temporary folder of this process, gone when the block ends. Where memprof is killed, the next one removes it and ends what its variables
+    mark. Raises InputError."""
+    token = secrets.token_hex(8)
+    folder = Path(tempfile.gettempdir()) / f"{_FOLDER}{purpose}-{token}"
+    with _noted(token, folder):
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be made: {os_reason(error)}; TMPDIR can name another place") from None
+        try:
+            yield Scratch(folder, {TOKEN: token})
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _noted(token: str, folder: Path | None) -> Iterator[None]:
     note = cache_folder("running") / token
+    pid = os.getpid()
+    words = f"{pid} {procfs.started(pid)} {_place()}" + (f"\n{folder}" if folder is not None else "")
     try:
-        fresh = note.with_name(f".{token}")
-        fresh.write_text(f"{os.getpid()} {procfs.started(os.getpid())} {_place()}")
-        fresh.rename(note)  # whole from the first moment on: another memprof that starts now takes a note without an owner for a dead one's
+        # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead one's.
+        with files.replacing(note) as (file,):
+            file.write(os.fsencode(words))
     except OSError as error:
         raise InputError(f"{note} cannot be written: {os_reason(error)}; XDG_CACHE_HOME can name another place") from None
     try:
-        yield token
+        yield
     finally:
         note.unlink(missing_ok=True)
 
 
 def end_leftovers() -> int:
-    """End processes whose memprof was killed together with its probe, and remove what it was converting; returns how many were ended."""
+    """End the processes and remove the folders of memprofs that were killed, and what they were converting; returns how many were ended."""
     orphaned = [note for note in cache_folder("running").iterdir() if not note.name.startswith(".") and not _owner_lives(note)]
     ended = end_marked({note.name for note in orphaned}) if orphaned else 0
     for note in orphaned:
         for work in cache_folder("built").glob(f"*.{note.name}"):
             shutil.rmtree(work, ignore_errors=True)
+        _remove_folder(note)
         note.unlink(missing_ok=True)
     return ended
 
@@ -52,14 +98,14 @@ def end_marked(tokens: set[str]) -> int:
     """End every process that has one of these tokens in its environment, and those they start meanwhile; returns how many."""
     ended = 0
     for _ in range(_ENDING_ROUNDS):
-        found = [process for process in psutil.process_iter() if _token_of(process) in tokens]
-        if not found:
+        marked = [process for process in psutil.process_iter() if _token_of(process) in tokens]
+        if not marked:
             break
-        for process in found:
+        for process in marked:
             with suppress(psutil.Error):
                 process.kill()
                 ended += 1
-        psutil.wait_procs(found, timeout=1)
+        psutil.wait_procs(marked, timeout=1)
     return ended
 
 
@@ -73,12 +119,23 @@ def _token_of(process: psutil.Process) -> str | None:
 def _owner_lives(note: Path) -> bool:
     """Whether the memprof that wrote a note still runs; one on another machine or in another container is taken to."""
     try:
-        pid, started, place = note.read_text().split()
+        pid, started, place = note.read_bytes().split(b"\n", 1)[0].decode().split()
         return place != _place() or str(procfs.started(int(pid))) == started
     except OSError:
         return True  # it has just ended
     except ValueError:
         return True  # in another memprof's words: its own to clean up
+
+
+def _remove_folder(note: Path) -> None:
+    """Remove the folder that a note names, where it is such a folder: memprof's by its name, and this user's."""
+    with suppress(OSError):
+        _, _, named = note.read_bytes().partition(b"\n")
+        folder = Path(os.fsdecode(named))
+        facts = folder.lstat()
+        ours = folder.name.startswith(_FOLDER) and folder.name.endswith(f"-{note.name}") and facts.st_uid == os.geteuid()
+        if named and ours and stat.S_ISDIR(facts.st_mode):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _place() -> str:

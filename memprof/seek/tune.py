@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
+from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
@@ -155,8 +155,8 @@ class _Tuner:
             self._take_up(run)
         if earlier:
             self._progress.say(f"taken up again after {len(self._search.trials)} trials")
-        with tempfile.TemporaryDirectory(prefix="memprof-tune-") as folder:
-            self._outputs, self._reference = Path(folder, "outputs.npz"), Path(folder, "default.npz")
+        with scratch("tune") as work:
+            self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
             complete, verified = False, dict[Settings, list[Run]]()
             try:
                 complete = self._look()

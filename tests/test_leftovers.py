@@ -1,0 +1,102 @@
+"""What a killed memprof leaves: its temporary folders are removed, and what it had started is ended, by the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from failing import QUICK, processes, runtime_file, started, wait_for
+
+from memprof.cache import cache_folder
+from memprof.measuring import leftovers
+
+# A memprof that works in a folder and has started a process for it.
+WORKS = """
+import os, subprocess, sys, time
+from memprof.measuring.leftovers import scratch
+with scratch("test") as work:
+    (work.folder / "kept.bin").write_bytes(b"x")
+    subprocess.Popen(["sleep", "613"], env={**os.environ, **work.variables}, stdout=subprocess.DEVNULL, start_new_session=True)
+    print(work.folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def working(tmp_path, monkeypatch, nothing_left):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp é"))
+    (tmp_path / "tmp é").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", WORKS], stdout=subprocess.PIPE, text=True)
+    folder = Path(process.stdout.readline().rstrip("\n"))
+    assert (folder / "kept.bin").exists()
+    yield process, folder
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    leftovers.end_leftovers()
+
+
+def test_what_a_killed_memprof_worked_in_and_started_is_gone_after_the_next(working):
+    process, folder = working
+    process.kill()
+    process.wait()
+    assert folder.exists() and processes("sleep", "613")
+
+    assert leftovers.end_leftovers() == 1
+
+    assert not folder.exists() and not processes("sleep", "613")
+    assert not list(cache_folder("running").glob(f"*{folder.name.rpartition('-')[2]}*"))
+
+
+def test_what_a_memprof_is_working_in_is_left_alone(working):
+    _, folder = working
+    leftovers.end_leftovers()
+    assert folder.exists() and processes("sleep", "613")
+
+
+def test_an_interruption_removes_the_folder_at_once(working):
+    process, folder = working
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert not folder.exists()
+    leftovers.end_marked({folder.name.rpartition("-")[2]})
+
+
+@pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])
+def test_a_note_that_names_anything_else_removes_nothing(tmp_path, name):
+    token = os.urandom(8).hex()
+    precious = tmp_path / (f"memprof-test-{token}" if name == "link" else name.format(other="0" * 16))
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "file").touch()
+    if name == "link":
+        precious.symlink_to(target)
+    else:
+        precious.mkdir()
+    note = cache_folder("running") / token
+    note.write_text(f"{2**22} 1 {leftovers._place()}\n{precious}")
+
+    leftovers.end_leftovers()
+
+    assert precious.exists() and (target / "file").exists() and not note.exists()
+
+
+def test_the_folders_of_a_killed_command_are_removed_by_the_next(tmp_path, scenario, memprof, monkeypatch, nothing_left):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    slow = runtime_file(tmp_path, execute="time.sleep(600)")
+    scenario(**QUICK)
+    for words in (("tune", "scenario.json", "-r", slow), ("doctor",)):
+        with started(tmp_path, *words) as process:
+            wait_for(lambda: list((tmp_path / "tmp").glob(f"memprof-{words[0]}-*")))  # noqa: B023  (called before the next)
+            process.kill()
+            process.wait()
+        assert list((tmp_path / "tmp").iterdir())
+
+        memprof("run", "scenario.json", "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", f"after-{words[0]}.jsonl")
+
+        assert not list((tmp_path / "tmp").iterdir())
