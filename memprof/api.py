@@ -15,7 +15,7 @@ from .measuring.keeping import keeping
 from .measuring.orders import plan
 from .measuring.progress import Progress
 from .measuring.suite import Suite, Variant
-from .runs import store, summary
+from .runs import metrics, store, summary
 from .runs.records import Job, Run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Runs(tuple[Run, ...]):
 
     def summarise(self) -> Summary:
         """Statistics by variant, phase and metric."""
-        return Summary(summary.summarise(self))
+        return summarise(self)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a run and phase; columns as in docs/library.md, bytes and nanoseconds."""
@@ -59,6 +59,11 @@ class Summary(tuple[summary.Row, ...]):
 
     def _repr_markdown_(self) -> str:
         return str(_report("tables.statistics").render(self))
+
+
+def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Summary:
+    """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
+    return Summary(summary.summarise(runs, names))
 
 
 def _count(number: int, noun: str) -> str:

@@ -32,7 +32,7 @@ def test_names_in_a_notebook_stay_text():
 
 
 def test_a_summary_shows_itself_as_tables():
-    found = RUNS.summarise()
+    found = memprof.summarise(RUNS)
 
     shown = found._repr_markdown_()
     assert repr(found).endswith(" rows of statistics>")
