@@ -37,7 +37,8 @@ def test_foreign_words_do_not_steer_a_terminal():
 def test_tables_show_escapes_and_do_not_write_them(style):
     failed = replace(run(LINK, 2, outcome=Outcome("error", phase="PREPARE", message=LINK)), warnings=(LINK,))
 
-    text = table.render([run(LINK, model=LINK), failed], style=style)
+    made = [run(LINK, model=LINK), failed]
+    text = table.render(made, style=style) + table.render(made, style=style, format="html") + table.render(made, format="csv")
 
     assert not any(mark in text for mark in "\x1b\x07\x9b")
 

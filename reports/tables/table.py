@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memprof.errors import InputError, UsageError
+from memprof.plain import harmless
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, Metric
 from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
@@ -85,16 +86,19 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if format == "csv":
         for name in frame.WORDS:
             if name in table:
-                table[name] = [_harmless(cell) for cell in table[name]]
+                table[name] = [_cell(cell) for cell in table[name]]
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
 
 
-def _harmless(cell: Any) -> Any:
-    """A cell of text that no spreadsheet takes for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+def _cell(cell: Any) -> Any:
+    """A cell of text that no spreadsheet takes for a formula and no terminal for a command."""
+    if not isinstance(cell, str):
+        return cell
+    text = harmless(cell)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def sections(
