@@ -198,10 +198,8 @@ class _Tables:
             grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
         called = named(groups)
         made = load.table(groups, lambda key: called[key], self.above, self.unit)
-        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
-        return Section(
-            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
-        )
+        notes = [load.NOTE, *([load.NOTE_ON_MB] if self.unit is None else [])]
+        return Section(_title(runs), (made,), (*notes, *self._notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -286,12 +284,12 @@ class _Tables:
 
     # -- notes
 
-    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True) -> list[str]:
+    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
             notes.append(cells_note(runs, self.stat))
-        notes += missing.inexact(runs)
+        notes += missing.inexact(runs) if exactness else []
         notes += missing.absences(runs, shown)
         said: dict[str, list[str]] = {}
         called = named(groups)
