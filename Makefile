@@ -22,7 +22,7 @@ test: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/pytest --quick $(BESIDE) $(CPUS)
+	$(BIN)/pytest --quick -r fE $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .

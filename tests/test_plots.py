@@ -7,7 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
-import xml.dom.minidom
+import xml.etree.ElementTree as ElementTree
 
 import made as maker
 import pytest
@@ -132,7 +132,7 @@ def test_names_stay_text(kind, tmp_path):
     saving.save(figure, tmp_path / "a.png")
     saving.save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    shown = [node.firstChild.data for node in xml.dom.minidom.parseString(text).getElementsByTagName("text") if node.firstChild]
+    shown = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text") if node.text]
     for name in [*HOSTILE, "<i>$model$</i> & co"]:
         assert any(grid.plain(name)[:12] in one for one in shown), name
     assert "<b>" not in text and "<i>" not in text
