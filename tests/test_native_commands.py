@@ -186,7 +186,7 @@ def test_several_models_need_a_place_in_the_command(tmp_path):
 
 def test_a_number_of_runs_that_no_command_takes_is_said():
     planned = orders.plan(suite.Suite(variants=(suite.parse_cmd("a=echo"),), runs=3, repeats=5))
-    assert planned.remarks == ("a: --runs has no effect, write {runs} into the command where the number goes",)
+    assert planned.remarks == ("a: runs has no effect, write {runs} into the command where the number goes",)
     assert planned.orders[0].job.runs == 0
 
 

@@ -308,7 +308,7 @@ def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], oth
     for word in ("runs", "warmup"):
         deaf = [one.name for one in programs if one.command is not None and not one.command.has(word)]
         if getattr(asked, word) is not None and deaf:
-            remarks.append(f"{', '.join(deaf)}: --{word} has no effect, write {{{word}}} into the command where the number goes")
+            remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")
     if suite.shapes or suite.inputs:
         remarks.append("shapes and inputs have no effect on commands")
     return remarks

@@ -405,7 +405,9 @@ def beside(plans: Sequence[Beside]) -> Section | None:
             "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
             "WARMUP and EXECUTE.",
             SCRATCH,
-            *dict.fromkeys(note for plan in having if plan.analysis is not None for note in _remarks(plan.analysis)),
+            *dict.fromkeys(
+                note for plan in having if plan.analysis is not None for note in _remarks(plan.analysis, _at(plan, len(having) > 1))
+            ),
             *notes,
         ]
     return Section("", tuple(shown), tuple(notes)) if notes else None
@@ -436,9 +438,9 @@ def _beside(plan: Beside, analysis: Analysis, several: bool) -> list[Table]:
     return [Table(unit.caption(f"Sizes{_at(plan, several)}"), header, tuple(lines))]
 
 
-def _remarks(analysis: Analysis) -> list[str]:
+def _remarks(analysis: Analysis, at: str) -> list[str]:
     peak = analysis.chosen.peak_bytes
-    notes = [f"The peak of tensors is {format_bytes(peak)}, at {analysis.chosen.operator}."]
+    notes = [f"The peak of tensors{at} is {format_bytes(peak)}, at {analysis.chosen.operator}."]
     if analysis.best is not None and analysis.best.peak_bytes < peak:
         notes.append(
             f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
