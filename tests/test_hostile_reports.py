@@ -84,6 +84,13 @@ def test_a_figure_that_no_machine_has_is_a_sentence(door, value):
         DOORS[door]([large(value)])
 
 
+def test_a_figure_beside_the_phases_is_no_figure_either():
+    failed = run("a", outcome=Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=10**400))
+
+    with pytest.raises(InputError, match="larger than any machine has"):
+        table.render([failed])
+
+
 @pytest.mark.parametrize("value", [2**63, 10**400])
 def test_an_explanation_that_no_machine_has_is_a_sentence(value):
     made = explanation(weight_bytes=value)
