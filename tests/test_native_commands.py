@@ -136,7 +136,7 @@ def test_commands_of_one_name_are_told_apart_by_what_differs(texts, expected):
         (["a=/etc/passwd"], {}, InputError, "is not executable"),
         (["a=echo"], {"cwd": "/nosuchfolder"}, InputError, "the folder /nosuchfolder does not exist"),
         (["a=echo {model}"], {}, UsageError, "none is given"),
-        (["a=echo {threads}"], {}, UsageError, "none are given"),
+        (["a=echo {threads}"], {}, UsageError, "none is given"),
         (["a=echo"], {"threads": (1, 2)}, UsageError, "write {threads} where"),
         (["a=echo", "a=printf x"], {}, UsageError, "two variants are called a"),
         (["a=echo"], {"runtimes": ("synthetic",)}, UsageError, "a runtime among the commands needs one"),
