@@ -14,18 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Runs, load, measure
+    from .api import Runs, Summary, load, measure, summarise
     from .errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
     from .measuring.suite import Suite, Variant
     from .runs.records import Job, Machine, Mark, Model, Outcome, Run, Timeline
-    from .runs.summary import Row, summarise
+    from .runs.summary import Row
 
 _HOME = {
-    **dict.fromkeys(("Runs", "load", "measure"), "api"),
+    **dict.fromkeys(("Runs", "Summary", "load", "measure", "summarise"), "api"),
     **dict.fromkeys(("InputError", "MeasurementError", "MemprofError", "UndecidedError", "UsageError"), "errors"),
     **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "runs.records"),
     **dict.fromkeys(("Suite", "Variant"), "measuring.suite"),
-    **dict.fromkeys(("Row", "summarise"), "runs.summary"),
+    "Row": "runs.summary",
 }
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Run",
     "Runs",
     "Suite",
+    "Summary",
     "Timeline",
     "UndecidedError",
     "UsageError",

@@ -15,7 +15,7 @@ from .measuring.keeping import keeping
 from .measuring.orders import plan
 from .measuring.progress import Progress
 from .measuring.suite import Suite, Variant
-from .runs import store, summary
+from .runs import metrics, store, summary
 from .runs.records import Job, Run
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Runs(tuple[Run, ...]):
     """Runs that belong together. Shows itself as tables in Jupyter."""
 
-    def summarise(self) -> tuple[summary.Row, ...]:
+    def summarise(self) -> Summary:
         """Statistics by variant, phase and metric."""
-        return summary.summarise(self)
+        return summarise(self)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a run and phase; columns as in docs/library.md, bytes and nanoseconds."""
@@ -37,8 +37,37 @@ class Runs(tuple[Run, ...]):
         """One row a sample: model, variant, threads, repeat, phase, t_ns since the child's start, rss_bytes, file_bytes, vms_bytes."""
         return _report("frame").timeline_frame(self)  # type: ignore[no-any-return]
 
+    def __repr__(self) -> str:
+        models = len({run.job.model.name for run in self})
+        return f"<{_count(len(self), 'run')} of {_count(models, 'model')}, {_count(len({summary.key(run) for run in self}), 'variant')}>"
+
+    def _repr_html_(self) -> str:
+        return str(_report("tables.table").render(self, format="html", brief=True)) if self else "no runs"
+
     def _repr_markdown_(self) -> str:
-        return str(_report("tables.table").render(self))
+        return str(_report("tables.table").render(self, brief=True)) if self else "no runs"
+
+
+class Summary(tuple[summary.Row, ...]):
+    """Statistics of Runs by variant, phase and metric. Shows itself as a table in Jupyter."""
+
+    def __repr__(self) -> str:
+        return f"<{_count(len(self), 'row')} of statistics>"
+
+    def _repr_html_(self) -> str:
+        return str(_report("tables.statistics").render(self, format="html"))
+
+    def _repr_markdown_(self) -> str:
+        return str(_report("tables.statistics").render(self))
+
+
+def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Summary:
+    """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
+    return Summary(summary.summarise(runs, names))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(name: str) -> Any:

@@ -15,8 +15,12 @@ def plain(text: str) -> str:
     """
     if text.isascii() and text.isprintable() and "  " not in text:
         return text
-    line = " ".join(text.split())
-    return "".join(map(_shown, line))
+    return "".join(map(_shown, " ".join(text.split())))
+
+
+def harmless(text: str) -> str:
+    """The same with its lines and spaces kept, for a cell of a file that may be printed."""
+    return "".join(mark if mark in "\n\t" else _shown(mark) for mark in text)
 
 
 def _shown(mark: str) -> str:

@@ -14,7 +14,7 @@ _LARGEST = 2**62  # bytes or nanoseconds
 def sound(runs: Iterable[Run]) -> None:
     """Raises InputError where a run has a figure that no machine has."""
     for run in runs:
-        check((run.marks, run.processes, run.values, run.job.threads, run.job.repeat), f"{run.job.variant}, repeat {run.job.repeat}")
+        check(run, f"{run.job.variant}, repeat {run.job.repeat}")
 
 
 def check(record: object, called: str) -> None:
@@ -23,8 +23,9 @@ def check(record: object, called: str) -> None:
         raise InputError(f"{called}: it holds a figure larger than any machine has")
 
 
-def _largest(value: object) -> float:
-    if isinstance(value, (int, float)):
+def _largest(value: object) -> int:
+    # A float may be what a program printed as a value, however large; it overflows nothing.
+    if isinstance(value, int):
         return abs(value)
     if isinstance(value, Mapping):
         return max(map(_largest, value.values()), default=0)

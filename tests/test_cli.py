@@ -20,7 +20,7 @@ STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 2
 
 
 def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof, scenario, tmp_path):
-    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "2", "-o", "runs.jsonl")
+    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "2", "-o", "runs.jsonl", "--all")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
@@ -65,7 +65,7 @@ def test_the_library_leaves_no_empty_file_where_measuring_raises(scenario, tmp_p
 
 
 def test_all_tables_of_the_readme_are_there(memprof, scenario):
-    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").stdout
+    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--all").stdout
 
     titles = [line for line in out.splitlines() if line and not line.startswith(("|", "-", "scenario"))]
     assert [title.rsplit(" (", 1)[0] for title in titles] == [

@@ -48,7 +48,7 @@ def test_an_existing_file_is_added_to_only_when_that_is_asked_for(memprof, some_
     refused = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl")
     added = memprof("run", "quick.json", *ONCE, "-o", "runs.jsonl", "--append")
 
-    assert sentence(refused) == "memprof: runs.jsonl exists; --append adds to it, -o names another"
+    assert sentence(refused) == "memprof: runs.jsonl exists; append to it, or name another file"
     assert refused.returncode == INPUT
     assert added.returncode == 0
     assert some_runs.read_bytes().startswith(before)

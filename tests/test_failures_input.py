@@ -48,7 +48,7 @@ REFUSED = {
     "interpreter missing": (
         ["good.json", "-r", "synthetic", "--python", "/nowhere/python"],
         INPUT,
-        "--python /nowhere/python: no such interpreter",
+        "python /nowhere/python: no such interpreter",
     ),
     "interpreter that is none": (
         ["good.json", "-r", "synthetic", "--python", "./no_python"],
@@ -70,7 +70,7 @@ REFUSED = {
         "malloc_trim takes on|off; did you mean on?",
     ),
     "file that is none": (["good.json", "-r", "synthetic", "--set", "preload=none.so"], INPUT, "preload=none.so: no such file"),
-    "inputs missing": (["good.json", "-r", "synthetic", "--inputs", "none.npz"], INPUT, "--inputs none.npz: no such file"),
+    "inputs missing": (["good.json", "-r", "synthetic", "--inputs", "none.npz"], INPUT, "inputs none.npz: no such file"),
     "shape of no form": (["good.json", "-r", "synthetic", "--shape", "x=1,two"], USAGE, "write INPUT=1,3,224,224"),
     "threads of no form": (["good.json", "-r", "synthetic", "--threads", "0"], USAGE, "threads '0'"),
     "option unknown": (["good.json", "-r", "synthetic", "--reapeats", "1"], USAGE, "No such option"),

@@ -37,7 +37,8 @@ def test_foreign_words_do_not_steer_a_terminal():
 def test_tables_show_escapes_and_do_not_write_them(style):
     failed = replace(run(LINK, 2, outcome=Outcome("error", phase="PREPARE", message=LINK)), warnings=(LINK,))
 
-    text = table.render([run(LINK, model=LINK), failed], style=style)
+    made = [run(LINK, model=LINK), failed]
+    text = table.render(made, style=style) + table.render(made, style=style, format="html") + table.render(made, format="csv")
 
     assert not any(mark in text for mark in "\x1b\x07\x9b")
 
@@ -81,6 +82,13 @@ DOORS = {
 def test_a_figure_that_no_machine_has_is_a_sentence(door, value):
     with pytest.raises(InputError, match="a, repeat 1: it holds a figure larger than any machine has"):
         DOORS[door]([large(value)])
+
+
+def test_a_figure_beside_the_phases_is_no_figure_either():
+    failed = run("a", outcome=Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=10**400))
+
+    with pytest.raises(InputError, match="larger than any machine has"):
+        table.render([failed])
 
 
 @pytest.mark.parametrize("value", [2**63, 10**400])

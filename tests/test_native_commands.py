@@ -136,7 +136,7 @@ def test_commands_of_one_name_are_told_apart_by_what_differs(texts, expected):
         (["a=/etc/passwd"], {}, InputError, "is not executable"),
         (["a=echo"], {"cwd": "/nosuchfolder"}, InputError, "the folder /nosuchfolder does not exist"),
         (["a=echo {model}"], {}, UsageError, "none is given"),
-        (["a=echo {threads}"], {}, UsageError, "none are given"),
+        (["a=echo {threads}"], {}, UsageError, "none is given"),
         (["a=echo"], {"threads": (1, 2)}, UsageError, "write {threads} where"),
         (["a=echo", "a=printf x"], {}, UsageError, "two variants are called a"),
         (["a=echo"], {"runtimes": ("synthetic",)}, UsageError, "a runtime among the commands needs one"),
@@ -186,7 +186,7 @@ def test_several_models_need_a_place_in_the_command(tmp_path):
 
 def test_a_number_of_runs_that_no_command_takes_is_said():
     planned = orders.plan(suite.Suite(variants=(suite.parse_cmd("a=echo"),), runs=3, repeats=5))
-    assert planned.remarks == ("a: --runs has no effect, write {runs} into the command where the number goes",)
+    assert planned.remarks == ("a: runs has no effect, write {runs} into the command where the number goes",)
     assert planned.orders[0].job.runs == 0
 
 

@@ -36,7 +36,7 @@ def test_by_threads_a_column_is_a_thread_count():
 
 
 def test_by_threads_needs_thread_counts():
-    with pytest.raises(UsageError, match="measure with --threads"):
+    with pytest.raises(UsageError, match="measure with several"):
         table.render([run()], style="threads")
 
 

@@ -37,7 +37,9 @@ VERBOSE = click.option(
 )
 
 
-def measured(suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False) -> int:
+def measured(
+    suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False, brief: bool = False
+) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ..measuring import campaign
     from ..measuring.orders import plan
@@ -51,11 +53,14 @@ def measured(suite: Any, output: str | None, append: bool, above_baseline: bool,
             progress.say(remark)
         return campaign.measure(planned.orders, progress, loud(keep, progress) if verbose else keep)
 
-    return kept(measure, output, append, as_json, above_baseline)
+    return kept(measure, output, append, as_json, above_baseline, brief)
 
 
-def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False) -> int:
-    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code."""
+def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False) -> int:
+    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
+
+    brief: only the tables that most people look at first.
+    """
     from ..measuring.keeping import keeping
     from . import talk
     from .progress import chosen
@@ -70,7 +75,7 @@ def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_ba
         except (KeyboardInterrupt, OSError, MemprofError) as error:
             stopped = error
         if runs:
-            _report(runs, above_baseline, as_json)
+            _report(runs, above_baseline, as_json, brief)
     if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:
@@ -85,9 +90,9 @@ def unused_path() -> Path:
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
 
-def _report(runs: list[Any], above_baseline: bool, as_json: bool) -> None:
+def _report(runs: list[Any], above_baseline: bool, as_json: bool, brief: bool) -> None:
     from . import report
 
     # Imported only now that the last child has ended.
-    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline)
+    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline, brief=brief)
     click.echo(text)

@@ -70,14 +70,15 @@ Examples:
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
+@click.option("--all", "everything", is_flag=True, help="Print every table, and not only the peak and the latency.")
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
-def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, **words: Any) -> int:
+def command(output: str | None, append: bool, above_baseline: bool, everything: bool, as_json: bool, verbose: bool, **words: Any) -> int:
     """Measure models in runtimes: memory and time of each phase, each repeat in a fresh process, variants interleaved.
 
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
-    return measured(_suite(**words), output, append, above_baseline, as_json, verbose)
+    return measured(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
 
 
 def _suite(

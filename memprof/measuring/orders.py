@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import InputError, MemprofError, UsageError
 from ..models import inputs
 from ..models.identity import identify
+from ..models.inputs import array_shapes
 from ..programs import commands, native, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
@@ -120,7 +121,9 @@ def _models(suite: Suite) -> list[Model]:
     models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
-            raise UsageError(f"two models are called {model.name}: rows could not be told apart; measure them one at a time, with --name")
+            raise UsageError(
+                f"two models are called {model.name}: rows could not be told apart; measure them one at a time, each under another name"
+            )
     return models
 
 
@@ -130,7 +133,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
     if programs and not suite.models and wanted:
         raise UsageError("name a model to measure: a runtime among the commands needs one")
     if not wanted and not programs:
-        raise UsageError("name a runtime to measure with: -r RUNTIME or --variant NAME=RUNTIME,...")
+        raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     found = []
     for variant in wanted:
         python = runtimes.interpreter(variant.python or suite.python)
@@ -140,7 +143,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
     names = [variant.name for variant, _ in found] + programs
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two variants are called {name}; give each a name: --variant NAME=RUNTIME,...")
+            raise UsageError(f"two variants are called {name}; give each a name: NAME=RUNTIME,...")
     for key in suite.set:
         if not any(runtime.knob(key) for _, runtime in found) and not (programs and _common(key)):
             raise runtimes.unknown_knob(key, [runtime for _, runtime in found] or [commands.RUNTIME])
@@ -184,6 +187,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         timeout_ns=suite.timeout_ns or 0,
         interval_ns=suite.interval_ns or MS,
         iterations_interval_ns=_iterations_interval(suite, threads or runtime.default_threads),
+        given=(array_shapes(suite.inputs) or {}) if suite.inputs else {},
         shapes=suite.shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(suite, model, runtime),
@@ -220,7 +224,7 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
     wanted = variant.threads or suite.threads
     if wanted and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
-        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or leave --threads out")
+        raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or give no thread counts")
     if wanted:
         return wanted
     return ((1,) if suite.deterministic else (None,)) if command.has("threads") else (None,)
@@ -229,7 +233,7 @@ def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None
 def _filled(suite: Suite, variant: Variant, command: Command, model: Model | None, threads: int | None) -> Command:
     command = replace(command, env={**suite.env, **command.env, **variant.env})
     if command.has("threads") and threads is None:
-        raise UsageError(f"{command.name}: {{threads}} stands for --threads, and none are given")
+        raise UsageError(f"{command.name}: {{threads}} stands for a thread count, and none is given")
     words: dict[str, object] = {"threads": threads, "runs": suite.runs, "warmup": suite.warmup}
     if model is not None:
         words["model"] = model.path
@@ -308,9 +312,9 @@ def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], oth
     for word in ("runs", "warmup"):
         deaf = [one.name for one in programs if one.command is not None and not one.command.has(word)]
         if getattr(asked, word) is not None and deaf:
-            remarks.append(f"{', '.join(deaf)}: --{word} has no effect, write {{{word}}} into the command where the number goes")
+            remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")
     if suite.shapes or suite.inputs:
-        remarks.append("--shape and --inputs have no effect on commands")
+        remarks.append("shapes and inputs have no effect on commands")
     return remarks
 
 
@@ -352,7 +356,7 @@ def _inputs(path: str | None) -> str | None:
     if path is None:
         return None
     if not os.path.isfile(path):
-        raise InputError(f"--inputs {path}: no such file")
+        raise InputError(f"inputs {path}: no such file")
     return os.path.abspath(path)
 
 

@@ -15,7 +15,7 @@ import os
 import time
 
 from . import child, procfs, wire
-from .listening import count, word
+from .listening import count, text, word
 from .outside import OUTSIDE, Gap, LineMark, Outside, seen_record
 from .tree import Tree
 
@@ -204,7 +204,7 @@ class Command(child.Measurement):
             self._strays.append("a phase was ended where none had begun%s" % (" (after %s)" % phase if mark["phase"] else ""))
 
     def _mark_say(self, mark):
-        child.say("say %s\n" % " ".join(child._text(mark["text"]).split())[:1000])
+        child.say("say %s\n" % " ".join(text(mark["text"]).split())[:1000])
 
     def _mark_value(self, mark):
         number = mark["value"]

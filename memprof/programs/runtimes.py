@@ -149,7 +149,7 @@ def interpreter(path: str | None) -> str:
         return sys.executable
     found = shutil.which(os.path.expanduser(path))
     if found is None:
-        raise InputError(f"--python {path}: no such interpreter")
+        raise InputError(f"python {path}: no such interpreter")
     return os.path.abspath(found)
 
 

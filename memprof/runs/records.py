@@ -83,6 +83,7 @@ class Job:
     iterations_interval_ns: int = 5_000_000
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in the file of inputs
     built: str | None = None
     argv: tuple[str, ...] = ()
     cwd: str | None = None
@@ -161,10 +162,10 @@ class Timeline:
     rss_max_high_bytes is the most that it can have been.
     """
 
-    t_ns: str
-    rss: str
-    file: str
-    vms: str
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    vms: str = field(repr=False)
     samples: int
     rss_min_bytes: int
     rss_mean_bytes: int

@@ -213,7 +213,7 @@ class Writer:
         try:
             path.open("xb").close()
         except FileExistsError:
-            raise InputError(f"{path} exists; --append adds to it, -o names another") from None
+            raise InputError(f"{path} exists; append to it, or name another file") from None
         except OSError as error:
             raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 

@@ -589,6 +589,7 @@
         index,
       }));
     });
+    lines.sort((a, b) => a.look.width - b.look.width); // the runs that stand for their groups are drawn over the others
     const marked = drawable.map(({ index, traces }) => ({ trace: traces[0], hex: colour(tone(index).colour), kind: state.kind }));
     const banded = drawable.length === 1 ? drawable[0].traces[0] : null;
     show(plot, lines, scale, { height: 420, isLast: true, banded, marked });

@@ -20,7 +20,7 @@ from memprof.runs.summary import Key
 from memprof.units import format_bytes, format_duration
 
 from .. import rows
-from ..tables import missing
+from ..tables import missing, ran
 
 _PEAK = METRICS["rss_peak_bytes"]
 
@@ -45,7 +45,7 @@ class Condition:
     values: tuple[str, ...]
 
 
-_CONDITIONS = ("runtime", "Python", "knobs", "threads", "environment", "page cache", "iterations", "repeats", "measured")
+_CONDITIONS = ("runtime", "Python", "knobs", "threads", "shapes", "environment", "page cache", "iterations", "repeats", "measured")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def subtitle(runs: Sequence[Run]) -> str:
     where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
     days = sorted({_day(run) for run in runs if run.started_ns})
     when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
-    return f"{_count(variants, 'variant')}, {_count(len(runs), 'run')} on {where}{when}"
+    return "; ".join([f"{_count(variants, 'variant')}, {_count(len(runs), 'run')} on {where}{when}", *ran.heading(runs)])
 
 
 def model(runs: Sequence[Run]) -> Model:
@@ -275,7 +275,7 @@ _SHARED: dict[str, Callable[[Run], object]] = {
     "the page cache": lambda run: run.job.cache,
     "determinism": lambda run: run.job.deterministic,
     "the number of iterations": lambda run: (run.job.warmup, run.job.runs),
-    "input shapes": lambda run: sorted(run.job.shapes.items()),
+    "input shapes": ran.shapes,
     "schema": lambda run: run.memprof,
 }
 
@@ -367,6 +367,7 @@ def _conditions(runs: Sequence[Run]) -> tuple[str, ...]:
         each(_python),
         each(_knobs),
         each(lambda run: str(run.job.threads or "the runtime's default")),
+        each(ran.shapes),
         each(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
         each(lambda run: run.job.cache),
         each(lambda run: f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "the command's own"),

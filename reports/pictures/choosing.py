@@ -13,6 +13,7 @@ from memprof.runs.summary import Key
 
 from ..rows import named
 from ..soundness import sound
+from ..tables import ran
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -53,6 +54,7 @@ def conditions(runs: Sequence[Run]) -> str:
         said.append(
             f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
         )
+    said += ran.heading(runs)
     counts: dict[object, int] = {}
     for job in jobs:
         one = (job.model.name, job.variant, job.threads)

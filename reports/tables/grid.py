@@ -130,17 +130,21 @@ def html(sections: Sequence[Section]) -> str:
 
 
 def _html_section(section: Section) -> str:
-    lines = [f"<h2>{escaping.escape(section.title)}</h2>"] if section.title else []
+    lines = [f"<h2>{_html(section.title)}</h2>"] if section.title else []
     for table in section.tables:
-        lines += ["<table>", f"<caption>{escaping.escape(table.title)}</caption>"]
+        lines += ["<table>", f"<caption>{_html(table.title)}</caption>"]
         lines += [f"<thead>{_html_row(table.header, 'th', len(table.header))}</thead>", "<tbody>"]
         lines += [_html_row(row, "td", table.labels) for row in table.rows]
         lines += ["</tbody>", "</table>"]
     if section.notes:
-        lines += ["<ul>", *(f"<li>{escaping.escape(note)}</li>" for note in section.notes), "</ul>"]
+        lines += ["<ul>", *(f"<li>{_html(note)}</li>" for note in section.notes), "</ul>"]
     return "\n".join(lines)
 
 
 def _html_row(row: Sequence[str], tag: str, labels: int) -> str:
     names = ["th" if place < labels else tag for place in range(len(row))]
-    return "<tr>" + "".join(f"<{name}>{escaping.escape(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"
+    return "<tr>" + "".join(f"<{name}>{_html(text)}</{name}>" for name, text in zip(names, row, strict=True)) + "</tr>"
+
+
+def _html(text: str) -> str:
+    return escaping.escape(plain(text))

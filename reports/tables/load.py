@@ -17,10 +17,8 @@ from memprof.units import BYTE_UNITS
 
 from .grid import Table
 
-NOTES = (
-    "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds.",
-    "MB means 1024 * 1024 bytes here, as in onert's own tables.",
-)
+NOTE = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
+NOTE_ON_MB = "MB means 1024 * 1024 bytes here, as in onert's own tables."
 _MS = 1_000_000
 _MIB = 1 << 20
 

@@ -61,14 +61,14 @@ def window(text: str | None) -> Window:
     first, dots, last = text.partition("..")
     if not dots:
         if _is_time(first):
-            raise UsageError(f"--window {text!r}: a span of time has two ends, as in 2s..10s or 2s..")
+            raise UsageError(f"window {text!r}: a span of time has two ends, as in 2s..10s or 2s..")
         name = phase_named(first)
         return Window(name, name, text)
     begin, end = (_side(side) for side in (first, last))
     if begin is None and end is None:
-        raise UsageError(f"--window {text!r}: write PHASE, FROM..TO, FROM.. or ..TO")
+        raise UsageError(f"window {text!r}: write PHASE, FROM..TO, FROM.. or ..TO")
     if isinstance(begin, int) and isinstance(end, int) and begin >= end:
-        raise UsageError(f"--window {text!r} ends before it begins")
+        raise UsageError(f"window {text!r} ends before it begins")
     return Window(begin, end, text)
 
 
@@ -136,7 +136,7 @@ def _check(groups: Groups, over: Window) -> None:
     for side in (over.begin, over.end):
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
             meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"
-            raise UsageError(f"--window {over.words}: no run has a phase or value {side!r}{meant}")
+            raise UsageError(f"window {over.words}: no run has a phase or value {side!r}{meant}")
 
 
 def _shown(found: Extremes | None, place: int, unit: grid.Unit) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memprof.errors import InputError, UsageError
+from memprof.plain import harmless
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, Metric
 from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
@@ -27,7 +28,7 @@ from memprof.runs.summary import Key
 
 from ..rows import BASELINE, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, swap
+from . import commands, grid, load, missing, native, ran, swap
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -38,6 +39,8 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "geomean": metrics.geometric_mean,
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
+# What most people look at first.
+BRIEF = ("rss_peak_bytes", "time_ns")
 Groups = dict[Key, list[Run]]
 
 
@@ -52,20 +55,25 @@ def render(
     phase: str | None = None,
     above_baseline: bool = False,
     window: str | None = None,
+    brief: bool = False,
 ) -> str:
     """The tables of these runs as text.
 
     names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
-    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. CSV and JSON
-    have one row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises
-    UsageError, and InputError where a run has figures that no machine has.
+    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. brief: peak and
+    latency alone where no metric is named, with what the program reported itself. CSV and JSON have one row a run and phase, as
+    frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises UsageError, and InputError where a run
+    has figures that no machine has.
     """
     sound(runs)
     if format == "json" and style == "swap":
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    made = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window)
+    names = BRIEF if brief and not names else names
+    made = sections(
+        runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
+    )
     return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
 
 
@@ -78,16 +86,19 @@ def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
     if format == "csv":
         for name in frame.WORDS:
             if name in table:
-                table[name] = [_harmless(cell) for cell in table[name]]
+                table[name] = [_cell(cell) for cell in table[name]]
         return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
     rows = json.loads(table.to_json(orient="records", double_precision=15))
     kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
 
 
-def _harmless(cell: Any) -> Any:
-    """A cell of text that no spreadsheet takes for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+def _cell(cell: Any) -> Any:
+    """A cell of text that no spreadsheet takes for a formula and no terminal for a command."""
+    if not isinstance(cell, str):
+        return cell
+    text = harmless(cell)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def sections(
@@ -100,14 +111,15 @@ def sections(
     phase: str | None = None,
     above_baseline: bool = False,
     window: str | None = None,
+    iterations: bool = False,
 ) -> list[Section]:
-    """The same as texts in sections, before they are Markdown or HTML."""
+    """The same as texts in sections, before they are Markdown or HTML. iterations: also where metrics are named, for the style phases."""
     sound(runs)
     made = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
     by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
     if style == "phases":
-        return [made.by_phase(group, wanted) for group in by_model]
+        return [made.by_phase(group, wanted, iterations or not wanted) for group in by_model]
     if style == "threads":
         return [made.by_threads(group, wanted, phase) for group in by_model]
     if style == "models":
@@ -125,7 +137,7 @@ class _Tables:
 
     # -- styles
 
-    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric]) -> Section:
+    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], iterations: bool = True) -> Section:
         groups = summary.groups(runs)
         tables = []
         # Where no run came past the baseline, one table says so as well as eight.
@@ -136,7 +148,7 @@ class _Tables:
             heads = columns(metric, phases(runs))
             rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
             tables += self._table(metric, names, heads, rows)
-        if not wanted:
+        if iterations:
             tables += self._iterations(groups)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
@@ -145,7 +157,7 @@ class _Tables:
         groups = summary.groups(runs)
         counts = sorted({key.threads for key in groups if key.threads is not None})
         if not counts:
-            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with --threads 1,2,4")
+            raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with several, as in 1,2,4")
         names = label_names(groups, threads=False)
         several = dict.fromkeys(labels(key, names) for key in groups)
         tables = []
@@ -178,7 +190,7 @@ class _Tables:
                 for model in dict.fromkeys(key.model for key in groups)
             }
             tables += self._table(metric, ("model",), heads, rows, where)
-        return Section("", tuple(tables), tuple(self._notes(groups, shown)))
+        return Section("", tuple(tables), (*_shapes(runs), *self._notes(groups, shown)))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
@@ -186,10 +198,8 @@ class _Tables:
             grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
         called = named(groups)
         made = load.table(groups, lambda key: called[key], self.above, self.unit)
-        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
-        return Section(
-            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
-        )
+        notes = [load.NOTE, *([load.NOTE_ON_MB] if self.unit is None else [])]
+        return Section(_title(runs), (made,), (*notes, *self._notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -199,7 +209,7 @@ class _Tables:
             raise InputError(
                 "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
             )
-        notes = [swap.note(over), *self._notes(groups, (), spread=False)]
+        notes = [swap.note(over), *_shapes(runs), *self._notes(groups, (), spread=False)]
         return Section("", tuple(made), tuple(notes))
 
     # -- one table
@@ -274,12 +284,12 @@ class _Tables:
 
     # -- notes
 
-    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True) -> list[str]:
+    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
             notes.append(cells_note(runs, self.stat))
-        notes += missing.inexact(runs)
+        notes += missing.inexact(runs) if exactness else []
         notes += missing.absences(runs, shown)
         said: dict[str, list[str]] = {}
         called = named(groups)
@@ -310,6 +320,11 @@ def _iterated(runs: Sequence[Run]) -> str:
     return " and ".join(found) or EXECUTE
 
 
+def _shapes(runs: Sequence[Run]) -> list[str]:
+    """The shapes that ran, where no heading names a model."""
+    return [f"Inputs: {text}." for text in ran.heading(runs)]
+
+
 def _title(runs: Sequence[Run], threads: bool = True) -> str:
     job = runs[0].job
     counts = sorted({run.job.threads for run in runs if run.job.threads})
@@ -320,6 +335,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
         said.append(f"warming up {job.warmup} & running {job.runs}")
     repeats = max(len(group) for group in summary.groups(runs).values())
     said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
+    said += ran.heading(runs)
     return ", ".join(said)
 
 

@@ -1,0 +1,133 @@
+"""The shapes that ran stand in headings, and plans beside measurements are of what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made import run, runs
+
+pytest.importorskip("onnx")
+
+import plan_models as models
+from plan_models import node, save, value
+
+from memprof.models.identity import identify
+from memprof.plan.beside import beside
+from memprof.reports import page
+from memprof.reports.page import words
+from memprof.reports.pictures import choosing
+from memprof.reports.tables import plan, table
+from memprof.runs import store
+from memprof.runs.records import Run
+
+LARGE = {"x": (1, 3, 640, 640)}
+
+
+def test_shapes_stand_in_every_heading():
+    made = [*runs("a", shapes=LARGE), *runs("b", shapes=LARGE)]
+
+    assert table.render(made).startswith("net.onnx, warming up 5 & running 5, 5 repeats, x 1x3x640x640\n")
+    assert "- Inputs: x 1x3x640x640." in table.render(made, style="models")
+    assert "- Inputs: x 1x3x640x640." in table.render(made, style="swap")
+    assert "x 1x3x640x640" in choosing.conditions(made)
+    assert words.subtitle(made).endswith("; x 1x3x640x640")
+    assert ("shapes", "x 1x3x640x640") in words.model(made).common
+
+
+def test_shapes_of_a_file_of_inputs_and_those_taken_as_1_are_said():
+    made = [run(inputs="/data/big.npz", given={"x": (1, 3, 48, 320)})]
+    assert "x 1x3x48x320" in table.render(made)
+
+    made = [run(inputs="/data/big.npz")]
+    assert "inputs from big.npz" in table.render(made)
+
+    made = [run(assumed={"x": (1, 3, 1, 1)})]
+    assert "x 1x3x1x1 (open dimensions taken as 1: --shape)" in table.render(made)
+
+
+def test_shapes_that_differ_are_told_apart():
+    made = [*runs("a", shapes=LARGE), *runs("b", shapes={"x": (1, 3, 1, 1)})]
+
+    assert "shapes that differ between variants" in table.render(made)
+    assert "shapes" in words.model(made).differing
+    other = [run(model="n.onnx"), run(model="m.onnx", shapes=LARGE)]
+    assert "- Inputs: m.onnx: x 1x3x640x640." in table.render(other, style="models")
+
+
+def test_shapes_of_inputs_are_kept_with_the_run(memprof, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("onnxruntime")
+    path = save(tmp_path / "m.onnx", [node("Exp", ["x"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+    numpy.savez(tmp_path / "in.npz", x=numpy.zeros(7, "float32"))
+
+    words = ["-r", "onnxruntime", "--repeats", "1", "--warmup", "0", "--runs", "1", "-o", "r.jsonl", "--inputs", "in.npz"]
+    done = memprof("run", path, *words)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith(", x 7")
+    assert store.load([tmp_path / "r.jsonl"]).runs[0].job.given == {"x": (7,)}
+
+
+# -- plans
+
+
+def of(path: Path, made: Run, shapes: Mapping[str, tuple[int, ...]] | None = None, **changes: object) -> Run:
+    return replace(made, job=replace(made.job, model=identify(path), shapes=shapes or {}, **changes))  # type: ignore[arg-type]
+
+
+def open_model(path: Path) -> Path:
+    return save(path, [node("Exp", ["x"], ["a"]), node("Exp", ["a"], ["y"])], [value("x", ["n"])], [value("y", ["n"])])
+
+
+def test_thread_counts_are_rows_of_their_own(tmp_path):
+    path = models.wide(tmp_path / "wide.onnx")
+    made = [of(path, run("a", threads=1)), of(path, run("a", threads=2, extra_mib=100))]
+
+    section = plan.beside(beside(made))
+
+    assert section is not None
+    assert [(row[0], row[-1]) for row in section.tables[0].rows] == [("a, 1 thread", "228.0"), ("a, 2 threads", "328.0")]
+
+
+def test_each_set_of_shapes_has_its_plan(tmp_path):
+    path = open_model(tmp_path / "m.onnx")
+    small = of(path, run("a"), {"x": (1 << 20,)})
+    large = of(path, run("b"), given={"x": (8 << 20,)}, inputs="/data/in.npz")
+
+    section = plan.beside(beside([small, large]))
+
+    assert section is not None
+    assert [table.title for table in section.tables] == ["Sizes at x 1048576 (MiB)", "Sizes at x 8388608 (MiB)"]
+    assert [table.rows[0][2] for table in section.tables] == ["8.00", "64.0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"inputs": "/data/in.npz"}, "its inputs came from a file, and these runs do not say their shapes"),
+        ({"shapes": {"nothing": (1,)}}, "nothing"),
+        ("gone", "is not at hand"),
+        ("other", "is not the model that was measured any more"),
+    ],
+)
+def test_where_there_is_no_plan_the_true_reason_is_said(tmp_path, change, said):
+    path = open_model(tmp_path / "m.onnx")
+    made = of(path, run("a"))
+    if isinstance(change, dict):
+        made = replace(made, job=replace(made.job, **change))
+    elif change == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b"\x08\x09")
+
+    text = page.render([made], plans=beside([made]))
+
+    assert "No plan: " in text and said in text
+    assert "tensors, planned" not in text
+
+
+def test_of_what_has_no_graph_no_plan_is_expected():
+    assert plan.beside(beside([run(model="net.json")])) is None
