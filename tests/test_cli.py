@@ -245,7 +245,7 @@ def test_a_small_address_space_is_a_sentence(memprof, scenario, tmp_path, limit_
 
     done = subprocess.run(["sh", "-c", f"ulimit -v {limit_kib}; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
 
-    assert done.returncode == 5, done.stderr
+    assert done.returncode in (4, 5), done.stderr  # memprof itself has too little, or what it starts
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
 
 
