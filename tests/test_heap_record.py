@@ -119,7 +119,7 @@ def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: 
 @pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])
 def test_a_models_recording_is_called_by_its_file_wherever_memprof_lies(runner: str) -> None:
     recorded = usual(command=f"/home/a b/python {runner}", path="one/massif.out.7")
-    assert said.program(recorded) == "one/massif.out.7"
+    assert wording.program(recorded) == "one/massif.out.7"
 
 
 # -- what goes wrong

@@ -88,7 +88,7 @@ def test_an_explanation_that_no_machine_has_is_a_sentence(value):
     made = explanation(weight_bytes=value)
 
     for show in (explain.render, explained.page_piece):
-        with pytest.raises(InputError, match="the explanation of net.onnx: it holds a figure larger than any machine has"):
+        with pytest.raises(InputError, match=r"the explanation of net\.onnx: it holds a figure larger than any machine has"):
             show(made)
 
 
