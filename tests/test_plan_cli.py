@@ -22,7 +22,7 @@ from plan_models import node, save, value, weight
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.models.identity import identify
-from memprof.plan import executed
+from memprof.plan import executed, measured
 from memprof.plan.analysis import Question, analyse, planned, read_order, rows
 from memprof.plan.graphs import written
 from memprof.plan.graphs.read import read
@@ -762,6 +762,13 @@ def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> N
         ["onnxruntime, default threads", "onnxruntime, 2 threads"],
     ]
     assert "Not planned: runs on inputs from a file are not planned: their record does not hold the inputs' shapes." in section.notes
+
+
+def test_no_more_shapes_are_planned_than_anybody_looks_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    monkeypatch.setattr(measured, "_MOST", 2)
+    plans = by_model([run_at(path, x=(extent, 64)) for extent in range(1, 6)])["m.onnx"]
+    assert [plan.why for plan in plans] == ["", "", "2 models and shapes are planned, and no more of them"]
 
 
 def test_the_reason_why_there_is_no_plan_is_the_right_one(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from ..runs.records import Model, Run
 from .analysis import Analysis, Question, analyse, planned
 from .graphs.read import read
 
+# A plan takes seconds, and a file of runs can hold thousands of shapes.
+_MOST = 12
+
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -33,7 +36,7 @@ class Measured:
 
 
 def shapes_of(run: Run) -> Shapes:
-    """The shapes that a run was given, in an order of their own."""
+    """The shapes that a run was given, sorted by the inputs' names."""
     return tuple(sorted((name, tuple(shape)) for name, shape in run.job.shapes.items()))
 
 
@@ -44,26 +47,33 @@ def written(shapes: Shapes) -> str:
 
 def by_model(runs: Sequence[Run], time_limit_s: float = 2.0) -> dict[str, tuple[Measured, ...]]:
     """The plans of the models of these runs by the models' names, one for each content and each shape. time_limit_s: for each best order."""
-    found: dict[str, dict[tuple[str, Shapes], Measured]] = {}
+    found: dict[str, dict[object, Measured]] = {}
+    digests: dict[Path, str] = {}
+    count = 0
     for run in runs:
         plans = found.setdefault(run.job.model.name, {})
         key = (run.job.model.sha256, shapes_of(run))
         if run.job.inputs is not None:
             why = "runs on inputs from a file are not planned: their record does not hold the inputs' shapes"
-            plans.setdefault(("", ()), Measured("", (), None, why))
+            plans.setdefault("inputs", Measured("", (), None, why))
+        elif key not in plans and count < _MOST:
+            count += 1
+            plans[key] = _measured(run.job.model, key[1], time_limit_s, digests)
         elif key not in plans:
-            plans[key] = _measured(run.job.model, key[1], time_limit_s)
+            plans.setdefault("more", Measured("", (), None, f"{_MOST} models and shapes are planned, and no more of them"))
     return {name: tuple(plans.values()) for name, plans in found.items()}
 
 
-def _measured(model: Model, shapes: Shapes, time_limit_s: float) -> Measured:
+def _measured(model: Model, shapes: Shapes, time_limit_s: float, digests: dict[Path, str]) -> Measured:
     path = Path(model.path)
     try:
         if path.suffix not in (".onnx", ".tflite", ".circle"):
             raise InputError("graphs are read from .onnx, .tflite and .circle files")
         if not path.is_file():
             raise InputError(f"the model is no longer at {path}")
-        if not model.files or path.stat().st_size != model.files[0].bytes or identify(path).sha256 != model.sha256:
+        if path not in digests:
+            digests[path] = identify(path).sha256
+        if digests[path] != model.sha256:
             raise InputError(f"{path} is not the file that was measured: its content is another")
         question = Question(time_limit_s=time_limit_s)
         return Measured(model.sha256, shapes, analyse(planned(read(path, dict(shapes)), question), question))
