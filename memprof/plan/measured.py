@@ -69,6 +69,8 @@ def _measured(model: Model, shapes: Shapes, time_limit_s: float, digests: dict[P
     try:
         if path.suffix not in (".onnx", ".tflite", ".circle"):
             raise InputError("graphs are read from .onnx, .tflite and .circle files")
+        if not model.sha256:
+            raise InputError("the record does not say which file was measured")
         if not path.is_file():
             raise InputError(f"the model is no longer at {path}")
         if path not in digests:
