@@ -163,15 +163,18 @@ def test_rows_of_one_side_alone():
 
     assert {one.verdict for one in both.rows if one.key.variant == "fresh"} == {"new"}
     assert {(one.verdict, one.reason) for one in both.rows if one.key.variant == "gone"} == {
-        ("undecided", "in the baseline, but not measured now")
+        ("gone", "in the baseline, but not measured now")
     }
     assert both.exit_code == 3
     assert report_of(runs(), [*runs(), *runs("fresh")]).exit_code == 0
 
 
-def test_sides_without_a_common_row_are_an_error():
-    with pytest.raises(InputError, match="no row in common"):
-        report_of(runs("a"), runs("b"))
+def test_sides_without_a_common_row_are_gone_and_new():
+    found = report_of(runs("a"), runs("b"))
+
+    assert {one.verdict for one in found.rows} == {"gone", "new"}
+    assert (found.exit_code, replace(found, allow_gone=True).exit_code) == (3, 0)
+    assert "11 rows gone, 11 new rows" in report.headline(found)
 
 
 def crashed(repeats=5):

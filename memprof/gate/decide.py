@@ -17,6 +17,7 @@ from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
 from ..runs import store
+from ..runs.summary import Key
 from .wish import HEAD, Known, Wish
 
 if TYPE_CHECKING:
@@ -34,13 +35,16 @@ def judge(wish: Wish, progress: Progress) -> Report:
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
         if wish.base is not None or wish.base_ref is not None:
-            remarks += _surroundings(wish, known)
+            base_entries, said = baseline.renamed(known.base.entries, known.head.entries)
+            known = replace(known, base=replace(known.base, entries=base_entries))
+            remarks += [*said, *_surroundings(wish, known)]
             remarks += [
                 f"{entry.model}, {entry.variant}: {entry.failed} of base's {entry.runs} runs failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
             rows += verdicts.judge(*_judged_metrics(wish, known), wish.limits)
+            rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
         rows += _failures(rows, known.head.entries)
         if not rows:
@@ -59,7 +63,21 @@ def judge(wish: Wish, progress: Progress) -> Report:
                 remarks += _unconfirmed(found, rows)
             proof = checks.proof() if wish.prove else None
             rows += [_no_proof(known.head.entries)] if wish.prove and proof is None else []
-    return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(wish, rows))
+    return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(wish, rows), wish.allow_gone)
+
+
+def _not_in_both(known: Known) -> list[Judged]:
+    """What base's suite alone has, and what base cannot measure although its suite has it: neither can pass in silence."""
+    machine = known.head.entries[0].machine.name
+    gone = [
+        Judged(Key(*place, machine), "", verdicts.OUTCOME, "gone", "base's suite has it and head's has not: it was not measured")
+        for place in known.gone
+    ]
+    keys = {(entry.model, entry.variant): entry.key for entry in known.head.entries}
+    return gone + [
+        Judged(keys[pair], "", verdicts.OUTCOME, "undecided", f"base cannot measure it: {error}")
+        for pair, error in known.unmeasurable.items()
+    ]
 
 
 def _unconfirmed(found: Sequence[Judged], rows: Sequence[Judged]) -> list[str]:

@@ -89,7 +89,9 @@ def read(path: Path) -> tuple[Budget, ...]:
         found: Any = msgspec.toml.decode(path.read_bytes())
     except OSError as error:
         raise InputError(f"budgets {path}: {os_reason(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UsageError(f"budgets {path}: it is nested too deeply") from None
+    except ValueError as error:  # of msgspec, of an encoding, of a number of thousands of digits
         raise UsageError(f"budgets {path}: {error}") from None
     tables = found.pop("budget", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

@@ -53,7 +53,7 @@ class Comparison:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
         found: dict[tuple[str, str], list[float]] = {}
         for one in self.differences:
-            if one.ratio:
+            if one.ratio and one.ratio > 0:
                 found.setdefault((one.metric, one.phase), []).append(one.ratio)
         return {place: math.exp(statistics.fmean(map(math.log, ratios))) for place, ratios in found.items()}
 

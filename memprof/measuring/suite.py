@@ -157,7 +157,9 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         found = msgspec.toml.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"suite {path}: it is nested too deeply") from None
+    except ValueError as error:  # of msgspec, of an encoding, of a number of thousands of digits
         raise InputError(f"suite {path}: {_said(error)}") from None
     folder = folder or path.parent
     return Suite(

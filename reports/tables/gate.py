@@ -31,6 +31,7 @@ _MARKS = {
     "over": "✗ over budget",
     "failing": "✗ failing",
     "undecided": "? undecided",
+    "gone": "- gone",
     "improved": "✓ improved",
     "new": "+ new",
     "ok": "✓ ok",
@@ -40,7 +41,7 @@ _MOST_ROWS = 300
 # Of one verdict; more of them say nothing that the first do not.
 _MOST_LINES = 20
 # What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
-_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped"}
+_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
 
@@ -58,6 +59,7 @@ def headline(report: Report) -> str:
         _many(report.count("over"), "row over budget", "rows over budget"),
         _many(report.count("failing"), "variant that fails", "variants that fail"),
         _many(report.count("undecided"), "row undecided", "rows undecided"),
+        _many(report.count("gone"), "row gone", "rows gone"),
         _many(report.count("improved"), "improvement", "improvements"),
         _many(report.count("new"), "new row", "new rows"),
         f"{report.count('ok')} fine",
@@ -279,7 +281,7 @@ def _is_legal(letter: str) -> bool:
 
 def _github(report: Report) -> str:
     lines = []
-    kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided",), "notice": ("improved",)}
+    kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided", "gone"), "notice": ("improved",)}
     for kind, verdicts in kinds.items():
         rows = [row for row in worst_first(report.rows) if row.verdict in verdicts]
         shown = rows if len(rows) <= _MOST_ANNOTATIONS else rows[: _MOST_ANNOTATIONS - 1]
