@@ -368,6 +368,72 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
     assert done.returncode == 1, done.stderr
 
 
+@pytest.mark.parametrize("content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 3000 + "b = 1", "peak = '" + "9" * 5000 + "'"])
+def test_budgets_and_suites_too_deep_or_too_long_are_one_sentence(memprof, files, content):
+    (files / "bad.toml").write_text(content + "\n")
+
+    for words, code in ((["head.jsonl", "--budgets", "bad.toml"], 2), (["--run", "bad.toml", "--baseline", "base.json"], 5)):
+        done = memprof("gate", *words)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+
+
+@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 30])
+def test_a_baseline_holds_values_that_can_be_measured(memprof, files, value):
+    (files / "bad.json").write_text((files / "base.json").read_text().replace('"values":[', f'"values":[{value},', 1))
+
+    done = memprof("gate", "head.jsonl", "--baseline", "bad.json")
+
+    assert (done.returncode, "larger than any" in done.stderr) == (5, True), done.stderr
+
+
+# -- what is acknowledged
+
+
+def acknowledge(folder, until="2999-12-31", where='model = "net*"\n', reason="a larger cache"):
+    (folder / "ack.toml").write_text(f'[[acknowledged]]\n{where}reason = "{reason}"\nuntil = {until}\n')
+
+
+def test_an_acknowledged_regression_passes_with_its_reason_until_its_day(memprof, files):
+    words = ["gate", "head.jsonl", "--baseline", "base.json", "--acknowledged", "ack.toml"]
+    acknowledge(files)
+    accepted = memprof(*words)
+    assert accepted.returncode == 0
+    assert "9 acknowledged regressions" in accepted.stdout
+    assert "acknowledged until 2999-12-31: a larger cache" in accepted.stdout
+
+    acknowledge(files, where='phase = "PEAK"\n')
+    assert memprof(*words).returncode == 1  # of the other rows
+
+    acknowledge(files, until="2001-01-01")
+    expired = memprof(*words)
+    assert expired.returncode == 1
+    assert "no longer acknowledged since 2001-01-01: model net\\* (a larger cache)" in expired.stdout.replace("net*", "net\\*")
+
+    acknowledge(files, where='model = "other*"\n')
+    assert "acknowledged, and no regression any more: model other" in memprof(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (None, 5, "No such file"),
+        ("[[acknowledged]]\nreason = 'x'\n", 2, "missing required field `until`"),
+        ("[[acknowledged]]\nuntil = 2027-01-01\nreason = ' '\n", 2, "give a reason"),
+        ("[[acknowledged]]\nuntil = 'soon'\nreason = 'x'\n", 2, "Expected `date`, got `str`"),
+        ("[[acknowledged]]\nuntil = 2027-01-01\nreason = 'x'\nphases = 'a'\n", 2, "unknown field `phases`"),
+        ("x = " + "[" * 5000, 2, "nested too deeply"),
+        ("x = " + "9" * 5000, 2, "acknowledged ack.toml"),
+    ],
+)
+def test_a_bad_list_of_what_is_acknowledged_is_one_sentence(memprof, files, content, code, says):
+    if content is not None:
+        (files / "ack.toml").write_text(content)
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--acknowledged", "ack.toml")
+
+    assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
+
+
 # -- budgets
 
 

@@ -5,6 +5,7 @@ Files are judged on any system; what measures is in memprof.gate.both_sides, and
 
 from __future__ import annotations
 
+import datetime
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
-from ..judge import baseline, budgets, verdicts
+from ..judge import acknowledged, baseline, budgets, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
@@ -29,6 +30,7 @@ def judge(wish: Wish, progress: Progress) -> Report:
     """The gate that is wished for. Raises UsageError and InputError as its parts do; what was measured until then is in the output files."""
     wish.check()
     limits = budgets.read(wish.budgets) if wish.budgets else ()
+    accepted = acknowledged.read(wish.acknowledged) if wish.acknowledged else ()
     names = tuple(dict.fromkeys((*(wish.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
         known = stack.enter_context(_known(wish, names, limits, progress))
@@ -63,6 +65,9 @@ def judge(wish: Wish, progress: Progress) -> Report:
                 remarks += _unconfirmed(found, rows)
             proof = checks.proof() if wish.prove else None
             rows += [_no_proof(known.head.entries)] if wish.prove and proof is None else []
+    rows, about = acknowledged.apply(accepted, rows, datetime.date.today())
+    remarks += about
+    rows = verdicts.with_causes(rows)
     return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(wish, rows), wish.allow_gone)
 
 

@@ -25,6 +25,7 @@ class Wish:
     base: Path | None = None
     base_ref: str | None = None
     budgets: Path | None = None
+    acknowledged: Path | None = None
     metrics: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     repeats: int | None = None

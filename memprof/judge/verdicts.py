@@ -10,6 +10,7 @@ medians: a mode is compared with its like, and where modes cannot be told apart 
     failing     a run failed, and base is no better
     undecided   too few repeats, modes that cannot be told apart
     gone        base alone has the row: nobody knows any more whether it got worse
+    acknowledged   head is worse, and somebody has said why that is accepted for now
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import pairwise
 from typing import Literal
 
 from ..errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
-from ..runs import metrics
+from ..runs import metrics, summary
 from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
@@ -37,8 +38,8 @@ _ALIKE = 0.001
 _PEAKS = ("rss_peak_bytes", "hwm_bytes")
 _ADVICE = "--deterministic or more repeats help"
 
-Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "improved", "new", "ok"]
-WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "improved", "new", "ok")
+Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
+WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok")
 OUTCOME = "outcome"
 
 
@@ -55,7 +56,8 @@ class Judged:
     """One row with its verdict, and why, in words. The metric `outcome` is that of the runs themselves.
 
     base and head are the samples, where a side has them; threshold is in the metric's unit, and p that of the one-sided test, where the
-    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None.
+    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None. cause: phase and metric of the
+    regression that this one follows from (see `with_causes`).
     """
 
     key: Key
@@ -68,6 +70,7 @@ class Judged:
     threshold: float | None = None
     p: float | None = None
     budget: float | None = None
+    cause: tuple[str, str] | None = None
 
     @property
     def difference(self) -> float | None:
@@ -170,6 +173,26 @@ def _by_size(rows: Sequence[Judged], size: Callable[[Judged], float]) -> Iterato
     places = {id(row): place for place, row in enumerate(rows)}
     for group in alike:
         yield from sorted(group, key=lambda row: (row.phase != PEAK, places[id(row)]))
+
+
+def with_causes(rows: Sequence[Judged]) -> list[Judged]:
+    """The rows, each regression with the one that it follows from, where there is one.
+
+    What rises in one phase is still there in the next, and in PEAK: of one variant's regressions in bytes, in the order of the phases, one that
+    is no larger than an earlier one (by more than its threshold) follows from it. In a phase the peak stands for the other metrics.
+    """
+    order = {phase: place for place, phase in enumerate([*summary.order(row.phase for row in rows if row.phase != PEAK), PEAK])}
+    risen = [row for row in rows if row.verdict == "regressed" and metrics.METRICS[row.metric].unit == BYTES]
+    causes: dict[int, tuple[str, str]] = {}
+    heads: dict[Key, list[Judged]] = {}
+    for row in sorted(risen, key=lambda row: (order[row.phase], row.metric not in _PEAKS)):
+        earlier = heads.setdefault(row.key, [])
+        head = next((one for one in earlier if (row.difference or 0) <= (one.difference or 0) + (row.threshold or 0)), None)
+        if head is None:
+            earlier.append(row)
+        else:
+            causes[id(row)] = head.phase, head.metric
+    return [replace(row, cause=causes.get(id(row))) for row in rows]
 
 
 def parse_limits(words: Sequence[str]) -> Limits:

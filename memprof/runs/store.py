@@ -344,6 +344,8 @@ def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...
         raise InputError(f"{called} is damaged: {error}") from None
     if len({len(column) for column in columns}) != 1:
         raise InputError(f"{called} is damaged: its columns differ in length")
+    if timeline.samples and not columns[0]:
+        raise InputError(f"{called} is damaged: there is no row in it")
     return tuple(columns)
 
 
