@@ -355,6 +355,14 @@ def test_junit_skips_what_could_not_be_decided():
     assert "3 repeats can never decide" in suites[0].find("testcase/skipped").get("message")
 
 
+def test_two_outcomes_of_a_variant_are_two_tests():
+    twice = [verdicts.Judged(KEY, "", verdicts.OUTCOME, verdict, "why") for verdict in ("failing", "undecided")]
+
+    cases = ElementTree.fromstring(report.render(Report("", tuple(twice)), "junit")).findall("testsuite/testcase")
+
+    assert [case.get("name") for case in cases] == ["outcome", "outcome (2)"]
+
+
 def test_annotations_are_escaped_and_no_more_than_github_shows():
     lines = shown("github", "a\n::warning::b").splitlines()
 
