@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import tracemalloc
 import zlib
 from array import array
@@ -155,6 +156,17 @@ def test_what_no_clock_and_no_memory_has_is_refused():
     for number in (b"9" * 19, b"-9223372036854775808", b"1e101", b"2.5E+300"):
         with pytest.raises(InputError, match="a number in it is larger"):
             store.decode(line.replace(b'"begin_ns":0', b'"begin_ns":' + number, 1), "line 1")
+    for field, number in (
+        (b'"rss_end_bytes":', b"-1"),
+        (b'"rss_end_bytes":', b"9007199254740993"),
+        (b'"repeat":', b"-1"),
+        (b'"end_ns":', b"-1"),
+    ):
+        damaged = re.sub(field + b"[0-9]+", field + number, line, count=1)
+        with pytest.raises(InputError, match=f"line 1: {field[1:-2].decode()} is below 0, or larger"):
+            store.decode(damaged, "line 1")
+    with pytest.raises(InputError, match="a time of 'MODEL_LOAD' is below 0"):
+        store.decode(line.replace(b'"begin_ns":1000000000', b'"begin_ns":3000000000'), "line 1")
     fine = json.loads(line) | {"output_tail": "x: [1234567890123456789012, 1e999]"}
     assert store.decode(json.dumps(fine).encode(), "line 1").output_tail == fine["output_tail"]
 

@@ -59,7 +59,7 @@ class Job:
     and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
     each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
-    words.
+    words. verifies: it was measured to verify what a search proposes, and is none of the search's own trials.
     """
 
     model: Model
@@ -87,6 +87,7 @@ class Job:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     limit: str | None = None
+    verifies: bool = False
 
 
 @dataclass(frozen=True)

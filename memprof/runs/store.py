@@ -154,7 +154,7 @@ def decode(line: bytes, where: str) -> Run:
     try:
         if _MAY_BE_LARGE.search(line) and _is_large(msgspec.json.decode(line)):
             raise InputError(f"{where}: a number in it is larger than any that was measured")
-        return _decoder.decode(line)
+        run = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         version = _version(line)
         if version is None:
@@ -162,6 +162,27 @@ def decode(line: bytes, where: str) -> Run:
         if version > SCHEMA:
             raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
         raise InputError(f"{where}: {error}") from None
+    odd = _odd(run)
+    if odd:
+        raise InputError(f"{where}: {odd} is below 0, or larger than any that was measured")
+    return run
+
+
+# Amounts of memory and durations are whole numbers that a float holds exactly: 8 PiB, 104 days. Times since the machine's start may be later.
+_MOST = 1 << 53
+_TIMES = ("begin_ns", "end_ns")
+
+
+def _odd(run: Run) -> str | None:
+    """The first figure of a run that nothing can have measured, by name."""
+    for record in (run.job, run.job.model, run.machine, run.timeline, *run.marks):
+        for name, value in vars(record).items():
+            if isinstance(value, int) and not 0 <= value < (_MOST << 10 if name in _TIMES else _MOST):
+                return name
+    for mark in run.marks:
+        if not all(0 <= time_ns < _MOST for time_ns in (mark.time_ns, min(mark.times_ns, default=0), max(mark.times_ns, default=0))):
+            return f"a time of {mark.phase[:40]!r}"
+    return None
 
 
 # Numbers that no clock and no memory has, which arithmetic on them cannot hold: whole ones beyond 64 bits, and others beyond 1e100.

@@ -28,8 +28,6 @@ from ..runs.settings import written
 from ..units import format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
-# Names of verified rows begin with this, so that no later search takes them for trials.
-_VERIFIED = "#"
 VERIFYING_REPEATS = 5
 _MOST_PROPOSALS = 5
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
@@ -208,7 +206,7 @@ class _Tuner:
         job = run.job
         if (job.model.sha256, job.runtime, job.threads) != (self._model.sha256, self._runtime.name, self._wish.threads):
             raise InputError("the runs to go on with are of another model, runtime or thread count")
-        if job.variant.startswith(_VERIFIED):
+        if job.verifies:
             return
         words = written(job.knobs)
         settings = frozenset(
@@ -263,9 +261,13 @@ class _Tuner:
         self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {VERIFYING_REPEATS} fresh runs each, interleaved")
         plain = self._suite
         self._suite = replace(plain, runs=_VERIFYING_RUNS)
-        orders = [self._order(settings, f"{_VERIFIED}{number} {shown(settings)}") for number, settings in enumerate(wanted)]
+        orders = [self._order(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted)]
         self._suite = plain
-        each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, VERIFYING_REPEATS + 1) for order in orders]
+        each = [
+            replace(order, job=replace(order.job, repeat=repeat, verifies=True))
+            for repeat in range(1, VERIFYING_REPEATS + 1)
+            for order in orders
+        ]
         found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for number, run in enumerate(self._compared(each)):
             found[wanted[number % len(wanted)]].append(run)

@@ -184,10 +184,7 @@ class _Tables:
         if self.unit is not None:
             grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
         made = load.table(groups, lambda key: row_name(key, groups), self.above, self.unit)
-        notes = [note for note in load.NOTES if self.unit is None or "MB" not in note]
-        return Section(
-            _title(runs), (made,), (*notes, *(note for note in self._notes(groups, (), spread=False) if not note.startswith("~")))
-        )
+        return Section(_title(runs), (made,), (*load.notes(self.unit), *self._notes(groups, (), spread=False, tildes=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -273,13 +270,13 @@ class _Tables:
 
     # -- notes
 
-    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True) -> list[str]:
+    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, tildes: bool = True) -> list[str]:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
             beside = ", ± the distance to the farthest repeat" if self.stat in ("median", "mean", "geomean") else ""
             notes.append(f"Cells: {self.stat} over repeats{beside}. {_iterated(runs)}'s latency: the {self.stat} iteration.")
-        notes += [f"~ not exact: {why}; it may have been higher." for why in inexact(runs)]
+        notes += [f"~ not exact: {why}; it may have been higher." for why in inexact(runs)] if tildes else []
         notes += _absences(runs, shown)
         said: dict[str, list[str]] = {}
         for key, group in groups.items():
