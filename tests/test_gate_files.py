@@ -368,7 +368,9 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
     assert done.returncode == 1, done.stderr
 
 
-@pytest.mark.parametrize("content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 3000 + "b = 1", "peak = '" + "9" * 5000 + "'"])
+@pytest.mark.parametrize(
+    "content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20), "peak = '" + "9" * 5000 + "'"]
+)
 def test_budgets_and_suites_too_deep_or_too_long_are_one_sentence(memprof, files, content):
     (files / "bad.toml").write_text(content + "\n")
 

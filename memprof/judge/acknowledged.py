@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from .. import toml
 from ..errors import InputError, UsageError, os_reason
 from .verdicts import Judged
 
@@ -54,12 +55,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read(path: Path) -> tuple[Acknowledged, ...]:
     """What a file acknowledges. Raises InputError where it cannot be read, UsageError for what it cannot say."""
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File).acknowledged
+        found: list[Acknowledged] = toml.read(path, _File).acknowledged
     except OSError as error:
         raise InputError(f"acknowledged {path}: {os_reason(error)}") from None
-    except RecursionError:
-        raise UsageError(f"acknowledged {path}: it is nested too deeply") from None
-    except ValueError as error:  # of msgspec, of an encoding, of a number of thousands of digits
+    except ValueError as error:
         raise UsageError(f"acknowledged {path}: {error}") from None
     for each in found:
         if not each.reason.strip():
