@@ -108,7 +108,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
 def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
     if min(len(before), len(after)) < ranks.LEAST_REPEATS:
         return False
-    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.two_sided_p(before, after) <= ranks.ALPHA
+    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.beyond_chance(before, after)
 
 
 def _last(runs: Sequence[Run]) -> str:
