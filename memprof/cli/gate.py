@@ -89,10 +89,10 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    wish = _wish(**words)
+    request = _request(**words)
     progress = chosen()
     try:
-        found = decide.judge(wish, progress)
+        found = decide.judge(request, progress)
     finally:
         progress.close()
     renderer = report("tables.gate")
@@ -102,15 +102,15 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     return found.exit_code
 
 
-def _wish(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **rest: Any) -> Any:
-    from ..gate.wish import Wish
+def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **rest: Any) -> Any:
+    from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
     files: dict[str, Any] = {
         name: Path(path) if (path := rest.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
     }
-    return Wish(
+    return GateRequest(
         heads=tuple(map(Path, heads)),
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),

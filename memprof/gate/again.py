@@ -19,7 +19,7 @@ from ..runs import metrics, store
 from ..runs.records import PEAK, Run
 from ..runs.summary import Row
 from .interleaved import interleaved
-from .wish import BASE, HEAD, Known, Wish
+from .request import BASE, HEAD, Known, GateRequest
 
 PROVEN_SHARE = 0.05
 
@@ -62,7 +62,7 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
 class Checks:
     """Fresh measurements, each of one place, kept in one runs file. fresh: base's and head's, or why there is none."""
 
-    wish: Wish
+    request: GateRequest
     known: Known
     progress: Progress
     keep: Callable[[bytes], None]
@@ -70,12 +70,12 @@ class Checks:
 
     @classmethod
     @contextmanager
-    def begun(cls, wish: Wish, known: Known, progress: Progress) -> Iterator[Checks]:
+    def begun(cls, request: GateRequest, known: Known, progress: Progress) -> Iterator[Checks]:
         if not known.head.from_runs:
             raise UsageError("--confirm and --prove measure again what was measured: they need head's runs, not a baseline")
-        writer = store.Writer(wish.checks_output, append=False)
+        writer = store.Writer(request.checks_output, append=False)
         try:
-            yield cls(wish, known, progress, writer.write)
+            yield cls(request, known, progress, writer.write)
         finally:
             writer.discard_if_empty()
             if writer.written:
@@ -100,7 +100,7 @@ class Checks:
         if before is None or after is None:
             return replace(row, reason=f"{row.reason}; a fresh measurement has no such row")
         bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
-        judged = verdicts.judge_row(before, after, bound, self.wish.limits)
+        judged = verdicts.judge_row(before, after, bound, self.request.limits)
         if judged.verdict == "regressed":
             again = metrics.signed(row.metric, after.median - before.median, before.median)
             return replace(row, reason=f"{row.reason}; confirmed: {again}")
@@ -140,8 +140,8 @@ class Checks:
         }
         runs = self._measure(sides)
         entries = {name: self._entry(found) for name, found in runs.items()}
-        seen = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.wish.limits)
-        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.wish.limits)
+        seen = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
+        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
             entry.key,
@@ -160,7 +160,7 @@ class Checks:
         return found
 
     def _entry(self, runs: Sequence[Run]) -> Entry:
-        return baseline.entries(runs, self.wish.metrics or DEFAULT_METRICS)[0]
+        return baseline.entries(runs, self.request.metrics or DEFAULT_METRICS)[0]
 
 
 def _called(order: Order, words: str) -> Order:

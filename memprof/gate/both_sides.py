@@ -28,28 +28,28 @@ from ..programs import runtimes
 from ..runs.records import COMMAND, PEAK, PHASES, WARMUP, Run
 from . import worktrees
 from .interleaved import measure_sides, orders_at, place_of
-from .wish import BASE, HEAD, Known, Wish
+from .request import BASE, HEAD, Known, GateRequest
 
 
 @contextmanager
-def measured(wish: Wish, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
     Raises UsageError, before anything is measured, for a limit on what the suite does not have.
     """
-    assert wish.suite is not None
-    if wish.base_ref is None:
-        planned = plan(_repeated(suite.read(wish.suite), wish))
+    assert request.suite is not None
+    if request.base_ref is None:
+        planned = plan(_repeated(suite.read(request.suite), request))
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
-        runs = measure_sides({HEAD: planned.orders}, {HEAD: wish.output}, progress)[HEAD]
-        title = f"{wish.suite}, measured now, against {wish.base or wish.budgets}"
+        runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
+        title = f"{request.suite}, measured now, against {request.base or request.budgets}"
         yield Known(title, base, _side(runs, names), lambda side, place: orders_at(planned.orders, place) if side == HEAD else ())
         return
-    with _both_sides(wish, progress) as (title, base_side, head_orders, remarks):
+    with _both_sides(request, progress) as (title, base_side, head_orders, remarks):
         budgets.check(limits, _spots(head_orders))
         orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
-        found = measure_sides(orders, {BASE: wish.base_output, HEAD: wish.output}, progress)
+        found = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
             title,
             _side(found[BASE], names),
@@ -80,8 +80,8 @@ def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
     return Side(baseline.entries(runs, names), from_runs=tuple(runs))
 
 
-def _repeated(wanted: Suite, wish: Wish) -> Suite:
-    return replace(wanted, repeats=wish.repeats) if wish.repeats is not None else wanted
+def _repeated(wanted: Suite, request: GateRequest) -> Suite:
+    return replace(wanted, repeats=request.repeats) if request.repeats is not None else wanted
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class _Base:
 
 
 @contextmanager
-def _both_sides(wish: Wish, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str]]]:
+def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str]]]:
     """What is compared, what base has, head's orders, and what the user should know; the trees of both live as long as the block."""
-    assert wish.suite is not None and wish.base_ref is not None
-    repository = worktrees.Repository.of(wish.suite)
-    build = suite.read(wish.suite).build or Build()
-    with worktrees.trees(repository, wish.base_ref, build, progress.say) as (base, head):
-        wanted = _repeated(worktrees.suite_in(repository, head), wish)
+    assert request.suite is not None and request.base_ref is not None
+    repository = worktrees.Repository.of(request.suite)
+    build = suite.read(request.suite).build or Build()
+    with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
+        wanted = _repeated(worktrees.suite_in(repository, head), request)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         remarks = []

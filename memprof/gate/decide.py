@@ -19,56 +19,56 @@ from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
 from ..runs import store
 from ..runs.summary import Key
-from .wish import HEAD, Known, Wish
+from .request import HEAD, Known, GateRequest
 
 if TYPE_CHECKING:
     from ..measuring.orders import Order
     from ..measuring.progress import Progress
 
 
-def judge(wish: Wish, progress: Progress) -> Report:
+def judge(request: GateRequest, progress: Progress) -> Report:
     """The gate that is wished for. Raises UsageError and InputError as its parts do; what was measured until then is in the output files."""
-    wish.check()
-    limits = budgets.read(wish.budgets) if wish.budgets else ()
-    accepted = acknowledged.read(wish.acknowledged) if wish.acknowledged else ()
-    names = tuple(dict.fromkeys((*(wish.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
+    request.check()
+    limits = budgets.read(request.budgets) if request.budgets else ()
+    accepted = acknowledged.read(request.acknowledged) if request.acknowledged else ()
+    names = tuple(dict.fromkeys((*(request.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
-        known = stack.enter_context(_known(wish, names, limits, progress))
+        known = stack.enter_context(_known(request, names, limits, progress))
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
-        if wish.base is not None or wish.base_ref is not None:
+        if request.base is not None or request.base_ref is not None:
             base_entries, said = baseline.renamed(known.base.entries, known.head.entries)
             known = replace(known, base=replace(known.base, entries=base_entries))
-            remarks += [*said, *_surroundings(wish, known)]
+            remarks += [*said, *_surroundings(request, known)]
             remarks += [
                 f"{entry.model}, {entry.variant}: {entry.failed} of base's {entry.runs} runs failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
-            rows += verdicts.judge(*_judged_metrics(wish, known), wish.limits)
+            rows += verdicts.judge(*_judged_metrics(request, known), request.limits)
             rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
         rows += _failures(rows, known.head.entries)
         if not rows:
             raise InputError("there is no row to judge")
         proof = None
-        if wish.confirm or wish.prove:
+        if request.confirm or request.prove:
             from .again import Checks
 
-            checks = stack.enter_context(Checks.begun(wish, known, progress))
-            if wish.heads:
+            checks = stack.enter_context(Checks.begun(request, known, progress))
+            if request.heads:
                 remarks.append(
                     "what was measured again is what is here now: of code that has changed since these runs were made it says nothing"
                 )
-            if wish.confirm:
+            if request.confirm:
                 found, rows = rows, [checks.confirmed(row) for row in rows]
                 remarks += _unconfirmed(found, rows)
-            proof = checks.proof() if wish.prove else None
-            rows += [_no_proof(known.head.entries)] if wish.prove and proof is None else []
+            proof = checks.proof() if request.prove else None
+            rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
     rows, about = acknowledged.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
-    return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(wish, rows), wish.allow_gone)
+    return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(request, rows), request.allow_gone)
 
 
 def _not_in_both(known: Known) -> list[Judged]:
@@ -109,14 +109,14 @@ def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
     ]
 
 
-def _judged_metrics(wish: Wish, known: Known) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def _judged_metrics(request: GateRequest, known: Known) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     """Both sides with the metrics that are compared: those of budgets alone are not. Raises for a metric that was asked for and is missing."""
-    wanted = wish.metrics or DEFAULT_METRICS
+    wanted = request.metrics or DEFAULT_METRICS
     base, head = (
         tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in wanted)) for entry in side.entries)
         for side in (known.base, known.head)
     )
-    for name in wish.metrics:
+    for name in request.metrics:
         if not any(row.metric == name for entry in head for row in entry.rows):
             raise UsageError(f"--metric {name}: nothing that was measured has it")
         if base and not any(row.metric == name for entry in base for row in entry.rows):
@@ -124,37 +124,37 @@ def _judged_metrics(wish: Wish, known: Known) -> tuple[tuple[Entry, ...], tuple[
     return base, head
 
 
-def _surroundings(wish: Wish, known: Known) -> list[str]:
+def _surroundings(request: GateRequest, known: Known) -> list[str]:
     """What else differs. Raises InputError where it may not (--strict)."""
     foreign, other = baseline.differing(known.base.entries, known.head.entries)
-    if wish.base_ref is not None:
+    if request.base_ref is not None:
         return [*foreign, *other]
-    if foreign and wish.strict:
+    if foreign and request.strict:
         raise InputError(f"--strict: the baseline does not come from here: {'; '.join(foreign)}")
     said = [f"{foreign_fact}: the baseline comes from elsewhere, so a difference may too" for foreign_fact in foreign]
     return [*said, *other]
 
 
-def _commands(wish: Wish, rows: Sequence[Judged]) -> dict[str, str]:
+def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
     """What tightens the baseline where something improved and nothing got worse."""
     improved = sum(row.verdict == "improved" for row in rows)
-    if not improved or wish.base is None:
+    if not improved or request.base is None:
         return {}
-    heads = " ".join(shlex.quote(str(path)) for path in wish.heads or (wish.output,))
-    target = wish.base if not store.is_runs_file(wish.base) else wish.base.with_suffix(".json")
-    asked = "".join(f" --metric {name}" for name in wish.metrics)
+    heads = " ".join(shlex.quote(str(path)) for path in request.heads or (request.output,))
+    target = request.base if not store.is_runs_file(request.base) else request.base.with_suffix(".json")
+    asked = "".join(f" --metric {name}" for name in request.metrics)
     return {"To keep what was gained, tighten the baseline:": f"memprof baseline update {heads} -o {shlex.quote(str(target))}{asked}"}
 
 
 @contextmanager
-def _known(wish: Wish, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
-    if wish.base and not wish.base.exists():
-        raise InputError(f"{wish.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {wish.base} makes one")
-    base = baseline.load([wish.base], names) if wish.base else Side(())  # before anything is measured
-    if wish.suite is not None:
+def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+    if request.base and not request.base.exists():
+        raise InputError(f"{request.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {request.base} makes one")
+    base = baseline.load([request.base], names) if request.base else Side(())  # before anything is measured
+    if request.suite is not None:
         from . import both_sides
 
-        with both_sides.measured(wish, base, names, limits, progress) as known:
+        with both_sides.measured(request, base, names, limits, progress) as known:
             yield known
         return
 
@@ -163,5 +163,5 @@ def _known(wish: Wish, names: Sequence[str], limits: Sequence[Budget], progress:
 
         return orders_again(head.from_runs, place) if side == HEAD else ()
 
-    head = baseline.load(wish.heads, names)
-    yield Known(f"{', '.join(map(str, wish.heads))} against {wish.base or wish.budgets}", base, head, again)
+    head = baseline.load(request.heads, names)
+    yield Known(f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}", base, head, again)

@@ -17,7 +17,7 @@ BASE, HEAD = "base", "head"
 
 
 @dataclass(frozen=True)
-class Wish:
+class GateRequest:
     """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now."""
 
     heads: tuple[Path, ...] = ()
