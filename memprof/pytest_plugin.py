@@ -10,8 +10,9 @@
     def test_function(memprof):
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
 
-A marked test's process is a pytest of its own that runs this one test: fixtures are set up anew there, session fixtures too, and options of
-the command line (addopts included) do not reach it. On other systems than Linux marked tests and the fixture are skipped.
+A marked test's process is a pytest that runs this one test: fixtures are set up anew there, session fixtures too. Processes that the test
+starts count: the limit is on the sum. Options of the command line and of addopts reach it, but those that choose among tests, spread them over
+processes, stop in a debugger or write reports. On other systems than Linux marked tests and the fixture are skipped.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ import base64
 import json
 import os
 import pickle
+import runpy
 import secrets
-import signal
-import subprocess
+import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .errors import UsageError
+from .errors import MemprofError, UsageError
 from .units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -40,8 +42,29 @@ if TYPE_CHECKING:
     from .runs.records import Run
 
 _REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
+_MARKS = "MEMPROF_PYTEST_MARKS"  # there too: the file that writes marks
 _MARK = "peak_rss"
-_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+_PHASE = "TEST"
+_CHILD = """
+import json, os, sys
+with open(sys.argv[1]) as file:
+    words = json.load(file)
+sys.path[:] = words["path"]
+for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+    os.environ.pop(name, None)
+import pytest
+sys.exit(pytest.main(words["args"]))
+"""
+_MONTH_NS = 30 * 24 * 3600 * 10**9
+# Options that are the first process's affair: they choose among tests, spread them, stop in a debugger, or write reports and caches.
+_FLAGS = {
+    *("-d", "--pdb", "--trace", "--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"),
+    *("--sw-skip", "--stepwise-skip", "--sw-reset", "--stepwise-reset", "--cache-clear", "--pyargs"),
+}
+_VALUED = {
+    *("-k", "-m", "-n", "--numprocesses", "--maxprocesses", "--dist", "--tx", "--lfnf", "--last-failed-no-failures", "--deselect"),
+    *("--ignore", "--ignore-glob", "--junitxml", "--junit-xml", "--report-log", "--html", "--log-file", "--cov", "--cov-report"),
+}
 _ONLY_LINUX = "memprof measures on Linux only"
 
 
@@ -104,42 +127,84 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
         return [_report(item, "setup", "failed", str(error))]
     with tempfile.TemporaryDirectory(prefix="memprof-pytest-") as folder:
         path = Path(folder) / "reports.jsonl"
-        done = subprocess.run(
-            _command(item),
-            cwd=item.config.invocation_params.dir,
-            env={**_without_addopts(os.environ), _REPORTS: str(path)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+        try:
+            run = _measured_test(item, Path(folder), path)
+        except MemprofError as error:
+            return [_report(item, "setup", "failed", str(error))]
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    found = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
-    for one in found:
-        one.nodeid, one.location = item.nodeid, item.location
-        if isinstance(one.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
-            one.longrepr = tuple(one.longrepr)
-    if [one.when for one in found][-1:] != ["teardown"]:
-        found.append(_report(item, "call", "failed", _ended(done)))
-    return found
+    reports = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
+    for report in reports:
+        report.nodeid, report.location = item.nodeid, item.location
+        if isinstance(report.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
+            report.longrepr = tuple(report.longrepr)
+        _judge_all_processes(item, report, run)
+    if [report.when for report in reports][-1:] != ["teardown"]:
+        reports.append(_report(item, "call", "failed", _ended(run)))
+    return reports
 
 
-def _without_addopts(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name not in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")}
+def _measured_test(item: pytest.Item, folder: Path, reports: Path) -> Run:
+    """Run the test in its own process, polled from outside with all that it starts."""
+    from .api import _Silent
+    from .measuring import campaign
+    from .measuring.orders import plan
+    from .measuring.suite import Suite, Variant
+    from .programs.commands import Command
+    from .programs.runtimes import runners_path
+    from .runs.records import COMMAND
+
+    words = folder / "words.json"
+    words.write_text(json.dumps({"path": sys.path, "args": _arguments(item)}), encoding="utf-8")
+    environment = {_REPORTS: str(reports), _MARKS: str(runners_path() / "memprof_marks.py")}
+    command = Command("test", (sys.executable, "-c", _CHILD, str(words)), environment, str(item.config.invocation_params.dir))
+    suite = Suite(variants=(Variant(COMMAND, "test", command=command),), repeats=1, cache="asis", timeout_ns=_MONTH_NS)
+    (run,) = campaign.measure(plan(suite).orders, _Silent(), lambda line: None)
+    return run
 
 
-def _command(item: pytest.Item) -> list[str]:
+def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run) -> None:
+    """Hold the sum of a test's processes to its limit: its own process has judged itself alone."""
+    mark, limit = run.mark(_PHASE), Limit.of(item)
+    if mark is None or limit is None or len(run.processes) < 2 or mark.rss_peak_bytes is None:
+        return
+    properties = dict(report.user_properties)  # those of the test, repeated in each report
+    peak = max(mark.rss_peak_bytes, int(str(properties.get("peak_rss_bytes", 0))))
+    report.user_properties = [(name, peak if name == "peak_rss_bytes" else value) for name, value in report.user_properties]
+    if report.when == "call" and report.outcome == "passed" and not hasattr(report, "wasxfail"):
+        try:
+            limit.check(peak, mark.rss_begin_bytes or 0, "the test's process tree")
+        except pytest.fail.Exception as error:
+            report.outcome, report.longrepr = "failed", str(error)
+
+
+def _arguments(item: pytest.Item) -> list[str]:
+    """The words of the pytest that runs this one test: those that this one was given, as far as they concern a test, and its place."""
     config = item.config
     name = item.nodeid.partition("::")[2]
-    words = [f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
+    given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
+    for positional in reversed(getattr(config.option, "file_or_dir", None) or []):
+        if positional in given:
+            del given[len(given) - 1 - given[::-1].index(positional)]
+    words = [*_heeded(given), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
     words += ["-c", str(config.inipath)] if config.inipath else []
-    words += [f"--import-mode={config.getoption('importmode')}"]
-    return [sys.executable, "-c", _CHILD, json.dumps(sys.path), *words]
+    return [*words, f"--import-mode={config.getoption('importmode')}"]
 
 
-def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
-    how = f"was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with exit code {done.returncode}"
-    said = done.stderr.decode("utf-8", "replace").strip()[:1500] or done.stdout.decode("utf-8", "replace").strip()[-1500:]
-    return f"the test's own process {how} before the test was done\n{said}"
+def _heeded(given: Sequence[str]) -> Iterator[str]:
+    """The words without options that are the first process's affair, and their values."""
+    words = iter(given)
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option in _VALUED:
+            if not equals:
+                next(words, None)
+        elif option not in _FLAGS and not (word[:2] in ("-k", "-m", "-n") and not word.startswith("--")):
+            yield word
+
+
+def _ended(run: Run) -> str:
+    how = f"was ended by {run.outcome.signal}" if run.outcome.signal else f"ended with exit code {run.outcome.exit_code or 0}"
+    return f"the test's own process {how} before the test was done\n{(run.output_tail or run.outcome.message or '').strip()[-1500:]}"
 
 
 def _report(item: pytest.Item, when: Any, outcome: Any, words: Any) -> pytest.TestReport:
@@ -175,14 +240,25 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     limit = Limit.of(item) if os.environ.get(_REPORTS) else None
     if limit is None:
         return (yield)
-    exact = _forget_peak()
-    before = _status("VmRSS")
-    result = yield
-    peak = max(_status("VmHWM"), _status("VmRSS"))
+    with _phase():
+        exact = _forget_peak()
+        before = _status("VmRSS")
+        result = yield
+        peak = max(_status("VmHWM"), _status("VmRSS"))
     item.user_properties += [("peak_rss_bytes", peak), ("rss_before_bytes", before)]
     what = "the test" if exact else "since its process began (the kernel does not let it be reset), the test"
     limit.check(peak, before, what)
     return result
+
+
+def _phase() -> AbstractContextManager[object]:
+    """The marks of the test's begin and end, for the process that polls this one."""
+    path = os.environ.get(_MARKS)
+    if not path:
+        return nullcontext()
+    marks: dict[str, Any] = runpy.run_path(path)
+    phase: AbstractContextManager[object] = marks["phase"](_PHASE)
+    return phase
 
 
 def _forget_peak() -> bool:

@@ -30,8 +30,8 @@ def parse_bytes(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     units = {name.lower(): size for name, size in BYTE_UNITS.items()}
     if match is None or match[2].lower() not in {"", *units}:
-        raise UsageError(f"{text!r} is no size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
-    return int(float(match[1]) * units[match[2].lower() or "b"])
+        raise UsageError(f"{text[:40]!r} is no size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
+    return _whole(text, float(match[1]) * units[match[2].lower() or "b"], "size")
 
 
 def exact_bytes(count: int) -> str:
@@ -49,8 +49,14 @@ def parse_duration_ns(text: str) -> int:
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in {"", *_NS_UNITS}:
-        raise UsageError(f"{text!r} is no duration: write a number and ns, us, ms, s, min or h")
-    return int(float(match[1]) * _NS_UNITS[match[2] or "s"])
+        raise UsageError(f"{text[:40]!r} is no duration: write a number and ns, us, ms, s, min or h")
+    return _whole(text, float(match[1]) * _NS_UNITS[match[2] or "s"], "duration")
+
+
+def _whole(text: str, value: float, what: str) -> int:
+    if value >= 2**63:
+        raise UsageError(f"{text[:40]!r} is no {what}: it is larger than any")
+    return int(value)
 
 
 def parse_ratio(text: str) -> float:

@@ -1,12 +1,10 @@
 """Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and asked what memory was made of at a peak.
 
-What memprof.runs.store.unpack does with the stdlib alone, for pictures of hundreds of timelines.
+What memprof.runs.store.unpack does without numpy, for pictures of hundreds of timelines.
 """
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof.errors import InputError
+from memprof.runs import store
 from memprof.runs.records import Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
@@ -57,18 +56,10 @@ class Split:
 
 def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
     """The columns of a timeline. Raises InputError where they are damaged, calling it so."""
-    try:
-        t_ns, rss, file, vms = (_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms))
-    except (ValueError, zlib.error) as error:
-        raise InputError(f"{called} is damaged: {error}") from None
-    if not len(t_ns) == len(rss) == len(file) == len(vms):
-        raise InputError(f"{called} is damaged: its columns differ in length")
-    return Columns(t_ns, rss, file, vms)
-
-
-def _unpacked(text: str) -> Array:
-    steps = numpy.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8")
-    return numpy.cumsum(steps, dtype=numpy.int64)
+    steps = [numpy.frombuffer(data, dtype="<i8") for data in store.unpacked(timeline, called)]
+    if any(numpy.abs(column.astype(float)).sum() >= 2.0**63 for column in steps):
+        raise InputError(f"{called} is damaged: its numbers are larger than any that was measured")
+    return Columns(*(numpy.cumsum(column, dtype=numpy.int64) for column in steps))
 
 
 def thin(rows: Columns, buckets: int) -> Columns:

@@ -146,7 +146,7 @@ class Marks:
 
 def _packages():
     """Versions of the packages that are imported by now, without importing anything to learn them: what changes figures besides the runtime."""
-    found = {}
+    found = {}  # type: dict
     for name, module in sorted(sys.modules.items()):
         version = getattr(module, "__version__", None) if "." not in name else None
         installed = any(folder in (getattr(module, "__file__", None) or "") for folder in ("site-packages", "dist-packages"))

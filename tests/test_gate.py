@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made import MIB, machine, run, runs
+from made import MIB, USUAL, machine, run, runs
 
 from memprof.errors import InputError, UsageError
 from memprof.judge import baseline, verdicts
@@ -163,15 +163,18 @@ def test_rows_of_one_side_alone():
 
     assert {one.verdict for one in both.rows if one.key.variant == "fresh"} == {"new"}
     assert {(one.verdict, one.reason) for one in both.rows if one.key.variant == "gone"} == {
-        ("undecided", "in the baseline, but not measured now")
+        ("gone", "in the baseline, but not measured now")
     }
     assert both.exit_code == 3
     assert report_of(runs(), [*runs(), *runs("fresh")]).exit_code == 0
 
 
-def test_sides_without_a_common_row_are_an_error():
-    with pytest.raises(InputError, match="no row in common"):
-        report_of(runs("a"), runs("b"))
+def test_sides_without_a_common_row_are_gone_and_new():
+    found = report_of(runs("a"), runs("b"))
+
+    assert {one.verdict for one in found.rows} == {"gone", "new"}
+    assert (found.exit_code, replace(found, allow_gone=True).exit_code) == (3, 0)
+    assert "11 rows gone, 11 new rows" in report.headline(found)
 
 
 def crashed(repeats=5):
@@ -221,6 +224,48 @@ def test_changed_settings_and_models_are_named():
     _, asked = baseline.differing(baseline.entries(base), baseline.entries(head))
 
     assert asked == ("net.onnx, a: arena differs: default against off", "net.onnx is not the same file on both sides")
+
+
+# -- one cause, many rows
+
+
+def risen(by_phase, metric=None):
+    """Rows of head against base where each phase named is higher by so many MiB."""
+
+    def side(more):
+        memory = {phase: (end + more.get(phase, 0), peak + more.get(phase, 0)) for phase, (end, peak) in USUAL.items()}
+        return [run(repeat=repeat, memory=memory, extra_mib=extra) for repeat, extra in enumerate(STEADY, 1)]
+
+    return verdicts.with_causes(verdicts.judge(baseline.entries(side({})), baseline.entries(side(by_phase))))
+
+
+def test_the_later_phases_follow_from_the_first_that_rose():
+    rows = risen({"MODEL_LOAD": 10, "PREPARE": 10, "WARMUP": 10, "EXECUTE": 10})
+
+    causes = [row for row in rows if row.verdict == "regressed" and row.cause is None]
+    assert [(row.phase, row.metric) for row in causes] == [("MODEL_LOAD", "rss_peak_bytes")]
+    assert {row.cause for row in rows if row.verdict == "regressed"} == {None, ("MODEL_LOAD", "rss_peak_bytes")}
+    assert {row.cause for row in rows if row.verdict != "regressed"} == {None}
+    found = Report("a against b", verdicts.worst_first(rows))
+    lines = [line for line in report.render(found).splitlines() if line.startswith("- ")]
+    assert len(lines) == 1 and "MODEL_LOAD, RSS peak: 150.2 MiB → 160.2 MiB" in lines[0]
+    assert "It explains 8 further rows: MODEL_LOAD Anonymous memory at the end, PREPARE" in lines[0]
+    assert "9 regressions of one cause" in report.headline(found)
+    assert report.render(found, "github").count("::error ") == 1
+    assert (
+        sum(row["cause"] == {"phase": "MODEL_LOAD", "metric": "rss_peak_bytes"} for row in json.loads(report.render(found, "json"))["rows"])
+        == 8
+    )
+    assert "follows from MODEL_LOAD, RSS peak" in report.render(found, "junit")
+
+
+def test_a_larger_rise_is_a_cause_of_its_own():
+    rows = risen({"MODEL_LOAD": 10, "PREPARE": 30, "WARMUP": 30, "EXECUTE": 10})
+
+    causes = [row for row in rows if row.verdict == "regressed" and row.cause is None]
+    assert [(row.phase, row.metric) for row in causes] == [("MODEL_LOAD", "rss_peak_bytes"), ("PREPARE", "rss_peak_bytes")]
+    peak = next(row for row in rows if row.phase == PEAK)
+    assert peak.cause == ("PREPARE", "rss_peak_bytes")
 
 
 # -- what it is shown as
@@ -308,6 +353,14 @@ def test_junit_skips_what_could_not_be_decided():
         ("11", "0", "0", "11")
     }
     assert "3 repeats can never decide" in suites[0].find("testcase/skipped").get("message")
+
+
+def test_two_outcomes_of_a_variant_are_two_tests():
+    twice = [verdicts.Judged(KEY, "", verdicts.OUTCOME, verdict, "why") for verdict in ("failing", "undecided")]
+
+    cases = ElementTree.fromstring(report.render(Report("", tuple(twice)), "junit")).findall("testsuite/testcase")
+
+    assert [case.get("name") for case in cases] == ["outcome", "outcome (2)"]
 
 
 def test_annotations_are_escaped_and_no_more_than_github_shows():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -18,8 +19,11 @@ import pytest
 import yaml
 from conftest import need_tool
 from made import runs
+from markdown_it import MarkdownIt
 
-from memprof.judge import baseline
+from memprof.judge import baseline, verdicts
+from memprof.judge.verdicts import Report
+from memprof.reports.tables import gate
 from memprof.runs import store
 
 CI = Path(__file__).parents[1] / "ci"
@@ -159,6 +163,7 @@ def script(name, folder, **variables):
         ("few", {"MEMPROF_UNDECIDED": "pass"}, 0, "### memprof gate: undecided"),
         ("none", {}, 5, "### memprof gate: could not be run"),
         ("head", {"MEMPROF_ARGS": "--threshold 20% --threshold 20MiB"}, 0, "### memprof gate: fine"),
+        ("head", {"MEMPROF_ARGS": "--threshold 20%\n--threshold 20MiB\n"}, 0, "### memprof gate: fine"),
     ],
 )
 def test_the_shell_recipe_shows_the_report_and_ends_with_the_verdict(folder, head, more, code, title):
@@ -181,7 +186,7 @@ def test_on_github_the_report_goes_to_the_summary_and_annotations_to_the_log(fol
     done = script("gate/summary", folder, GITHUB_STEP_SUMMARY=folder / "summary.md")
 
     assert (folder / "summary.md").read_text().startswith("### memprof gate: worse")
-    assert done.stdout.count("::error title=memprof%3A regressed::") == 9
+    assert done.stdout.count("::error title=memprof%3A regressed::") == 1
 
 
 def test_a_second_measurement_takes_the_place_of_the_first(folder):
@@ -363,14 +368,79 @@ def test_a_token_that_may_not_write_is_no_failure(github):
     assert (done.returncode, "may not comment" in done.stdout) == (0, True)
 
 
+EVIL = """@everyone <!-- memprof-gate --> ![x](http://e/x.png) [y](http://e) <img src=x> <details><summary>s</summary>kept</details>
+[a link][1] and [1] and \\[z](http://e)
+
+[1]: http://e "t"
+see https://e.org/x and www.e.org and HTTP://e and <http://e> and me@e.org
+#1 o/r#2 GH-3 gh-4 &#64;everyone &#x40;everyone &commat;everyone \\@everyone \uff20x
+/merge
+  /lgtm
+- /close
+> /approve
+```mermaid
+graph
+```
+~~~
+/merge
+~~~
+`@everyone` \\`#5\\`
+"""
+
+
 def test_a_strangers_report_acts_on_nobody(github):
-    evil = "@everyone <!-- memprof-gate --> ![x](http://e/x.png) [y](http://e) <img src=x> <details><summary>s</summary>kept</details>"
-    _, comments = github(evil, MEMPROF_PR="7")
+    _, comments = github(EVIL, MEMPROF_PR="7")
 
     body = comments[-1]["body"]
+    shown = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(body)
     assert body.count("<!--") == 1
-    assert not any(text in body for text in ("@everyone", "![", "](", "<img"))
+    assert set(re.findall(r"</?(\w+)", shown)) <= {"p", "details", "summary", "ul", "li", "blockquote"}
+    text = html.unescape(re.sub(r"<[^>]*>", "", shown))  # what GitHub looks for mentions and references in
+    for acts in (r"@\w", r"#\d", r"(?i)gh-\d", r"(?i)https?://", r"www\.", r"(?m)^[\s>*+-]*/\w"):
+        assert not re.search(acts, text), acts
+        assert not re.search(acts, body), acts
     assert "<details><summary>s</summary>kept</details>" in body
+
+
+def test_a_report_of_memprof_is_shown_as_it_is(github):
+    base, head = (baseline.entries(runs("a|b`c_[x]", extra_mib=[more + extra for extra in STEADY])) for more in (0, 10))
+    report = gate.render(Report("head against base", verdicts.worst_first(verdicts.judge(base, head))))
+    _, comments = github(report, MEMPROF_PR="7")
+
+    render = MarkdownIt("commonmark").enable("table").render
+    shown, wanted = (
+        html.unescape(render(text)).replace("\u200b", "") for text in (comments[-1]["body"], "<!-- memprof-gate -->\n" + report)
+    )
+    assert shown == wanted
+
+
+def test_each_job_of_a_matrix_has_its_own_comment(github):
+    for name, text in (("arm", "1"), ("x86/64 -->", "2"), ("memprof-gate", "3"), ("arm", "4")):
+        done, comments = github(text, MEMPROF_PR="7", MEMPROF_NAME=name)
+        assert done.returncode == 0, done.stderr
+
+    assert [comment["body"] for comment in comments[120:]] == [
+        "<!-- memprof-gate arm -->\n`arm`\n\n4",
+        "<!-- memprof-gate x86-64- -->\n`x86-64-`\n\n2",
+        "<!-- memprof-gate -->\n3",
+    ]
+
+
+def test_a_pipe_in_the_reports_place_is_not_waited_for(github, tmp_path):
+    github("x", MEMPROF_PR="7")
+    (tmp_path / "out/gate.md").unlink()
+    os.mkfifo(tmp_path / "out/gate.md")
+
+    words = {
+        "GITHUB_API_URL": "http://127.0.0.1:9",
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_TOKEN": "t",
+        "MEMPROF_OUT": "out",
+        "MEMPROF_PR": "7",
+    }
+    done = script("gate/comment", tmp_path, **words)
+
+    assert (done.returncode, "is no file" in done.stderr) == (5, True)
 
 
 def test_a_report_that_is_too_long_is_cut_and_one_that_is_missing_is_said(github, tmp_path):

@@ -129,6 +129,22 @@ def test_runs_of_other_packages_are_rows_of_their_own_and_silent_ones_are_not():
     assert store.told_apart([*with_packages(numpy="1.26"), *runs()])[1] == []
 
 
+def test_a_model_that_was_renamed_is_found_by_its_content(memprof, files):
+    def of(content, name):
+        made = runs(model=name)
+        return [replace(one, job=replace(one.job, model=replace(one.job.model, sha256=content * 32))) for one in made]
+
+    write(files / "base.jsonl", of("aa", "old.onnx"), of("bb", "stays.onnx"))
+    write(files / "head.jsonl", of("aa", "new.onnx"), of("bb", "stays.onnx"), of("cc", "fresh.onnx"))
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--json")
+
+    content = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert "new.onnx is base's old.onnx under another name" in content["remarks"]
+    assert {row["model"] for row in content["rows"] if row["verdict"] == "ok"} == {"new.onnx", "stays.onnx"}
+
+
 def test_a_baseline_is_not_made_of_failures(tmp_path):
     with pytest.raises(InputError, match="every run failed"):
         baseline.update(tmp_path / "base.json", baseline.entries([run(outcome=Outcome("signal", "PREPARE", signal="SIGSEGV"))]))
@@ -282,12 +298,15 @@ def test_a_baseline_from_elsewhere_is_a_remark_and_with_strict_an_error(memprof,
     assert "--strict: the baseline does not come from here: machine differs" in strict.stderr
 
 
-def test_files_without_a_common_row_are_an_error(memprof, files):
-    write(files / "other.jsonl", runs(model="other.onnx"))
+def test_files_without_a_common_row_do_not_pass_and_budgets_are_judged_all_the_same(memprof, files):
+    other = [replace(one, job=replace(one.job, model=replace(one.job.model, sha256="aa" * 32))) for one in runs(model="other.onnx")]
+    write(files / "other.jsonl", other)
+    (files / "budgets.toml").write_text('peak = "1 GiB"\n')
 
-    done = memprof("gate", "other.jsonl", "--baseline", "base.json")
+    done = memprof("gate", "other.jsonl", "--baseline", "base.json", "--budgets", "budgets.toml")
 
-    assert (done.returncode, "no row in common" in done.stderr) == (5, True)
+    assert done.returncode == 3
+    assert "11 rows gone, 11 new rows, 1 fine" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -347,6 +366,74 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    "content", ["x = " + "[" * 5000, "x = " + "9" * 5000, "a." * 20_000 + "b = 1", "#" * (1 << 20), "peak = '" + "9" * 5000 + "'"]
+)
+def test_budgets_and_suites_too_deep_or_too_long_are_one_sentence(memprof, files, content):
+    (files / "bad.toml").write_text(content + "\n")
+
+    for words, code in ((["head.jsonl", "--budgets", "bad.toml"], 2), (["--run", "bad.toml", "--baseline", "base.json"], 5)):
+        done = memprof("gate", *words)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+
+
+@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 30])
+def test_a_baseline_holds_values_that_can_be_measured(memprof, files, value):
+    (files / "bad.json").write_text((files / "base.json").read_text().replace('"values":[', f'"values":[{value},', 1))
+
+    done = memprof("gate", "head.jsonl", "--baseline", "bad.json")
+
+    assert (done.returncode, "larger than any" in done.stderr) == (5, True), done.stderr
+
+
+# -- what is acknowledged
+
+
+def acknowledge(folder, until="2999-12-31", where='model = "net*"\n', reason="a larger cache"):
+    (folder / "ack.toml").write_text(f'[[acknowledged]]\n{where}reason = "{reason}"\nuntil = {until}\n')
+
+
+def test_an_acknowledged_regression_passes_with_its_reason_until_its_day(memprof, files):
+    words = ["gate", "head.jsonl", "--baseline", "base.json", "--acknowledged", "ack.toml"]
+    acknowledge(files)
+    accepted = memprof(*words)
+    assert accepted.returncode == 0
+    assert "9 acknowledged regressions" in accepted.stdout
+    assert "acknowledged until 2999-12-31: a larger cache" in accepted.stdout
+
+    acknowledge(files, where='phase = "PEAK"\n')
+    assert memprof(*words).returncode == 1  # of the other rows
+
+    acknowledge(files, until="2001-01-01")
+    expired = memprof(*words)
+    assert expired.returncode == 1
+    assert "no longer acknowledged since 2001-01-01: model net\\* (a larger cache)" in expired.stdout.replace("net*", "net\\*")
+
+    acknowledge(files, where='model = "other*"\n')
+    assert "acknowledged, and no regression any more: model other" in memprof(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (None, 5, "No such file"),
+        ("[[acknowledged]]\nreason = 'x'\n", 2, "missing required field `until`"),
+        ("[[acknowledged]]\nuntil = 2027-01-01\nreason = ' '\n", 2, "give a reason"),
+        ("[[acknowledged]]\nuntil = 'soon'\nreason = 'x'\n", 2, "Expected `date`, got `str`"),
+        ("[[acknowledged]]\nuntil = 2027-01-01\nreason = 'x'\nphases = 'a'\n", 2, "unknown field `phases`"),
+        ("x = " + "[" * 5000, 2, "nested too deeply"),
+        ("x = " + "9" * 5000, 2, "acknowledged ack.toml"),
+    ],
+)
+def test_a_bad_list_of_what_is_acknowledged_is_one_sentence(memprof, files, content, code, says):
+    if content is not None:
+        (files / "ack.toml").write_text(content)
+
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--acknowledged", "ack.toml")
+
+    assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
 
 
 # -- budgets

@@ -100,6 +100,85 @@ def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester, le
     assert small["peak_rss_bytes"] - small["rss_before_bytes"] == pytest.approx(20 << 20, abs=1 << 20)
 
 
+CHILDREN = """
+import multiprocessing, subprocess, sys, time
+import pytest
+
+HOLD = "import time; held = b'x' * (64 << 20); time.sleep(0.5)"
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_program():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+
+@pytest.mark.peak_rss("300 MiB")
+def test_few():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.xfail
+def test_expected():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+    assert False
+"""
+
+
+def test_what_a_test_starts_counts(pytester):
+    pytester.makepyfile(CHILDREN)
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
+
+    done.assert_outcomes(passed=1, failed=1, xfailed=1)
+    done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
+    done.stdout.re_match_lines_random([r"the test's process tree's peak RSS is (4|5|6|7)\d\.\d MiB above .*; the limit is 40.0 MiB"])
+    few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
+    peaks = {one.get("name"): int(one.get("value")) for one in few.iter("property")}
+    assert peaks["peak_rss_bytes"] - peaks["rss_before_bytes"] > 40 << 20
+
+
+OPTIONS = """
+import pytest, sys
+
+@pytest.mark.peak_rss("1 GiB")
+def test_options(request):
+    assert request.config.getoption("mode") == "fast"
+    assert request.config.getoption("level") == "3"
+    assert "extra_plugin" in sys.modules
+    assert request.config.getoption("verbose") == 2
+    assert request.config.getoption("keyword") == "" and not request.config.getoption("xmlpath")
+    assert request.config.getini("python_functions") == ["test"]
+    assert str(request.config.rootpath).endswith("elsewhere")
+"""
+
+
+def test_options_of_the_command_line_reach_a_marked_test(pytester):
+    folder = pytester.mkdir("elsewhere")
+    (folder / "test_it.py").write_text(OPTIONS)
+    (folder / "mine.ini").write_text("[pytest]\naddopts = --level 3 -k test_options\npython_functions = test\n")
+    pytester.makepyfile(extra_plugin="")
+    options = "def pytest_addoption(parser):\n    parser.addoption('--mode')\n    parser.addoption('--level')\n"
+    (folder / "conftest.py").write_text(options)
+    pytester.syspathinsert()
+
+    words = [
+        "--mode",
+        "fast",
+        "-vv",
+        "-p",
+        "extra_plugin",
+        "-c",
+        "elsewhere/mine.ini",
+        "--rootdir",
+        "elsewhere",
+        "--junitxml",
+        "out.xml",
+        "--lf",
+    ]
+    done = pytester.runpytest_subprocess(*words, "-k", "options", "elsewhere/test_it.py")
+
+    done.assert_outcomes(passed=1)
+    assert "test_options" in (pytester.path / "out.xml").read_text()
+
+
 FIXTURE = """
 import json, os, pytest
 

@@ -316,7 +316,62 @@ def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
         ("net.bin", "other"): {"new"},
         ("new.bin", "other"): {"new"},
     }
-    assert sum("base cannot measure" in remark for remark in content["remarks"]) == 3
+
+
+def rows_of(done):
+    verdicts = {}
+    for row in json.loads(done.stdout)["rows"]:
+        verdicts.setdefault((row["model"], row["variant"]), set()).add(row["verdict"])
+    return verdicts
+
+
+def test_what_a_change_takes_out_of_the_suite_is_gone_and_does_not_pass(memprof, checkout):
+    other = '[[variant]]\nname = "other"\nruntime = "../runtime.py"\n'
+    both = quick(checkout).replace('["net.bin"]', '["net.bin", "old.bin"]') + other
+    files = {"bench__net_dot_bin": "1", "bench__old_dot_bin": "2", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    checkout.commit(bench__suite_dot_toml=both, **files)
+    checkout.git("rm", "-q", "bench/old.bin")
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+
+    words = ["--run", "bench/suite.toml", "--base-ref", "HEAD~1", "--threshold", "50%", "--json"]
+    done = memprof("gate", *words, "-o", "a.jsonl", cwd=checkout.folder)
+    allowed = memprof("gate", *words, "-o", "b.jsonl", "--allow-gone", cwd=checkout.folder)
+
+    assert (done.returncode, allowed.returncode) == (3, 0), done.stderr
+    gone = {("net.bin", "other"): {"gone"}, ("old.bin", "engine"): {"gone"}, ("old.bin", "other"): {"gone"}}
+    assert rows_of(done) == rows_of(allowed) == {("net.bin", "engine"): {"ok"}, **gone}
+
+
+def test_files_that_were_renamed_are_found_by_their_content_and_budgets_are_judged(memprof, checkout):
+    suite = quick(checkout).replace('name = "engine"\n', "")
+    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    checkout.commit(bench__suite_dot_toml=suite, **files)
+    checkout.git("mv", "bench/net.bin", "bench/better.bin")
+    checkout.git("mv", "runtime.py", "mine.py")
+    renamed = suite.replace("net.bin", "better.bin").replace("runtime.py", "mine.py")
+    checkout.commit(bench__suite_dot_toml=renamed, budgets_dot_toml='peak = "5 MiB"\n')
+
+    words = ["--run", "bench/suite.toml", "--base-ref", "HEAD~1", "--threshold", "50%", "--json", "-o", "a.jsonl"]
+    done = memprof("gate", *words, "--budgets", "budgets.toml", cwd=checkout.folder)
+
+    assert done.returncode == 1, done.stderr
+    assert rows_of(done) == {("better.bin", "mine"): {"ok", "over"}}
+    assert {"better.bin is base's net.bin under another name", "mine is base's runtime under another name"} <= set(
+        json.loads(done.stdout)["remarks"]
+    )
+
+
+def test_what_base_cannot_measure_although_its_suite_has_it_is_undecided(memprof, checkout):
+    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    broken = quick(checkout) + '[[variant]]\nname = "other"\nruntime = "../missing.py"\n'
+    checkout.commit(bench__suite_dot_toml=broken, **files)
+    checkout.commit(missing_dot_py=RUNTIME)
+
+    words = ["--run", "bench/suite.toml", "--base-ref", "HEAD~1", "--threshold", "50%", "--json", "-o", "a.jsonl"]
+    done = memprof("gate", *words, cwd=checkout.folder)
+
+    assert done.returncode == 3, done.stderr
+    assert rows_of(done) == {("net.bin", "engine"): {"ok"}, ("net.bin", "other"): {"new", "undecided"}}
 
 
 @pytest.mark.parametrize("command", ["true", "sh tools/build.sh"])
@@ -365,7 +420,7 @@ def test_new_and_deleted_files_of_the_checkout_are_heads(checkout, tmp_path, mon
     ):
         names = {path.name: path.read_text() for path in head.folder.glob("*.txt")}
         assert names == {"kept.txt": "1", "changed.txt": "2", "new.txt": "1", "link.txt": "1", "made.txt": ""}
-        assert {path.name for path in base.folder.glob("*.txt")} == {"kept.txt", "gone.txt", "changed.txt", "made.txt"}
+        assert {path.name for path in base.folder.glob("*.txt")} == {"kept.txt", "gone.txt", "changed.txt"}  # its own suite makes nothing
         assert not (head.folder / "a.log").exists()
     assert not base.folder.parent.exists()
     assert not (checkout.folder / "made.txt").exists()

@@ -62,6 +62,21 @@ def test_it_is_the_one_of_scipy_where_there_are_no_ties(few, many, shift):
     assert ranks.two_sided_p(base, head) == pytest.approx(mannwhitneyu(base, head, method="exact").pvalue, rel=1e-9)
 
 
+@pytest.mark.parametrize("step", [0.01, 0.4, 3])
+def test_a_verdict_found_by_bounds_is_that_of_the_whole_count(step, monkeypatch):
+    """Near the limit and far from it, with and without ties; where ties are few, few pairs need the whole count."""
+    draw = random.Random(7)
+    counts = []
+    whole = ranks.two_sided_p
+    monkeypatch.setattr(ranks, "two_sided_p", lambda base, head: counts.append(1) or whole(base, head))
+    for trial in range(40):
+        shift = draw.choice([0, 0, 0.2, 0.5, 0.8, 1.5]) * draw.choice([-1, 1])
+        base, head = ([step * round(draw.gauss(middle, 1) / step) for _ in range(40 + trial % 9)] for middle in (0, shift))
+        assert ranks.beyond_chance(base, head) == (whole(base, head) <= ranks.ALPHA)
+
+    assert len(counts) <= 12 or step > 0.01
+
+
 def test_sides_apart_have_the_least_value_at_any_size():
     assert ranks.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
     assert ranks.rank_p(range(300), range(300, 600)) == pytest.approx(1 / math.comb(600, 300))

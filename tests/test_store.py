@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
+import re
+import tracemalloc
+import zlib
+from array import array
 from dataclasses import replace
 
 import pytest
-from made import run, runs
+from made import run, runs, timeline
 
 from memprof.errors import InputError
+from memprof.reports.columns import columns
 from memprof.runs import store
-from memprof.runs.records import Outcome
+from memprof.runs.records import Outcome, Timeline
 
 
 def written(path, made):
@@ -110,6 +117,62 @@ def test_a_damaged_timeline_is_said_and_not_a_traceback(damage):
 
     with pytest.raises(InputError, match="timeline is damaged"):
         store.unpack(broken)
+
+
+def bomb(samples):
+    """A timeline of a few kilobytes whose columns unpack to 64 MiB each."""
+    column = base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
+    return Timeline(column, column, column, column, samples, 0, 0, 0)
+
+
+@pytest.mark.parametrize("samples", [5, 1 << 40])
+@pytest.mark.parametrize("unpack", [store.unpack, columns])
+def test_a_timeline_is_not_unpacked_beyond_what_it_can_hold(unpack, samples):
+    tracemalloc.start()
+    with pytest.raises(InputError, match="unpacks to more than"):
+        unpack(bomb(samples))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert most < 200 << 20
+
+
+def test_a_long_imported_log_is_unpacked_whole():
+    draw = random.Random(1)
+    made = timeline([(index * 10**8 + draw.randrange(10**6), index % 1013 << 12, 0, 0) for index in range(200_000)])
+
+    assert len(store.unpack(made).t_ns) == len(columns(made)) == 200_000
+
+
+def test_what_no_clock_and_no_memory_has_is_refused():
+    far = timeline([(0, 0, 0, 0), ((1 << 63) - 1, 0, 0, 0)])
+    past = replace(far, t_ns=packed_steps([1 << 62, 1 << 62]))
+    for unpack in (store.unpack, columns):
+        with pytest.raises(InputError, match="larger than any that was measured"):
+            unpack(past)
+        with pytest.raises(InputError, match="no row in it"):
+            unpack(replace(timeline([(0, 0, 0, 0)]), **dict.fromkeys(("t_ns", "rss", "file", "vms"), packed_steps([]))))
+    line = store.encode(run())
+    for number in (b"9" * 19, b"-9223372036854775808", b"1e101", b"2.5E+300"):
+        with pytest.raises(InputError, match="a number in it is larger"):
+            store.decode(line.replace(b'"begin_ns":0', b'"begin_ns":' + number, 1), "line 1")
+    for field, number in (
+        (b'"rss_end_bytes":', b"-1"),
+        (b'"rss_end_bytes":', b"9007199254740993"),
+        (b'"repeat":', b"-1"),
+        (b'"end_ns":', b"-1"),
+    ):
+        damaged = re.sub(field + b"[0-9]+", field + number, line, count=1)
+        with pytest.raises(InputError, match=f"line 1: {field[1:-2].decode()} is below 0, or larger"):
+            store.decode(damaged, "line 1")
+    with pytest.raises(InputError, match="a time of 'MODEL_LOAD' is below 0"):
+        store.decode(line.replace(b'"begin_ns":1000000000', b'"begin_ns":3000000000'), "line 1")
+    fine = json.loads(line) | {"output_tail": "x: [1234567890123456789012, 1e999]"}
+    assert store.decode(json.dumps(fine).encode(), "line 1").output_tail == fine["output_tail"]
+
+
+def packed_steps(steps):
+    return base64.b64encode(zlib.compress(array("q", steps).tobytes())).decode()
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from made import MIB, machine, run, runs
+from made import MIB, USUAL, machine, run, runs
 from test_summary import cells
 
 from memprof.errors import UsageError
@@ -45,6 +45,18 @@ def swapped(name, variant, mib):
     starting = [(0, MIB, 0, 0), (S // 10, mib * MIB, 10 * MIB, 0)]
     high = [(3 * S, mib * MIB, 10 * MIB, 0), (3 * S + 1, 3 * mib * MIB, 10 * MIB, 0), (4 * S, 3 * mib * MIB, 10 * MIB, 0)]
     return run(variant, model=name, samples=[*starting, *high])
+
+
+@pytest.mark.parametrize("window", [None, "MODEL_LOAD..", "EXECUTE", "0.1s..60s"])
+def test_the_largest_of_the_swap_table_is_never_below_an_exact_peak(window):
+    """The last phase ends after the last sample, and its peak came and went between two of them."""
+    memory = {**USUAL, "EXECUTE": (265, 500)}
+    made = run("orig", memory=memory, samples=[(0, MIB, 0, 0), (4 * S + S // 10, 265 * MIB, 0, 0)])
+
+    text = table.render([made], style="swap", window=window, unit="MiB")
+
+    title = next(line for line in text.splitlines() if line.startswith("RSS "))
+    assert "500.0" in cells(text, title)["MAX"].values()
 
 
 def test_the_swap_table_has_min_avr_max_and_the_differences_in_percent():

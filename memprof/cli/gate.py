@@ -33,6 +33,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     help="With --run: measure the build of this git ref beside that of the checkout, interleaved, each in a separate environment.",
 )
 @click.option("--budgets", metavar="FILE.toml", help="Absolute limits.")
+@click.option("--acknowledged", metavar="FILE.toml", help="Regressions that are accepted, each with a reason and its last day.")
 @click.option(
     "--metric",
     "metrics",
@@ -56,6 +57,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Refuse a baseline from another machine, kernel or C library, or with other versions of Python, the runtime or packages.",
 )
+@click.option("--allow-gone", is_flag=True, help="Pass although the base has models, variants or rows that are gone; they are still named.")
 @click.option(
     "--confirm",
     is_flag=True,
@@ -101,19 +103,19 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     return found.exit_code
 
 
-def _request(heads: tuple[str, ...], base: str | None, suite: str | None, budgets: str | None, output: str | None, **rest: Any) -> Any:
+def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **rest: Any) -> Any:
     from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
-    thresholds = rest.pop("thresholds")
+    files: dict[str, Any] = {
+        name: Path(path) if (path := rest.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
+    }
     return GateRequest(
         heads=tuple(map(Path, heads)),
-        base=Path(base) if base else None,
-        suite=Path(suite) if suite else None,
-        budgets=Path(budgets) if budgets else None,
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
+        **files,
         **rest,
     )
 

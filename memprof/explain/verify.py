@@ -20,7 +20,6 @@ from ..runs.metrics import METRICS
 from ..runs.records import EXECUTE, PEAK, PREPARE, Run
 from .records import Explanation, Finding, Proposal, Verified
 
-_AS_IT_IS = "as it is"
 _ADDED = " + "
 
 
@@ -37,8 +36,9 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
                 wanted[_name(proposal.settings)] = proposal.settings
     if not wanted:
         return explanation
-    base = replace(variant, name=_AS_IT_IS)
+    base = replace(variant, name="as it is")
     variants, refused = [base], {}
+    proposed: list[str | None] = [None]
     for name, settings in wanted.items():
         knobs = {key: value for key, value in settings.items() if key != "threads"}
         threads = (int(settings["threads"]),) if "threads" in settings else variant.threads
@@ -46,14 +46,15 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
         try:
             plan(replace(suite, variants=(tried,), runtimes=()))
             variants.append(tried)
+            proposed.append(name)
         except MemprofError as error:
             refused[name] = str(error)
     orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str | None, list[Run]] = {}  # by proposal, None for the settings as they are
     remarks = explanation.remarks
     try:
-        for run in campaign.measure(orders, progress, keep):
-            runs.setdefault(run.job.variant, []).append(run)
+        for index, run in enumerate(campaign.measure(orders, progress, keep)):
+            runs.setdefault(proposed[index % len(proposed)], []).append(run)
     except KeyboardInterrupt:
         remarks = (*remarks, f"interrupted after {sum(map(len, runs.values()))} of {len(orders)} runs of --verify")
         progress.say(remarks[-1])
@@ -65,7 +66,7 @@ def _name(settings: Mapping[str, str]) -> str:
     return _ADDED.join(f"{key}={value}" for key, value in settings.items())
 
 
-def _with_results(finding: Finding, runs: Mapping[str, Sequence[Run]], refused: Mapping[str, str]) -> Finding:
+def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], refused: Mapping[str, str]) -> Finding:
     proposals = []
     for proposal in finding.proposals:
         name = _name(proposal.settings)
@@ -76,7 +77,7 @@ def _with_results(finding: Finding, runs: Mapping[str, Sequence[Run]], refused: 
         elif name not in runs:  # it was interrupted before
             proposals.append(proposal)
         else:
-            proposals.append(replace(proposal, verified=_result(finding, runs[_AS_IT_IS], runs[name])))
+            proposals.append(replace(proposal, verified=_result(finding, runs[None], runs[name])))
     return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # in the order of the rule where they do no harm
 
 
@@ -120,7 +121,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
 def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
     if min(len(before), len(after)) < ranks.LEAST_REPEATS:
         return False
-    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.two_sided_p(before, after) <= ranks.ALPHA
+    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.beyond_chance(before, after)
 
 
 def _last(runs: Sequence[Run]) -> str:

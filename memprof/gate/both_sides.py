@@ -6,22 +6,25 @@ turns, so that a machine that drifts drifts for both. What is measured again goe
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from ..errors import InputError, MemprofError
+from ..errors import MemprofError
 from ..judge import baseline, budgets
-from ..judge.baseline import Side
+from ..judge.baseline import Place, Side
 from ..judge.budgets import Budget, Spot
 from ..measuring import built, suite
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
-from ..measuring.suite import Build, Suite
+from ..measuring.suite import Build, Suite, Variant
+from ..programs import runtimes
 from ..runs.records import COMMAND, PEAK, PHASES, WARMUP, Run
 from . import worktrees
-from .interleaved import measure_sides, orders_at
+from .interleaved import measure_sides, orders_at, place_of
 from .request import BASE, HEAD, GateRequest, Known
 
 
@@ -40,11 +43,18 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         title = f"{request.suite}, measured now, against {request.base or request.budgets}"
         yield Known(title, base, _side(runs, names), lambda side, place: orders_at(planned.orders, place) if side == HEAD else ())
         return
-    with _both_sides(request, progress) as (title, orders, remarks):
-        budgets.check(limits, _spots(orders[HEAD]))
+    with _both_sides(request, progress) as (title, base_side, head_orders, remarks):
+        budgets.check(limits, _spots(head_orders))
+        orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         found = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
-            title, _side(found[BASE], names), _side(found[HEAD], names), lambda side, place: orders_at(orders[side], place), tuple(remarks)
+            title,
+            _side(found[BASE], names),
+            _side(found[HEAD], names),
+            lambda side, place: orders_at(orders[side], place),
+            (*remarks, *base_side.remarks),
+            base_side.gone,
+            base_side.unmeasurable,
         )
 
 
@@ -71,53 +81,98 @@ def _repeated(wanted: Suite, request: GateRequest) -> Suite:
     return replace(wanted, repeats=request.repeats) if request.repeats is not None else wanted
 
 
+@dataclass(frozen=True)
+class _Base:
+    """Base's orders of what head has too, under head's names; for the rest see Known."""
+
+    orders: tuple[Order, ...] = ()
+    remarks: tuple[str, ...] = ()
+    gone: tuple[Place, ...] = ()
+    unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
 @contextmanager
-def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, dict[str, Sequence[Order]], list[str]]]:
-    """What is compared, the orders of both sides, whose trees live as long as the block, and what the user should know."""
+def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str]]]:
+    """What is compared, what base has, head's orders, and what the user should know; the trees of both live as long as the block."""
     assert request.suite is not None and request.base_ref is not None
     repository = worktrees.Repository.of(request.suite)
     build = suite.read(request.suite).build or Build()
     with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
-        suites = {name: _repeated(worktrees.suite_in(repository, tree, head), request) for name, tree in ((BASE, base), (HEAD, head))}
-        planned = plan(suites[HEAD])
+        wanted = _repeated(worktrees.suite_in(repository, head), request)
+        planned = plan(wanted)
         _say(planned.remarks, progress)
+        remarks = []
+        base_side = _Base()
+        if repository.has_suite(base.folder):
+            # Each side's own suite: what a change takes out of it must not go unseen.
+            base_side = _base_side(replace(worktrees.suite_in(repository, base), repeats=wanted.repeats), planned.orders)
+        else:
+            remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
         try:
-            orders, remarks = _base_orders(suites[BASE], planned.orders) if base.new is None else ([], [base.new])
-        except InputError as error:
-            if repository.has_suite(base.folder):
-                raise
-            orders, remarks = [], [str(error)]
-        if not orders:
-            remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *remarks]
-        try:
-            yield f"{head.label} against {base.label}", {BASE: _alone(orders), HEAD: _alone(planned.orders)}, remarks
+            yield f"{head.label} against {base.label}", base_side, planned.orders, remarks
         finally:
             built.forget_made_below(head.folder.parent)
 
 
-def _base_orders(wanted: Suite, head: Sequence[Order]) -> tuple[list[Order], list[str]]:
-    """Base's orders, variant by variant: one that base does not know yet is new in head and no error. Raises where it knows none."""
-    found: list[Order] = []
-    remarks: list[str] = []
-    errors: list[MemprofError] = []
-    variants = {one.name or os.path.basename(one.runtime).removesuffix(".py"): one for one in suite.variants_of(wanted)}
-    for model, variant in dict.fromkeys((order.job.model.name, order.job.variant) for order in head):
-        # Commands may be about no file: they are about what head's suite says together.
-        paths = [path for path in wanted.models if os.path.basename(os.path.normpath(path)) == model]
-        known = {key: value for key, value in wanted.set.items() if any(key in order.job.knobs for order in _of(head, model, variant))}
-        try:
-            one = replace(wanted, models=tuple(paths), name=model, runtimes=(), variants=(variants[variant],), set=known)
-            found += plan(one).orders
-        except MemprofError as error:
-            errors.append(error)
-            remarks.append(f"base cannot measure {model}, {variant}, so it is new: {error}")
-    if errors and not found:
-        raise InputError(f"base can measure nothing of this suite: {errors[0]}")
-    return found, remarks
+def _base_side(wanted: Suite, head: Sequence[Order]) -> _Base:
+    orders, errors = _planned(wanted)
+    models = baseline.renames(*({order.job.model.name: order.job.model.sha256 for order in side} for side in (orders, head)))
+    variants = baseline.renames(_runtime_files(orders), _runtime_files(head))
+    orders = [_named(order, models, variants) for order in orders]
+    places = {place_of(order) for order in head}
+    pairs = {place[:2] for place in places}
+    return _Base(
+        tuple(order for order in orders if place_of(order) in places),
+        (
+            *baseline.said_renamed({**models, **variants}),
+            *(
+                f"base cannot measure {model}, {variant}: {error}"
+                for (model, variant), error in errors.items()
+                if (model, variant) not in pairs
+            ),
+        ),
+        tuple(dict.fromkeys(place for order in orders if (place := place_of(order)) not in places)),
+        {pair: error for pair, error in errors.items() if pair in pairs},
+    )
 
 
-def _of(orders: Sequence[Order], model: str, variant: str) -> list[Order]:
-    return [order for order in orders if (order.job.model.name, order.job.variant) == (model, variant)]
+def _runtime_files(orders: Sequence[Order]) -> dict[str, str]:
+    """The content of each variant's runtime, where that is a file of the repository, by the variant's name."""
+    files = {order.job.variant: Path(order.job.runtime) for order in orders if order.job.runtime.endswith(".py")}
+    return {variant: hashlib.sha256(path.read_bytes()).hexdigest() for variant, path in files.items()}
+
+
+def _named(order: Order, models: Mapping[str, str], variants: Mapping[str, str]) -> Order:
+    job = order.job
+    model = replace(job.model, name=models.get(job.model.name, job.model.name))
+    return replace(order, job=replace(job, model=model, variant=variants.get(job.variant, job.variant)))
+
+
+def _planned(wanted: Suite) -> tuple[list[Order], dict[tuple[str, str], str]]:
+    """The orders of a suite; where something in it cannot be measured, those of all other models and variants, and why, by model and variant."""
+    try:
+        return list(plan(wanted).orders), {}
+    except MemprofError:
+        pass
+    orders: list[Order] = []
+    errors: dict[tuple[str, str], str] = {}
+    for path in wanted.models or (None,):
+        for variant in suite.variants_of(wanted):
+            alone = replace(wanted, models=(path,) if path else (), runtimes=(), variants=(variant,))
+            try:
+                orders += plan(replace(alone, name=wanted.name if len(wanted.models) == 1 else None, set=_heeded(wanted, variant))).orders
+            except MemprofError as error:
+                model = wanted.name or os.path.basename(os.path.normpath(path)) if path else ""
+                errors[model, variant.name or os.path.basename(variant.runtime).removesuffix(".py")] = str(error)
+    return orders, errors
+
+
+def _heeded(wanted: Suite, variant: Variant) -> dict[str, str]:
+    """What is set for all runtimes, as far as this one has it. Raises what finding the runtime raises."""
+    if variant.command is not None:
+        return dict(wanted.set)
+    runtime = runtimes.find(variant.runtime, runtimes.interpreter(variant.python or wanted.python))
+    return {key: value for key, value in wanted.set.items() if runtime.knob(key)}
 
 
 def _alone(orders: Sequence[Order]) -> tuple[Order, ...]:

@@ -5,6 +5,7 @@ Files are judged on any system; what measures is in memprof.gate.both_sides, and
 
 from __future__ import annotations
 
+import datetime
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,11 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
-from ..judge import baseline, budgets, verdicts
+from ..judge import acknowledged, baseline, budgets, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
 from ..runs import signing, store
+from ..runs.summary import Key
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
@@ -28,19 +30,23 @@ def judge(request: GateRequest, progress: Progress) -> Report:
     """The gate that is wished for. Raises UsageError and InputError as its parts do; what was measured until then is in the output files."""
     request.check()
     limits = budgets.read(request.budgets) if request.budgets else ()
+    accepted = acknowledged.read(request.acknowledged) if request.acknowledged else ()
     names = tuple(dict.fromkeys((*(request.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
         known = stack.enter_context(_known(request, names, limits, progress))
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
         if request.base is not None or request.base_ref is not None:
-            remarks += _surroundings(request, known)
+            base_entries, said = baseline.renamed(known.base.entries, known.head.entries)
+            known = replace(known, base=replace(known.base, entries=base_entries))
+            remarks += [*said, *_surroundings(request, known)]
             remarks += [
                 f"{entry.model}, {entry.variant}: {entry.failed} of base's {entry.runs} runs failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
             rows += verdicts.judge(*_judged_metrics(request, known), request.limits)
+            rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
         rows += _failures(rows, known.head.entries)
         if not rows:
@@ -59,7 +65,26 @@ def judge(request: GateRequest, progress: Progress) -> Report:
                 remarks += _unconfirmed(found, rows)
             proof = checks.proof() if request.prove else None
             rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
-    return Report(known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(request, rows))
+    rows, about = acknowledged.apply(accepted, rows, datetime.date.today())
+    remarks += about
+    rows = verdicts.with_causes(rows)
+    return Report(
+        known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(request, rows), request.allow_gone
+    )
+
+
+def _not_in_both(known: Known) -> list[Judged]:
+    """What base's suite alone has, and what base cannot measure although its suite has it: neither can pass in silence."""
+    machine = known.head.entries[0].machine.name
+    gone = [
+        Judged(Key(*place, machine), "", verdicts.OUTCOME, "gone", "base's suite has it and head's has not: it was not measured")
+        for place in known.gone
+    ]
+    keys = {(entry.model, entry.variant): entry.key for entry in known.head.entries}
+    return gone + [
+        Judged(keys[pair], "", verdicts.OUTCOME, "undecided", f"base cannot measure it: {error}")
+        for pair, error in known.unmeasurable.items()
+    ]
 
 
 def _unconfirmed(found: Sequence[Judged], rows: Sequence[Judged]) -> list[str]:

@@ -15,21 +15,22 @@ from ..measuring.progress import Progress
 from ..runs.records import Job, Run
 
 
-def _place(order: Order) -> Place:
+def place_of(order: Order) -> Place:
+    """What makes it the counterpart of the other side's order."""
     return order.job.model.name, order.job.variant, order.job.threads
 
 
 def orders_at(orders: Sequence[Order], place: Place) -> tuple[Order, ...]:
-    return tuple(order for order in orders if _place(order) == place)
+    return tuple(order for order in orders if place_of(order) == place)
 
 
 def interleaved(orders: dict[str, Sequence[Order]]) -> list[tuple[str, Order]]:
     """All sides' orders in one sequence: repeat by repeat, place by place, the sides beside one another and in turns the first."""
     names = list(orders)
     found = []
-    places = dict.fromkeys(_place(order) for name in reversed(names) for order in orders[name])
+    places = dict.fromkeys(place_of(order) for name in reversed(names) for order in orders[name])
     repeats = max((order.job.repeat for side in orders.values() for order in side), default=0)
-    by = {(name, order.job.repeat, _place(order)): order for name, side in orders.items() for order in side}
+    by = {(name, order.job.repeat, place_of(order)): order for name, side in orders.items() for order in side}
     for repeat in range(1, repeats + 1):
         turn = names[(repeat - 1) % len(names) :] + names[: (repeat - 1) % len(names)]
         found += [(name, by[name, repeat, place]) for place in places for name in turn if (name, repeat, place) in by]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,10 +28,12 @@ class GateRequest:
     base: Path | None = None
     base_ref: str | None = None
     budgets: Path | None = None
+    acknowledged: Path | None = None
     metrics: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     repeats: int | None = None
     strict: bool = False
+    allow_gone: bool = False
     confirm: bool = False
     prove: bool = False
     trust_runs: bool = False
@@ -77,10 +79,15 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class Known:
-    """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file)."""
+    """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file).
+
+    gone: places that base's suite has and head's has not; unmeasurable: why base cannot measure what both suites have, by model and variant.
+    """
 
     title: str
     base: Side
     head: Side
     again: Callable[[str, Place], Sequence[Order]]
     remarks: tuple[str, ...] = ()
+    gone: tuple[Place, ...] = ()
+    unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)

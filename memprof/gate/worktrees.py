@@ -83,7 +83,7 @@ class Repository:
 def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Tree, Tree]]:
     """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
 
-    Base may be from before the suite: that it cannot be built by head's build command is then no error.
+    build: head's. Base is built as its own suite says. It may be from before the suite: that it cannot be built as head is, is then no error.
     """
     commit = repository.commit(ref)
     end_leftovers()
@@ -97,9 +97,10 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
-            say(f"{label}: {build.command}")
+            own = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
+            say(f"{label}: {own.command}")
             try:
-                sides.append(Tree(folder, _built(folder, work, build, label), label))
+                sides.append(Tree(folder, _built(folder, work, own, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
@@ -107,12 +108,12 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
         yield sides[0], sides[1]
 
 
-def suite_in(repository: Repository, tree: Tree, head: Tree) -> Suite:
-    """Head's suite, with the paths it names in this tree, and this tree's interpreter where it names none.
+def suite_in(repository: Repository, tree: Tree) -> Suite:
+    """A tree's own suite, and the tree's interpreter where it names none.
 
     A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides.
     """
-    found = read(head.folder / repository.suite, tree.folder / repository.suite.parent)
+    found = read(tree.folder / repository.suite)
 
     def placed(path: str | None) -> str | None:
         if path is None or os.path.exists(path) or not path.startswith(str(tree.folder)):

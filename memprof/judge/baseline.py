@@ -43,6 +43,8 @@ SCHEMA = 2
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
 _MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit"}
 
+_MOST = 1 << 63
+
 DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
 Place = tuple[str, str, int | None]
@@ -224,7 +226,7 @@ def _decoded(data: bytes, path: Path) -> _File:
 def _version(data: bytes) -> int | None:
     try:
         found: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     version = found.get("memprof_baseline") if isinstance(found, dict) else None
     return version if isinstance(version, int) else None
@@ -234,6 +236,8 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
     machine = machines.get(entry.machine)
     if machine is None:
         raise InputError(f"{path}: {entry.model}, {entry.variant} comes from the machine {entry.machine!r}, which is not described")
+    if not all(0 <= value < _MOST for row in entry.rows for value in row.values):
+        raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
     bad = next((row for row in entry.rows if row.metric not in metrics.METRICS or not row.values), None)
     if bad is not None:
         what = "has no value" if bad.metric in metrics.METRICS else "is no metric of this memprof"
@@ -312,6 +316,31 @@ def _plain(value: float) -> float:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+# -- what has another name
+
+
+def renamed(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Base's entries with the names that head has for models of the same content, and a sentence for each such name."""
+    names = renames({entry.model: entry.sha256 for entry in base}, {entry.model: entry.sha256 for entry in head})
+    entries = tuple(
+        replace(entry, model=name, rows=tuple(replace(row, key=replace(row.key, model=name)) for row in entry.rows))
+        for entry in base
+        for name in [names.get(entry.model, entry.model)]
+    )
+    return entries, said_renamed(names)
+
+
+def renames(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """The new name of each name that is gone, where a new name has the same content. before, after: a content's hash by name."""
+    fresh = {content: name for name, content in after.items() if name not in before}
+    return {name: fresh.pop(content) for name, content in before.items() if name not in after and content in fresh}
+
+
+def said_renamed(names: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each."""
+    return tuple(f"{new} is base's {old} under another name" for old, new in names.items())
 
 
 # -- what differs

@@ -24,8 +24,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from .. import toml
 from ..errors import InputError, UsageError, near, os_reason
 from ..runs.metrics import BYTES, METRICS, NS, amount
 from ..runs.records import PEAK
@@ -86,10 +85,10 @@ def _is_glob(text: str) -> bool:
 def read(path: Path) -> tuple[Budget, ...]:
     """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no TOML or no budget can say."""
     try:
-        found: Any = msgspec.toml.decode(path.read_bytes())
+        found: dict[str, Any] = toml.read(path)
     except OSError as error:
         raise InputError(f"budgets {path}: {os_reason(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"budgets {path}: {error}") from None
     tables = found.pop("budget", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

@@ -16,7 +16,7 @@ from ..errors import InputError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
-from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
+from .ranks import LEAST_REPEATS, beyond_chance, bootstrap
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -53,7 +53,7 @@ class Comparison:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
         found: dict[tuple[str, str], list[float]] = {}
         for one in self.differences:
-            if one.ratio:
+            if one.ratio and one.ratio > 0:
                 found.setdefault((one.metric, one.phase), []).append(one.ratio)
         return {place: math.exp(statistics.fmean(map(math.log, ratios))) for place, ratios in found.items()}
 
@@ -135,7 +135,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     difference = head.median - base.median
     if min(len(base.values), len(head.values)) < LEAST_REPEATS:
         return "too few"
-    if difference == 0 or abs(difference) <= bound or two_sided_p(base.values, head.values) > ALPHA:
+    if difference == 0 or abs(difference) <= bound or not beyond_chance(base.values, head.values):
         return "noise"
     return "more" if difference > 0 else "less"
 

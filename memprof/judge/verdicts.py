@@ -8,7 +8,9 @@ medians: a mode is compared with its like, and where modes cannot be told apart 
     regressed   head is worse                        new        head alone has the row
     over        head is above a budget               ok         no worse than noise
     failing     a run failed, and base is no better
-    undecided   too few repeats, modes that cannot be told apart, a row that head lacks
+    undecided   too few repeats, modes that cannot be told apart
+    gone        base alone has the row: nobody knows any more whether it got worse
+    acknowledged   head is worse, and somebody has said why that is accepted for now
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from ..errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
-from ..runs import metrics
+from ..errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
+from ..runs import metrics, summary
 from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
@@ -36,8 +38,8 @@ _ALIKE = 0.001
 _PEAKS = ("rss_peak_bytes", "hwm_bytes")
 _ADVICE = "--deterministic or more repeats help"
 
-Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "improved", "new", "ok"]
-WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "improved", "new", "ok")
+Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
+WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok")
 OUTCOME = "outcome"
 
 
@@ -54,7 +56,8 @@ class Judged:
     """One row with its verdict, and why, in words. The metric `outcome` is that of the runs themselves.
 
     base and head are the samples, where a side has them; threshold is in the metric's unit, and p that of the one-sided test, where the
-    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None.
+    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None. cause: phase and metric of the
+    regression that this one follows from (see `with_causes`).
     """
 
     key: Key
@@ -67,6 +70,7 @@ class Judged:
     threshold: float | None = None
     p: float | None = None
     budget: float | None = None
+    cause: tuple[str, str] | None = None
 
     @property
     def difference(self) -> float | None:
@@ -104,23 +108,28 @@ class Proof:
 
 @dataclass(frozen=True)
 class Report:
-    """What was compared with what; all rows, worst first; what else the reader must know. commands: what the user may want to do next."""
+    """What was compared with what; all rows, worst first; what else the reader must know.
+
+    commands: what the user may want to do next. allow_gone: rows that base alone has are meant to be gone.
+    """
 
     title: str
     rows: tuple[Judged, ...]
     remarks: tuple[str, ...] = ()
     proof: Proof | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
+    allow_gone: bool = False
 
     @property
     def exit_code(self) -> int:
-        """1 for a regression, else 4 for a run that failed, else 3 where something could not be decided or the proof failed, else 0."""
+        """1 for a regression, else 4 for a run that failed, else 3 where something is undecided or gone or the proof failed, else 0."""
         verdicts = {row.verdict for row in self.rows}
         if verdicts & {"regressed", "failed", "over"}:
             return EXIT_REGRESSION
         if "failing" in verdicts:
             return MeasurementError.exit_code
-        return UndecidedError.exit_code if "undecided" in verdicts or (self.proof and not self.proof.holds) else EXIT_OK
+        open_questions = verdicts & {"undecided"} or ("gone" in verdicts and not self.allow_gone) or (self.proof and not self.proof.holds)
+        return UndecidedError.exit_code if open_questions else EXIT_OK
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have this verdict."""
@@ -166,6 +175,26 @@ def _by_size(rows: Sequence[Judged], size: Callable[[Judged], float]) -> Iterato
         yield from sorted(group, key=lambda row: (row.phase != PEAK, places[id(row)]))
 
 
+def with_causes(rows: Sequence[Judged]) -> list[Judged]:
+    """The rows, each regression with the one that it follows from, where there is one.
+
+    What rises in one phase is still there in the next, and in PEAK: of one variant's regressions in bytes, in the order of the phases, one that
+    is no larger than an earlier one (by more than its threshold) follows from it. In a phase the peak stands for the other metrics.
+    """
+    order = {phase: place for place, phase in enumerate([*summary.order(row.phase for row in rows if row.phase != PEAK), PEAK])}
+    risen = [row for row in rows if row.verdict == "regressed" and metrics.METRICS[row.metric].unit == BYTES]
+    causes: dict[int, tuple[str, str]] = {}
+    heads: dict[Key, list[Judged]] = {}
+    for row in sorted(risen, key=lambda row: (order[row.phase], row.metric not in _PEAKS)):
+        earlier = heads.setdefault(row.key, [])
+        head = next((one for one in earlier if (row.difference or 0) <= (one.difference or 0) + (row.threshold or 0)), None)
+        if head is None:
+            earlier.append(row)
+        else:
+            causes[id(row)] = head.phase, head.metric
+    return [replace(row, cause=causes.get(id(row))) for row in rows]
+
+
 def parse_limits(words: Sequence[str]) -> Limits:
     """Limits from `2%` and `1MiB`, each taking the place of its default. Raises UsageError."""
     limits = Limits()
@@ -187,16 +216,12 @@ def parse_limits(words: Sequence[str]) -> Limits:
 
 
 def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits()) -> list[Judged]:
-    """A verdict for each row of either side, and for each variant of head with a failed run. Raises InputError where both have rows and none in
-    common."""
+    """A verdict for each row of either side, and for each variant of head with a failed run."""
     before, after = ({entry.place: entry for entry in side} for side in (base, head))
     found: list[Judged] = []
     for place, entry in after.items():
         found += _judge_entry(before.get(place), entry, limits)
     found += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
-    excused = any(row.metric == OUTCOME for row in found) or any(entry.failed for entry in base)
-    if base and not excused and not any(row.base and row.head for row in found):
-        raise InputError("the baseline and what is judged have no row in common")
     return found
 
 
@@ -230,7 +255,7 @@ def _failure(base: Entry | None, head: Entry) -> Judged:
 
 
 def _gone(key: Key, row: Row) -> Judged:
-    return Judged(key, row.phase, row.metric, "undecided", "in the baseline, but not measured now", base=row)
+    return Judged(key, row.phase, row.metric, "gone", "in the baseline, but not measured now", base=row)
 
 
 # -- one row

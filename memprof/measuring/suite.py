@@ -30,6 +30,7 @@ from typing import Literal
 
 import msgspec
 
+from .. import toml
 from ..errors import InputError, UsageError, near, os_reason
 from ..programs import commands, runtimes
 from ..programs.commands import Command
@@ -154,10 +155,10 @@ def read(path: Path, folder: Path | None = None) -> Suite:
     Raises InputError where it cannot be read or says what no suite can say.
     """
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File)
+        found: _File = toml.read(path, _File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"suite {path}: {_said(error)}") from None
     folder = folder or path.parent
     return Suite(

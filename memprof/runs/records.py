@@ -64,6 +64,7 @@ class Job:
     each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
     words. assumed: the shapes that run of inputs that the model leaves open and nobody gave, each open dimension as 1.
+    verifies: it was measured to verify what a search proposes, and is none of the search's own trials.
     """
 
     model: Model
@@ -93,6 +94,7 @@ class Job:
     hold: bool = False
     limit: str | None = None
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    verifies: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ _NOT_IMPORTED = "not imported"
 
 def written(knobs: Mapping[str, str]) -> dict[str, str]:
     """The knobs of a job as a person writes them: sizes with their unit."""
-    return {name: exact_bytes(int(value)) if name in SIZES and value.isdecimal() else value for name, value in knobs.items()}
+    return {
+        name: exact_bytes(int(value)) if name in SIZES and value.isdecimal() and len(value) < 20 else value for name, value in knobs.items()
+    }
 
 
 def of_run(job: Job, about: About | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 import zlib
 from array import array
@@ -151,7 +152,9 @@ def _load_one(path: Path) -> tuple[list[Run], list[str]]:
 def decode(line: bytes, where: str) -> Run:
     """One Run from one line. Raises InputError, naming `where` and the bad field."""
     try:
-        return _decoder.decode(line)
+        if _MAY_BE_LARGE.search(line) and _is_large(msgspec.json.decode(line)):
+            raise InputError(f"{where}: a number in it is larger than any that was measured")
+        run = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         version = _version(line)
         if version is None:
@@ -159,6 +162,37 @@ def decode(line: bytes, where: str) -> Run:
         if version > SCHEMA:
             raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
         raise InputError(f"{where}: {error}") from None
+    odd = _odd(run)
+    if odd:
+        raise InputError(f"{where}: {odd} is below 0, or larger than any that was measured")
+    return run
+
+
+# Amounts of memory and durations are whole numbers that a float holds exactly: 8 PiB, 104 days. Times since the machine's start may be later.
+_MOST = 1 << 53
+_TIMES = ("begin_ns", "end_ns")
+
+
+def _odd(run: Run) -> str | None:
+    """The first figure of a run that nothing can have measured, by name."""
+    for record in (run.job, run.job.model, run.machine, run.timeline, *run.marks):
+        for name, value in vars(record).items():
+            if isinstance(value, int) and not 0 <= value < (_MOST << 10 if name in _TIMES else _MOST):
+                return name
+    for mark in run.marks:
+        if not all(0 <= time_ns < _MOST for time_ns in (mark.time_ns, min(mark.times_ns, default=0), max(mark.times_ns, default=0))):
+            return f"a time of {mark.phase[:40]!r}"
+    return None
+
+
+# Numbers that no clock and no memory has, which arithmetic on them cannot hold: whole ones beyond 64 bits, and others beyond 1e100.
+_MAY_BE_LARGE = re.compile(rb"[:\[,]\s*-?(?:[0-9]{19}|[0-9.]+[eE]\+?[0-9]{3})")
+
+
+def _is_large(content: Any) -> bool:
+    if isinstance(content, dict | list):
+        return any(map(_is_large, content.values() if isinstance(content, dict) else content))
+    return isinstance(content, int | float) and abs(content) >= (1 << 63 if isinstance(content, int) else 1e100)
 
 
 def _version(line: bytes) -> int | None:
@@ -297,20 +331,48 @@ class Columns:
     vms: Sequence[int]
 
 
+# The most rows that the probe keeps of a run. Imported logs have more, but then no two rows are alike: packed they take their room.
+_USUAL_ROWS = 20_000
+_MOST_TIMES = 100
+
+
 def unpack(timeline: Timeline) -> Columns:
     """The columns of a timeline. Raises InputError where they are damaged."""
     try:
-        columns = [_unpacked(text) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)]
+        return Columns(*(array("q", accumulate(_steps(data))) for data in unpacked(timeline)))
+    except OverflowError:
+        raise InputError("a timeline is damaged: its numbers are larger than any that was measured") from None
+
+
+def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...]:
+    """The columns as the differences between neighbours, all of one length. Raises InputError where they are damaged, calling them so.
+
+    A few bytes can be packed so that they unpack to gigabytes: no column may have more rows than there were samples, and where rows are many
+    all columns together may not be more than so many times as long as they are packed.
+    """
+    columns: list[bytes] = []
+    try:
+        packed = [base64.b64decode(text, validate=True) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)]
+        most = min(timeline.samples, max(_USUAL_ROWS, _MOST_TIMES * sum(map(len, packed)) // 32))
+        for data in packed:
+            stream = zlib.decompressobj()
+            columns.append(stream.decompress(data, 8 * most + 1))
+            if len(columns[-1]) > 8 * most:
+                raise InputError(f"{called} is damaged: it unpacks to more than {most} rows")
+            if not stream.eof or len(columns[-1]) % 8:
+                raise InputError(f"{called} is damaged: a column of it is cut off")
     except (ValueError, zlib.error) as error:
-        raise InputError(f"a timeline is damaged: {error}") from None
+        raise InputError(f"{called} is damaged: {error}") from None
     if len({len(column) for column in columns}) != 1:
-        raise InputError("a timeline is damaged: its columns differ in length")
-    return Columns(*columns)
+        raise InputError(f"{called} is damaged: its columns differ in length")
+    if timeline.samples and not columns[0]:
+        raise InputError(f"{called} is damaged: there is no row in it")
+    return tuple(columns)
 
 
-def _unpacked(text: str) -> array[int]:
+def _steps(data: bytes) -> array[int]:
     steps = array("q")
-    steps.frombytes(zlib.decompress(base64.b64decode(text, validate=True)))
+    steps.frombytes(data)
     if array("H", [1]).tobytes()[0] == 0:
         steps.byteswap()
-    return array("q", accumulate(steps))
+    return steps

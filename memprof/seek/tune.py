@@ -29,8 +29,6 @@ from ..runs.settings import written
 from ..units import format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
-# Names of verified rows begin with this, so that no later search takes them for trials.
-_VERIFIED = "#"
 # The name under which the number of threads is searched over like a knob.
 _THREADS = "threads"
 VERIFYING_REPEATS = 5
@@ -235,7 +233,7 @@ class _Tuner:
         counts = self._request.threads or (None,)
         if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
-        if job.variant.startswith(_VERIFIED):
+        if job.verifies:
             return
         words = written(job.knobs)
         settings = frozenset(
@@ -306,13 +304,11 @@ class _Tuner:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
         runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
         self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
-        orders = [
-            self._order(settings, f"{_VERIFIED}{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)
-        ]
+        orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
         found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for repeat in range(1, rounds + 1):
             begin_ns = time.monotonic_ns()
-            each = [replace(order, job=replace(order.job, repeat=repeat)) for order in orders]
+            each = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
             for settings, run in zip(wanted, self._compared(each), strict=True):
                 found[settings].append(run)
             if self._left_ns() < time.monotonic_ns() - begin_ns:

@@ -31,6 +31,8 @@ _MARKS = {
     "over": "✗ over budget",
     "failing": "✗ failing",
     "undecided": "? undecided",
+    "gone": "- gone",
+    "acknowledged": "✓ acknowledged",
     "improved": "✓ improved",
     "new": "+ new",
     "ok": "✓ ok",
@@ -40,7 +42,7 @@ _MOST_ROWS = 300
 # Of one verdict; more of them say nothing that the first do not.
 _MOST_LINES = 20
 # What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
-_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped"}
+_KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
 
@@ -54,15 +56,23 @@ def headline(report: Report) -> str:
     """What it comes to, in a line."""
     counts = [
         _many(report.count("failed"), "failure", "failures"),
-        _many(report.count("regressed"), "regression", "regressions"),
+        _regressions(report),
         _many(report.count("over"), "row over budget", "rows over budget"),
         _many(report.count("failing"), "variant that fails", "variants that fail"),
         _many(report.count("undecided"), "row undecided", "rows undecided"),
+        _many(report.count("gone"), "row gone", "rows gone"),
+        _many(report.count("acknowledged"), "acknowledged regression", "acknowledged regressions"),
         _many(report.count("improved"), "improvement", "improvements"),
         _many(report.count("new"), "new row", "new rows"),
         f"{report.count('ok')} fine",
     ]
     return ", ".join(count for count in counts if count)
+
+
+def _regressions(report: Report) -> str:
+    causes = sum(row.verdict == "regressed" and row.cause is None for row in report.rows)
+    several = _many(report.count("regressed"), "regression", "regressions")
+    return several if causes == report.count("regressed") else f"{several} of {'one cause' if causes == 1 else f'{causes} causes'}"
 
 
 def _many(count: int, one: str, several: str) -> str:
@@ -103,9 +113,25 @@ def _markdown(report: Report) -> str:
 
 
 def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
-    own = [row for row in rows if row.verdict == verdict]
+    own = [row for row in rows if row.verdict == verdict and row.cause is None]
     more = [f"- and {len(own) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(own) > _MOST_LINES else []
-    return [_line(row) for row in own[:_MOST_LINES]] + more
+    return [_line(row) + _following(row, rows) for row in own[:_MOST_LINES]] + more
+
+
+def _following(cause: Judged, rows: Sequence[Judged]) -> str:
+    """What else is worse because of it: a sentence behind the cause's own."""
+    places = [_also(row, cause) for row in _follow(cause, rows)]
+    return f". It explains {_many(len(places), 'further row', 'further rows')}: {grid.escaped(', '.join(places))}" if places else ""
+
+
+def _also(row: Judged, cause: Judged) -> str:
+    return f"{row.phase} {metrics.METRICS[row.metric].title}" if row.metric != cause.metric else row.phase
+
+
+def _follow(cause: Judged, rows: Sequence[Judged]) -> list[Judged]:
+    if cause.verdict != "regressed":
+        return []
+    return [row for row in rows if row.cause == (cause.phase, cause.metric) and row.key == cause.key]
 
 
 def _line(row: Judged) -> str:
@@ -211,6 +237,7 @@ def _plain(row: Judged) -> dict[str, Any]:
         "threshold": row.threshold,
         "p": row.p,
         "budget": row.budget,
+        "cause": dict(zip(("phase", "metric"), row.cause, strict=True)) if row.cause else None,
         "exact": all(side.exact for side in (row.base, row.head) if side),
     }
 
@@ -247,16 +274,21 @@ def _suite(name: str, rows: Sequence[Judged]) -> str:
     counts = Counter(_KINDS.get(row.verdict) for row in rows)
     said = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
     lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {said}>']
-    lines += [_case(name, row) for row in rows]
+    met: Counter[str] = Counter()
+    for row in rows:
+        case = f"{row.phase} {title(row)}".strip()
+        met[case] += 1  # a variant may have several outcomes, and a reader takes two tests of one name for one
+        lines.append(_case(name, case if met[case] == 1 else f"{case} ({met[case]})", row))
     return "\n".join([*lines, "</testsuite>"])
 
 
-def _case(name: str, row: Judged) -> str:
-    head = f"<testcase classname={_attribute(name)} name={_attribute(f'{row.phase} {title(row)}'.strip())}>"
+def _case(name: str, case: str, row: Judged) -> str:
+    head = f"<testcase classname={_attribute(name)} name={_attribute(case)}>"
     kind = _KINDS.get(row.verdict)
     if kind is None:
         return f"{head}<system-out>{escape(_legal(row.reason))}</system-out></testcase>"
     figures = f"{_figure(row, 'base')} -> {_figure(row, 'head')}; " if row.base and row.head else ""
+    figures += f"follows from {row.cause[0]}, {metrics.METRICS[row.cause[1]].title}; " if row.cause else ""
     type = "" if kind == "skipped" else f" type={_attribute(row.verdict)}"
     return f"{head}<{kind}{type} message={_attribute(figures + row.reason)}/></testcase>"
 
@@ -279,11 +311,11 @@ def _is_legal(letter: str) -> bool:
 
 def _github(report: Report) -> str:
     lines = []
-    kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided",), "notice": ("improved",)}
+    kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided", "gone"), "notice": ("improved",)}
     for kind, verdicts in kinds.items():
-        rows = [row for row in worst_first(report.rows) if row.verdict in verdicts]
+        rows = [row for row in worst_first(report.rows) if row.verdict in verdicts and row.cause is None]
         shown = rows if len(rows) <= _MOST_ANNOTATIONS else rows[: _MOST_ANNOTATIONS - 1]
-        lines += [_annotation(kind, f"memprof: {row.verdict}", _annotated(row)) for row in shown]
+        lines += [_annotation(kind, f"memprof: {row.verdict}", _annotated(row, report.rows)) for row in shown]
         if len(rows) > len(shown):
             lines.append(_annotation(kind, "memprof", f"{len(rows) - len(shown)} more: see the job's summary"))
     if report.proof and not report.proof.holds:
@@ -291,9 +323,10 @@ def _github(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _annotated(row: Judged) -> str:
+def _annotated(row: Judged, rows: Sequence[Judged]) -> str:
     figures = f": {_figure(row, 'base')} → {_figure(row, 'head')}" if row.base and row.head else ""
-    return f"{place(row)}, {title(row)}{figures}; {row.reason}"
+    follow = _many(len(_follow(row, rows)), "further row follows", "further rows follow")
+    return f"{place(row)}, {title(row)}{figures}; {row.reason}{f'; {follow} from it' if follow else ''}"
 
 
 def _annotation(kind: str, title: str, text: str) -> str:

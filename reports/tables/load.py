@@ -17,8 +17,6 @@ from memprof.units import BYTE_UNITS
 
 from .grid import Table
 
-NOTE = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
-NOTE_ON_MB = "MB means 1024 * 1024 bytes here, as in onert's own tables."
 _MS = 1_000_000
 _MIB = 1 << 20
 
@@ -27,6 +25,12 @@ def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above
     """The table of these runs; unit: for memory, MB as above where None."""
     rows = [(name(key), _memory(group, above, unit), _time(group, MODEL_LOAD), _time(group, PREPARE)) for key, group in groups.items()]
     return Table("", ("Runtime", "Memory", "Load time", "Prepare time"), tuple(rows))
+
+
+def notes(unit: str | None) -> tuple[str, ...]:
+    """What the cells are, in this unit."""
+    cells = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
+    return (cells,) if unit else (cells, "MB means 1024 * 1024 bytes here, as in onert's own tables.")
 
 
 def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:

@@ -193,6 +193,11 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     found = _extremes(columns.t_ns, values, begin_ns, end_ns)
     if found is None or kind != KINDS[0]:
         return found
+    # A phase may end after the last sample: where the window does not end in a phase, it ends where it was asked to, if anywhere.
+    if over.end is None:
+        end_ns = max(end_ns, *(mark.end_ns for mark in run.marks), 0)
+    elif isinstance(over.end, int) and run.marks:
+        end_ns = run.marks[0].begin_ns + over.end
     peaks = [mark.height_bytes for mark in run.marks if mark.sure and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
     return found[0], found[1], max(found[2], *peaks, 0)
 

@@ -198,8 +198,7 @@ class _Tables:
             grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
         called = named(groups)
         made = load.table(groups, lambda key: called[key], self.above, self.unit)
-        notes = [load.NOTE, *([load.NOTE_ON_MB] if self.unit is None else [])]
-        return Section(_title(runs), (made,), (*notes, *self._notes(groups, (), spread=False, exactness=False)))
+        return Section(_title(runs), (made,), (*load.notes(self.unit), *self._notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
