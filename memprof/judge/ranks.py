@@ -17,7 +17,7 @@ ALPHA = 0.01
 _RESAMPLES = 9999
 # From so many samples on a verdict is looked for in bounds first: how many blocks they are put into, and the share of choices left out of account.
 _FEW = 80
-_BLOCKS = 32
+_BLOCKS = 20
 _STRAYS = 1e-4
 
 # Samples are two groups when the gap between them is this many times what either spreads.
@@ -67,8 +67,8 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
     """Whether `two_sided_p` is at most ALPHA, without counting all where bounds that hold for certain decide it.
 
     The sorted samples are put into blocks. A rank is its block's and a small rest: the sum of the blocks' numbers has the same distribution for
-    all samples of one size, counted once, and the sum of the rests strays by more than `stray` with a chance of _STRAYS at most (Hoeffding 1963,
-    theorem 2, which section 6 extends to draws without replacement).
+    all samples of one size, counted once, and the sum of the rests strays by more than `stray` with a chance of _STRAYS at most (Serfling 1974,
+    corollary 1.1, for draws without replacement).
     """
     ranks = _ranks(base, head)
     if sum(ranks[len(base) :]) * len(ranks) < sum(ranks) * len(head):
@@ -78,7 +78,8 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
         return two_sided_p(base, head) <= ALPHA
     place = {index: position * _BLOCKS // total for position, index in enumerate(sorted(range(total), key=ranks.__getitem__))}
     rests = [_BLOCKS * rank - 2 * total * place[index] for index, rank in enumerate(ranks)]
-    stray = (max(rests) - min(rests)) * math.sqrt(min(size, total - size) * math.log(1 / _STRAYS) / 2)
+    drawn = min(size, total - size)  # what one side's rests stray above, the other's stray below
+    stray = (max(rests) - min(rests)) * math.sqrt(drawn * (1 - (drawn - 1) / total) * math.log(1 / _STRAYS) / 2)
     # The chance of the observed sum or more lies between those of these two sums of blocks' numbers.
     likely = _BLOCKS * sum(ranks[len(base) :]) - Fraction(sum(rests) * size, total)
     ends = [(likely + way * Fraction(stray)) / (2 * total) for way in (1, -1)]
