@@ -49,6 +49,7 @@ FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet '.[fuzz]' || echo "no atheris for this Python: hypothesis alone" >&2
 	$(BIN)/python ci/fuzz/heap.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python ci/fuzz/models.py --seconds $(FUZZ_SECONDS)
 
 # Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed

@@ -184,4 +184,4 @@ def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
         t_ns, near = mark.end_ns, True
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
-    return Peak(mark.height_bytes, mark.phase, t_ns, seen, near, mark.rss_peak_exact)
+    return Peak(mark.height_bytes, mark.phase, t_ns, seen, near, mark.sure)

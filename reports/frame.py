@@ -35,8 +35,9 @@ def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     runs = list(runs)
     sound(runs)
     rows = [row for run in runs for row in _rows(run)]
-    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", *DETAILS])
-    return frame.astype({**dict.fromkeys(["threads", *metrics.METRICS], "Int64"), "rss_peak_exact": "boolean"})
+    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", "rss_peak_high_bytes", *DETAILS])
+    numbers = dict.fromkeys(["threads", *metrics.METRICS, "rss_peak_high_bytes"], "Int64")
+    return frame.astype({**numbers, "rss_peak_exact": "boolean"})
 
 
 def _rows(run: Run) -> Iterable[dict[str, object]]:
@@ -57,7 +58,8 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
     }
     for mark in run.marks:
         figures = {name: _whole(metric.of(mark)) for name, metric in metrics.METRICS.items()}
-        yield {**keys, "phase": mark.phase, "outcome": "ok", **figures, "rss_peak_exact": mark.rss_peak_exact, **details}
+        known = {"rss_peak_exact": mark.rss_peak_exact, "rss_peak_high_bytes": mark.rss_peak_high_bytes}
+        yield {**keys, "phase": mark.phase, "outcome": "ok", **figures, **known, **details}
     if run.outcome.ok:
         peak = metrics.METRICS["rss_peak_bytes"]
         figures = {peak.name: _whole(metrics.value(run, PEAK, peak))}

@@ -10,7 +10,8 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "about", "pid", "runtime_version", "python_version", "notes", "packages"}   what is measured
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
-    {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number
+    {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number, or NaN, Infinity or
+                                                        -Infinity, as Python's json has them
     {"mark": "stray", "pid", "what", "phase"}           asked for in the wrong order: a "begin" while that phase was open (which ends there), an
                                                         "end" with none open (the last one's name, "" for none)
 

@@ -39,13 +39,22 @@ def subgraph(name: str, tensors: Sequence[Any], inputs: Sequence[int], outputs: 
     return table("SubGraphT", name=name, tensors=list(tensors), inputs=list(inputs), outputs=list(outputs), operators=list(operators))
 
 
-def write(path: Path, codes: Sequence[str], graphs: Sequence[Any], buffers: Sequence[bytes] = (), metadata: Sequence[str] = ()) -> Path:
+def write(
+    path: Path,
+    codes: Sequence[str],
+    graphs: Sequence[Any],
+    buffers: Sequence[bytes] = (),
+    metadata: Sequence[str] = (),
+    outside: tuple[int, int] | None = None,
+) -> Path:
+    """A file. outside: the offset and the size of one more buffer, whose bytes lie behind the flatbuffer."""
     made = [table("OperatorCodeT", builtinCode=getattr(schema.BuiltinOperator, name, 32), version=1) for name in codes]
     for code, name in zip(made, codes, strict=True):
         code.deprecatedBuiltinCode = min(code.builtinCode, 127)
         if not hasattr(schema.BuiltinOperator, name):
             code.customCode = name
     data = [table("BufferT"), *(table("BufferT", data=list(content)) for content in buffers)]
+    data += [table("BufferT", offset=outside[0], size=outside[1])] if outside else []
     model = table("ModelT", version=3, operatorCodes=made, subgraphs=list(graphs), buffers=data, description="")
     model.metadata = [table("MetadataT", name=name, buffer=0) for name in metadata]
     builder = flatbuffers.Builder(1024)

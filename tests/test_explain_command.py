@@ -216,6 +216,37 @@ def test_an_interrupted_verification_keeps_what_was_found(monkeypatch: pytest.Mo
     assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(found)
 
 
+def test_a_proposal_that_raises_the_peak_is_not_first_and_latencies_have_their_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = explanation().findings
+    wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
+    before = explanation(findings=(replace(finding, proposals=tuple(Proposal("do that", one) for one in wanted)),))
+    peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80}
+    planned = []
+
+    def plan(suite):
+        planned.append(suite.variants)
+        return Plan((), ())
+
+    def measure(orders, progress, keep):
+        for repeat in range(5):
+            for name, peak in peaks.items():
+                run = made.run(name, repeat, memory={"STARTUP": (40, 40), "PREPARE": (peak, peak), "EXECUTE": (peak, peak)})
+                execute = replace(run.marks[-1], times_ns=((10 + repeat) * 1_000_000,) * 3)
+                yield replace(run, marks=(*run.marks[:-1], execute))
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    found = verify.verify(before, Suite(), Variant("onnxruntime", threads=(1,)), failing.Silent(), lambda line: None)
+    proposals = found.findings[0].proposals
+    assert [dict(one.settings) for one in proposals] == [{"prepacking": "off"}, {"threads": "2"}, {"arena": "off"}]
+    assert [variant.threads for variant in planned[-1]] == [(1,), (1,), (1,), (2,)]
+    assert proposals[0].verified.iteration_spread_ns == (2_000_000, 2_000_000)
+    text = report().render(found)
+    assert "an iteration 12 ms ± 2 ms -> 12 ms ± 2 ms (+0%)" in text
+    assert "it raises PEAK by 20.0 MiB" in text
+    assert "> --threads 2: do that" in text
+
+
 # -- the file
 
 
@@ -258,6 +289,15 @@ def test_text_and_markdown_say_what_was_found() -> None:
         assert "because of `this`" in text.replace("\\`", "`")
         assert ("freed & kept | <b>" in text) == (form == "text"), "only Markdown is escaped"
     assert "PEAK 225.0 MiB" in report().render(explanation())
+
+
+def test_warnings_and_shapes_are_said_before_the_findings() -> None:
+    doubtful = explanation(warnings=("15.8% is not explained",), shapes={"x": (1, 3, 48, 192), "y": (2,)}, assumed={"x": (1, 3, 48, 192)})
+    for form in ("text", "markdown"):
+        head = report().render(doubtful, form).partition("60.0 MiB")[0]
+        assert "warning: 15.8% is not explained" in head
+        assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
+    assert "warning: 15.8% is not explained" in page_piece(doubtful)
 
 
 def test_a_proposal_that_failed_or_saved_nothing_says_so() -> None:

@@ -6,13 +6,16 @@ import importlib.util
 import random
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memprof.explain import copies, snippets, waterfall
+from memprof.explain import copies, small, snippets, waterfall
+from memprof.explain.records import AGAIN, IN_USE, ONCE
 from memprof.models.tensors import StoredTensor
 
 BENCH = Path(__file__).resolve().parents[1] / "ci" / "bench" / "explain.py"
@@ -24,7 +27,11 @@ def _bench():
     spec = importlib.util.spec_from_file_location("explain_bench", BENCH)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(BENCH.parent))  # it imports what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCH.parent))
     return module
 
 
@@ -168,9 +175,55 @@ def test_a_look_moves_the_child_by_less_than_a_mebibyte(tmp_path: Path) -> None:
     assert abs(moved) < MIB
 
 
+def test_weights_too_small_to_be_counted_are_not_called_activations(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", *(normal(40, 100 + number) for number in range(100)), np.zeros((50, 50), "f4"), normal(3))
+    index = snippets.index(tensors)
+    tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
+    assert len(tiny.contents) == 100 and tiny.unseen_bytes == 10_012
+    program = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; kept = []\n"
+        f"data = open({str(tmp_path / 'w.bin')!r}, 'rb', 0)\n"
+        "def hold(offset, size):\n"
+        "    block = c.malloc(size); data.seek(offset); data.readinto((ctypes.c_char * size).from_address(block)); kept.append(block)\n"
+        "print('ready', flush=True); input()\n"
+        f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors]!r}: hold(offset, size)\n"
+        f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors[:10]]!r}: hold(offset, size)\n"
+        f"torn = c.malloc({tensors[20].bytes}); ctypes.memset(torn, 7, {tensors[20].bytes}); data.seek({tensors[20].offset})\n"
+        "data.readinto((ctypes.c_char * 4000).from_address(torn))\n"
+        "activations = c.malloc(600000); ctypes.memset(activations, 7, 600000); print('ready', flush=True); input()"
+    )
+    total, again = sum(tensor.bytes for tensor in tensors[:100]), sum(tensor.bytes for tensor in tensors[:10])
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            asleep(process)
+            base = waterfall.take(process.pid, "STARTUP", None)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            asleep(process)
+            seen = waterfall.take(process.pid, "x", index, tiny)
+        finally:
+            process.kill()
+    with_them = waterfall.account(seen, base, index, (), tiny).phase
+    without = waterfall.account(replace(seen, whole=()), base, index, ()).phase
+    assert abs(with_them.size(ONCE) - total) < 32 << 10, "of some tensors a page was there before"
+    assert abs(with_them.size(AGAIN) - again) < 16 << 10
+    assert abs(without.size(IN_USE) - with_them.size(IN_USE) - total - again) < 64 << 10
+    assert with_them.rss_bytes == without.rss_bytes == sum(one.bytes for one in with_them.slices)
+
+
 def test_a_model_with_no_large_tensor_needs_no_scan() -> None:
     index = snippets.index([])
     assert len(index.keys) == 0
+
+
+def asleep(process: subprocess.Popen) -> None:
+    """Return once the program has said that it is ready, and waits: until then its heap is on the move."""
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(5000):
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+            return
+        time.sleep(0.002)
+    raise AssertionError("it does not wait")
 
 
 @contextmanager
@@ -178,7 +231,7 @@ def waiting(program: str):
     """A program that says it is ready and waits."""
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout.readline() == "ready\n"
+            asleep(process)
             yield process.pid
         finally:
             process.kill()

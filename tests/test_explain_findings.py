@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import made
 import pytest
 
 from memprof.explain import activations, findings
@@ -162,6 +163,48 @@ def test_an_arena_larger_than_the_plan() -> None:
     assert findings.find(facts(ORT, phase("EXECUTE", use=30), plan_bytes=10 * MIB)) == ()
 
 
+def test_scratch_memory_of_kernels_is_called_that_and_has_proposals() -> None:
+    runtime = replace(
+        TFLITE, default_threads=1, knobs=(*TFLITE.knobs, Knob("kernels", ("optimized", "reference"), "optimized", "load", ""))
+    )
+    made = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB, shapes="x 1x4")
+    finding = only(made)
+    assert (finding.rule, finding.title, finding.bytes) == ("scratch", "scratch memory of kernels", 154 * MIB)
+    assert settings(finding) == [{"kernels": "reference"}, {"threads": "2"}]
+    assert "at x 1x4" in finding.evidence[0]
+    two = only(replace(made, threads=2, knobs={**made.knobs, "kernels": "reference"}))
+    assert settings(two) == [] and two.proposals, "words, where there is nothing to set"
+    (arena,) = findings.find(facts(ORT, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB))
+    assert arena.rule == "arena", "a runtime with an arena of its own keeps scratch in it"
+    early = only(facts(TFLITE, phase("PREPARE", use=150), phase("EXECUTE", use=152), plan_bytes=5 * MIB))
+    assert early.rule == "arena", "it was there before anything ran"
+
+
+def test_copies_made_while_the_model_runs_are_not_called_folded() -> None:
+    folded = (held("as stored", ANON, 20), held("transposed", ANON, 18))
+    before = phase("PREPARE", *folded, beyond=18, once=20, repacked=18)
+    after = phase("EXECUTE", held("as stored", ANON, 60), folded[1], beyond=58, once=20, again=40, repacked=18)
+    found = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
+    assert {rule: finding.bytes for rule, finding in found.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    assert settings(found["loop_copies"]) == []
+    turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
+    found = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
+    assert found == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
+    assert only_folded.rule == "shared_repacked"
+
+
+def test_what_is_not_explained_is_a_warning_from_5_percent_on() -> None:
+    (warning,) = findings.doubts(facts(ORT, phase("PREPARE", use=100), phase("EXECUTE", use=100, rest=20)))
+    assert warning.startswith("12.5% of the resident set at the end of EXECUTE (20.0 MiB) is not explained")
+    assert findings.doubts(facts(ORT, phase("EXECUTE", use=100, rest=7))) == ()
+
+
+def test_what_of_growth_can_be_seen_is_said() -> None:
+    assert "from 4.0 MiB in all on and only where every late iteration" in findings.sight(facts(ORT, iterations=(1, 1, 1, 1, 1)))
+    assert "was not looked for" in findings.sight(facts(ORT, iterations=(1, 2, 3)))
+
+
 def test_huge_pages_that_were_never_filled() -> None:
     finding = only(facts(ORT, replace(phase("EXECUTE"), huge_bytes=64 * MIB, huge_empty_bytes=50 * MIB)))
     assert (finding.rule, finding.bytes) == ("huge_pages", 50 * MIB)
@@ -207,8 +250,11 @@ def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> No
     from memprof import zoo
 
     zoo.make("mnist", tmp_path / f"m.{form}", format=form)
-    found = activations.highest(tmp_path / f"m.{form}", {})
+    job = made.job(model=f"m.{form}")
+    job = replace(job, model=replace(job.model, path=str(tmp_path / f"m.{form}")))
+    found = activations.highest(job)
     assert found is not None
     assert 10_000 < found < 1_000_000
+    assert activations.highest(replace(job, inputs="in.npz")) is None  # whose shapes the job does not say
     (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
-    assert activations.highest(tmp_path / f"torn.{form}", {}) is None
+    assert activations.highest(replace(job, model=replace(job.model, path=str(tmp_path / f"torn.{form}")))) is None

@@ -310,6 +310,23 @@ def test_the_report_says_what_is_absent_and_how_it_ended():
     assert "2.00x" in text
 
 
+@pytest.mark.parametrize(
+    ("bytes_", "unit", "said", "cells"),
+    [
+        (2000.4 * MIB, None, "runs in 2000 MiB; its RSS peak with no limit is 2100 MiB", ["2000", "2100"]),
+        (2000.4 * MIB, "GiB", "runs in 1.95 GiB; its RSS peak with no limit is 2.05 GiB", ["1.95", "2.05"]),
+        (5.126 * MIB, None, "runs in 5.13 MiB; its RSS peak with no limit is 105.1 MiB", ["5.13", "105.1"]),
+    ],
+)
+def test_the_sentence_and_the_table_say_the_same(bytes_, unit, said, cells):
+    parts = (Part("whole run", int(bytes_), int(bytes_ + 100 * MIB), None, 12),)
+    text = render(made(parts=parts, threads=1, shapes={"x": (1, 8)}, assumed={"x": (1, 8)}), unit=unit)
+
+    assert text.startswith("a\\|b.onnx, x, 1 thread, x 1x8 (open dimensions taken as 1: --shape): ")
+    assert said in text
+    assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")][1:3] == cells
+
+
 def test_nothing_found_is_said_and_has_no_picture():
     nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
 

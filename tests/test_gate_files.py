@@ -309,7 +309,7 @@ def test_what_cannot_be_meant_is_a_usage_error(memprof, files, words):
 
 
 def test_what_cannot_be_measured_again_stays_what_it_was(memprof, files):
-    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "--prove", "-o", "new.jsonl", "--json")
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "--prove", "--trust-runs", "-o", "new.jsonl", "--json")
 
     content = json.loads(done.stdout)
     worse = [one["reason"] for one in content["rows"] if one["verdict"] == "regressed"]

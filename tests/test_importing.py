@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from memprof import importing
 from memprof.errors import InputError, MemprofError, UsageError
+from memprof.importing import mprof
 from memprof.reports.pictures import peaks, timeline
 from memprof.runs import metrics, store, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
@@ -415,3 +416,51 @@ def test_no_text_is_a_traceback(text: str) -> None:
         ):
             if form.knows(head + text):
                 form.read(head + text, "file")
+
+
+# -- files that ask for more than they hold
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ModelLoad_Time,Prepare_Time\n" + "1,1\n" * 10_001, "onert_run --write_report has more than 10,000 measurements"),
+        ("MODEL_LOAD takes 1 ms\n" * 10_001, "onert_run has more than 10,000 measurements"),
+        (
+            "STARTING!\nInference timings in us: Init: 1, First inference: 1, Warmup (avg): 1, Inference (avg): 1\n" * 10_001,
+            "10,000 measurements",
+        ),
+    ],
+)
+def test_a_log_of_too_many_measurements_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        importing.read(written(tmp_path, text))
+
+
+def test_what_takes_the_square_of_a_file_has_bounds(tmp_path: Path) -> None:
+    """Each of these took minutes for a megabyte. The test would not end in any useful time."""
+    timings = "Inference timings in us: Init: 1, First inference: 1, Warmup (avg): 1, Inference (avg): 1\n"
+    for repeated in ("Graph: [", "Loaded model ", "Loaded model x" + " " * 100):
+        importing.read(written(tmp_path, timings + repeated * (1_000_000 // len(repeated))))
+    command = "$ onert_run " + "x" * 1_000_000 + "\n"
+    importing.read(written(tmp_path, command + "MODEL_LOAD takes 1 ms\nPREPARE takes 1 ms\nEXECUTE takes 1 ms\n"))
+    samples = "".join(f"MEM 1.5 {time}\n" for time in range(30_000))
+    (found,) = importing.read(written(tmp_path, samples + "FUNC f 1 0 1 29999\n" * 30_000))
+    assert (found.marks[0].samples, len(found.marks[0].times_ns)) == (30_000 * 30_000, 30_000)
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.data())
+def test_the_highest_of_a_stretch(values: list[int], data: st.DataObject) -> None:
+    highest = mprof._Highest(values)
+    begin, end = data.draw(st.integers(0, len(values))), data.draw(st.integers(0, len(values)))
+    assert highest.within(begin, end) == max(values[begin:end], default=None)
+
+
+def test_a_picture_of_peaks_that_a_log_does_not_have_is_a_sentence(memprof, tmp_path: Path) -> None:
+    """onnxruntime's profile speaks of its arena, never of the process's memory."""
+    assert memprof("import", DATA / "onnxruntime_profile.json", "-o", "p.jsonl").returncode == 0
+    done = memprof("plot", "peaks", "p.jsonl", "-o", "p.png")
+    assert (done.returncode, done.stderr.strip()) == (
+        5,
+        "memprof: no run here has a memory peak of a phase: the logs that they were imported from do not say it",
+    )

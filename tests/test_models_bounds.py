@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import json
 import os
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,20 +19,28 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 from plan_models import node, save, value, weight
 
-from memprof.errors import InputError
+from memprof.errors import InputError, MeasurementError, MemprofError
 from memprof.models import flatbuffer
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
+from memprof.plan import executed
+from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs import graph as graphs
 from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
+from memprof.plan.graphs.weights import account
+from memprof.programs import native
 
+FAST = Question(time_limit_s=0)
 # Plans a model as `plan show` does and says what it took and what the process took for it.
 _PLANNED = """
 import sys
+import zipfile
 from pathlib import Path
 from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs.read import read
+from memprof.plan.graphs.weights import account
+from memprof.programs import native
 question = Question(time_limit_s=1)
 found = analyse(planned(read(Path(sys.argv[1])), question), question)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -166,6 +178,24 @@ def test_an_entry_that_looks_like_memprof_s_own_is_held_against_the_file(tmp_pat
         read(path)
 
 
+def test_weights_over_one_another_are_not_read_again_and_again(tmp_path: Path) -> None:
+    """Thirty thousand tensors that share a file of a mebibyte would be 30 GB to read."""
+    tensors_ = [weight(f"w{number}", 2000) for number in range(50)]
+    for number, tensor in enumerate(tensors_):
+        onnx.external_data_helper.set_external_data(tensor, "w.bin", 4 * number, 8000)
+        tensor.ClearField("raw_data")
+    nodes = [node("Add", ["x", tensor.name], [f"y{number}"]) for number, tensor in enumerate(tensors_)]
+    path = save(tmp_path / "m.onnx", nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)
+    (tmp_path / "w.bin").write_bytes(bytes(8200))
+
+    with pytest.raises(InputError, match="the weights in it lie over one another, which no model's do"):
+        account(read(path))
+    for tensor in tensors_:
+        next(entry for entry in tensor.external_data if entry.key == "offset").value = "0"
+    found = account(read(save(path, nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)))
+    assert (found.duplicated.count, found.duplicated.bytes) == (49, 49 * 8000)
+
+
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.onnx")
     with pytest.raises(InputError, match="it is no file"):
@@ -183,3 +213,88 @@ def test_vectors_over_one_another_are_read_as_often_as_a_model_would() -> None:
     with pytest.raises(flatbuffer.Torn):
         for _ in range(1000):
             flat.integers(8, 0)
+
+
+def test_a_profile_whose_numbers_are_none_is_a_sentence(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"], name="r")], [value("x", [1])], [value("y", [1])])
+    graph = read(path)
+    event = {"cat": "Node", "name": "r_kernel_time", "ts": 1, "dur": 2, "args": {"node_index": 0, "op_name": "Relu"}}
+    profile = tmp_path / "profile.json"
+
+    profile.write_text(json.dumps([event]))
+    assert executed.profiled(graph, profile).times_ns == (2000,)
+    for changed in ({"ts": float("inf")}, {"dur": "9" * 5000}, {"args": {"node_index": -7, "op_name": "Relu"}}, {"args": []}, {"name": 3}):
+        profile.write_text(json.dumps([{**event, **changed}]))
+        with pytest.raises(MeasurementError, match="does not have 1 of 1 operators"):
+            executed.profiled(graph, profile)
+    for text in ("[" * 100_000, '[{"cat": "Node"', "{}"):
+        profile.write_text(text)
+        with pytest.raises(InputError, match="this is no profile of onnxruntime"):
+            executed.profiled(graph, profile)
+
+
+def test_tensors_of_impossible_numbers_are_not_told_apart(tmp_path: Path) -> None:
+    layer = '<net><layer name="c" type="Const"><data element_type="f32" shape="{}" offset="{}" size="{}"/></layer></net>'
+    path = tmp_path / "m.xml"
+    (tmp_path / "m.bin").write_bytes(bytes(32))
+    path.write_text(layer.format("2,4", 0, 32))
+    assert [tensor.bytes for tensor in tensors(path)] == [32]
+    for shape, offset, size in (("2,4", -8, 32), ("2,4", 0, -1), (f"{2**70},1", 0, 32), ("-1", 0, 32), ("65536,65536,65536,65536", 0, 32)):
+        path.write_text(layer.format(shape, offset, size))
+        with pytest.raises(Unparsed):
+            tensors(path)
+
+
+def test_arrays_that_lie_over_one_another_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of ten entries that share the same bytes says that it holds ten times as much as those can be."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "in.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(1_000_000))
+        first = archive.infolist()[0]
+        for number in range(10):
+            entry = copy.copy(first)
+            entry.filename = f"{number}.npy"
+            archive.filelist.append(entry)
+            archive.NameToInfo[entry.filename] = entry
+
+    with pytest.raises(InputError, match="its arrays are larger than what such a file can hold"):
+        native._arrays(str(path))
+
+
+def test_no_number_in_a_tflite_file_is_a_traceback(tmp_path: Path) -> None:
+    """Each place of a model with control flow, with numbers that point far outside, back, or at themselves."""
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    from plan_tflite import control_flow
+
+    content = control_flow(tmp_path / "m.tflite").read_bytes()
+    path = tmp_path / "changed.tflite"
+    for at in range(0, len(content), 4):
+        for number in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
+            path.write_bytes(content[:at] + number + content[at + len(number) :])
+            for reader in (identify, tensors, lambda changed: analyse(planned(read(changed), FAST), FAST)):
+                with contextlib.suppress(MemprofError):
+                    reader(path)
+
+
+def test_shapes_and_offsets_that_overflow_in_a_tflite_file(tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    import plan_tflite as tflite
+
+    most = 2**31 - 1
+    tensors_ = [tflite.tensor("x", [most] * 4), tflite.tensor("y", [most] * 4)]
+    graph = tflite.subgraph("main", tensors_, [0], [1], [tflite.operator(0, [0], [1])])
+    path = tflite.write(tmp_path / "m.tflite", ["RELU"], [graph])
+    with pytest.raises(InputError, match="more than any memory has"):
+        read(path)
+
+    weights = [tflite.tensor("x", [4]), tflite.tensor("w", [4], buffer=1), tflite.tensor("y", [4])]
+    graph = tflite.subgraph("main", weights, [0], [2], [tflite.operator(0, [0, 1], [2])])
+    path = tflite.write(tmp_path / "w.tflite", ["ADD"], [graph], outside=(2**64 - 8, 16))
+    assert identify(path).weight_bytes is None
+    with pytest.raises(Unparsed):
+        tensors(path)
+    with pytest.raises(InputError, match="no TFLite model, or not a whole one"):
+        read(path)

@@ -16,6 +16,8 @@ from test_summary import cells
 
 from memprof.programs.runtimes import runners_path
 from memprof.reports.tables import table
+from memprof.runs import metrics
+from memprof.runs.records import PEAK
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 
@@ -120,9 +122,26 @@ def test_values_keep_their_phase_and_their_digits():
         )
     )
 
-    assert [(value.name, value.value, value.phase) for value in run.values] == [("arena_bytes", 12345678901, "A"), ("loss", 0.125, None)]
+    figures = [("arena_bytes", 12345678901, "A", None), ("loss", 0.125, None, None), ("broken", None, None, "not a number")]
+    assert [(value.name, value.value, value.phase, value.note) for value in run.values] == figures
     found = cells(table.render([run]), "Reported by the program itself, last")
-    assert found["program"] == {"variant": "program", "arena (MiB)": "11774", "loss": "0.125"}
+    assert found["program"] == {"variant": "program", "arena (MiB)": "11774", "loss": "0.125", "broken": "not a number"}
+
+
+def test_a_value_that_is_no_finite_number_is_one_with_a_note():
+    run = ran(
+        program(
+            'memprof_begin("A"); memprof_value("most", 1e308 * 10 * count); memprof_value("least", -1e308 * 10 * count); memprof_end();'
+        )
+    )
+
+    assert [(value.name, value.value, value.note) for value in run.values] == [
+        ("most", None, "infinite"),
+        ("least", None, "minus infinite"),
+    ]
+    assert not run.warnings
+    row = next(line for line in table.render([run]).splitlines() if "infinite" in line)
+    assert row.index(" infinite") < row.index("minus infinite")
 
 
 def test_thousands_of_values_are_thinned_to_their_extremes():
@@ -287,6 +306,7 @@ with phase("EXECUTE"):
     for _ in range(250):
         iteration()
 value("loss", 0.5)
+value("worst", float("nan"))
 with phase("EXECUTE"):
     spike(16)
 """
@@ -305,8 +325,66 @@ def test_a_script_of_ones_own_has_exact_phases(tmp_path):
     assert all(mark.rss_peak_exact for mark in run.marks)
     assert abs(peak_mib(run, "MODEL_LOAD") - 64) <= 1.5
     assert len(run.mark("EXECUTE").times_ns) == 251
-    assert [(value.name, value.value) for value in run.values] == [("loss", 0.5)]
+    assert [(value.name, value.value, value.note) for value in run.values] == [("loss", 0.5, None), ("worst", None, "not a number")]
     assert run.warnings == ()
+
+
+# -- outside of phases
+
+
+def test_memory_between_phases_is_a_row_and_said():
+    body = """memprof_begin("LOAD"); hold(8 * MIB); memprof_end();
+        drop(hold(120 * MIB), 120 * MIB);
+        memprof_begin("EXECUTE"); usleep(1000); memprof_end();"""
+    run = ran(program(body))
+
+    assert phases(run) == ["STARTUP", "LOAD", "between phases", "EXECUTE"]
+    gap = run.mark("between phases")
+    assert gap.rss_peak_exact
+    assert 128 <= gap.rss_peak_bytes / MIB <= 132
+    assert (gap.begin_ns, gap.end_ns) >= (run.mark("LOAD").end_ns, run.mark("LOAD").end_ns)
+    assert gap.end_ns <= run.mark("EXECUTE").begin_ns
+    (said,) = run.warnings
+    assert said.startswith("between LOAD and EXECUTE, for ")
+    assert f"memory reached {gap.rss_peak_bytes / MIB:.1f} MiB, above the " in said
+    assert metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"]) == gap.rss_peak_bytes
+    assert "between phases" in table.render([run])
+
+
+def test_memory_after_the_last_phase_is_a_row_too():
+    run = ran(program('memprof_begin("A"); hold(8 * MIB); memprof_end(); drop(hold(120 * MIB), 120 * MIB); usleep(1000);'))
+
+    assert phases(run) == ["STARTUP", "A", "between phases"]
+    assert run.mark("between phases").rss_peak_exact  # by wait4, however short it was
+    assert 128 <= run.mark("between phases").rss_peak_bytes / MIB <= 132
+    assert run.warnings[0].startswith("after A, for ")
+
+
+def test_a_quiet_time_between_phases_is_no_row():
+    run = ran(program('memprof_begin("A"); hold(64 * MIB); memprof_end(); drop(hold(100), 100); memprof_begin("B"); memprof_end();'))
+    assert phases(run) == ["STARTUP", "A", "B"]
+    assert run.warnings == ()
+
+
+def test_the_startup_of_a_program_is_none_of_the_one_that_became_it(tmp_path):
+    inner = program('memprof_begin("A"); memprof_end();')
+    run = ran(program(f'hold(64 * MIB); usleep(50000); execl("{inner}", "it", (char *)NULL); return 9;'))
+
+    startup = run.mark("STARTUP")
+    assert startup.rss_peak_exact
+    assert startup.rss_peak_bytes < 8 * MIB
+
+
+@pytest.mark.parametrize("name", ["PEAK", "RUN", "STARTUP"])
+def test_a_phase_that_is_called_as_a_figure_of_memprof_is_left_out_and_said(name):
+    run = ran(
+        program(f'memprof_begin("A"); memprof_end(); memprof_begin("{name}"); memprof_iteration(); memprof_end(); memprof_value("x", 1);')
+    )
+
+    assert run.outcome.ok
+    assert phases(run) == ["STARTUP", "A"]
+    assert run.mark("STARTUP").times_ns == run.mark("A").times_ns == ()
+    assert run.warnings == (f"{name} is a name of memprof's own figures: the phase that the program calls so is left out",)
 
 
 def test_a_script_without_memprof_around_it_only_runs(tmp_path):

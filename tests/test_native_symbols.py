@@ -488,6 +488,154 @@ def test_a_time_limit_ends_program_and_gdb(build, nothing_left) -> None:
     assert run.mark("MODEL_LOAD") is not None
 
 
+# -- where functions are looked for
+
+VERSIONS = 'extern "C" void lib_load(); int main() { lib_load(); return 0; }'
+
+
+def two_builds(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders with two builds of one library."""
+    folders = tmp_path / "old", tmp_path / "new"
+    for folder, mib in zip(folders, (20, 30), strict=True):
+        folder.mkdir()
+        compiled(folder, HEAD + f'extern "C" void lib_load() {{ spike({mib}); }}', "-shared", "-fPIC", name="libmodel.so")
+    return folders
+
+
+def test_two_builds_of_one_library_are_compared(build, memprof, tmp_path: Path) -> None:
+    old, new = two_builds(tmp_path)
+    program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
+    cmds = ["--cmd", f"old=LD_LIBRARY_PATH={old} {program}", "--cmd", f"new=LD_LIBRARY_PATH={new} {program}"]
+    done = memprof("run", *cmds, "--phase", "load=lib_load", "--repeats", "1", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    peaks = {run.job.variant: above(phase(run, "MODEL_LOAD")) for run in store.load([program.parent / "runs.jsonl"]).runs}
+    assert abs(peaks["old"] - 20) < 0.5 and abs(peaks["new"] - 30) < 0.5
+    wrong = memprof("run", *cmds, "--phase", "load=lib_laod", "--repeats", "1", "-o", "none.jsonl")
+    assert wrong.returncode == 2 and "did you mean lib_load?" in wrong.stderr
+    by_option = memprof("exec", "--env", f"LD_LIBRARY_PATH={new}", "--phase", "load=lib_load", "-o", "one.jsonl", "--", program)
+    assert by_option.returncode == 0, by_option.stderr
+
+
+def test_the_loaders_order_of_folders_is_followed(build, tmp_path: Path) -> None:
+    old, new = two_builds(tmp_path)
+    (new / "libmodel.so").unlink()
+    compiled(new, HEAD + 'extern "C" void lib_load() { spike(1); } extern "C" void lib_more() {}', "-shared", "-fPIC", name="libmodel.so")
+    after = build(VERSIONS, f"-L{old}", "-l:libmodel.so", f"-Wl,--enable-new-dtags,-rpath,{old}")
+    symbols.wrap([str(after)], {"MODEL_LOAD": "lib_more"}, env={"LD_LIBRARY_PATH": str(new)})  # it comes before DT_RUNPATH
+    before = build(VERSIONS, f"-L{old}", "-l:libmodel.so", f"-Wl,--disable-new-dtags,-rpath,{old}")
+    with pytest.raises(UsageError, match="no function lib_more"):  # DT_RPATH comes before it
+        symbols.wrap([str(before)], {"MODEL_LOAD": "lib_more"}, env={"LD_LIBRARY_PATH": str(new)})
+
+
+def test_a_library_that_is_not_found_may_have_the_function(build, tmp_path: Path) -> None:
+    old, _ = two_builds(tmp_path)
+    program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
+    words = symbols.wrap([str(program)], {"MODEL_LOAD": "lib_load"})
+    assert '["MODEL_LOAD", "lib_load", []]' in " ".join(words)
+
+
+VIRTUAL = """
+    #include <memory>
+    namespace api { struct Model { virtual int train(int mib) = 0; virtual int infer() = 0; virtual ~Model() = default; }; }
+"""
+NETWORK = """
+    namespace own {
+    struct Named { virtual void name() { wait_ms(0); } virtual ~Named() = default; };
+    struct Network : Named, api::Model { int train(int mib) override; int infer() override { wait_ms(1); return 0; } };
+    struct Deep : Network { int train(int mib) override; };
+    struct Other { virtual int train(int mib); virtual ~Other() = default; };
+    OUT int Network::train(int mib) { spike(mib); return 0; }
+    OUT int Deep::train(int mib) { spike(mib + 5); return 0; }
+    OUT int Other::train(int mib) { spike(mib); return 0; }
+    }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")])
+def test_a_virtual_that_a_header_shows_is_found_by_its_overrides(build, flags: tuple[str, ...]) -> None:
+    calls = "int main() { own::Other().train(70); std::unique_ptr<api::Model> m(new own::Network), d(new own::Deep); m->train(20); d->train(30); }"
+    program = build(VIRTUAL + NETWORK + calls, *flags)
+    run = ended_well(measured([program], "train=api::Model::train", "one=Model::train(int)"))
+    assert len(phase(run, "train").times_ns) == 2
+    assert abs(above(phase(run, "train")) - 35) < 0.5, "not that of a class that only has a function of the same name"
+    with pytest.raises(UsageError, match=r"no function api::Model::trian.*did you mean own::"):
+        symbols.wrap([str(program)], {"p": "api::Model::trian"})
+
+
+def test_an_override_in_a_library_that_is_opened_later(build, tmp_path: Path) -> None:
+    source = VIRTUAL + NETWORK + 'extern "C" void lib_train() { api::Model *m = new own::Network; m->train(20); }'
+    library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
+    run = ended_well(measured([build(OPENS, "-ldl"), library, "lib_train"], "train=api::Model::train"))
+    assert abs(above(phase(run, "train")) - 20) < 0.5
+
+
+def test_main_is_a_phase(build) -> None:
+    run = ended_well(measured([build("int main() { spike(30); return 0; }")], "a=main"))
+    assert abs(above(phase(run, "a")) - 30) < 0.5
+    assert "never returned" not in notes(run)
+
+
+def test_a_thread_that_begins_with_the_function(build) -> None:
+    program = build(
+        """
+        #include <pthread.h>
+        extern "C" OUT void *model_run(void *) { spike(30); return nullptr; }
+        int main() { pthread_t t; pthread_create(&t, nullptr, model_run, nullptr); pthread_join(t, nullptr); return 0; }
+    """,
+        "-pthread",
+    )
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 30) < 0.5
+
+
+# -- what following functions costs
+
+
+class Listening(Silent):
+    """Keeps what is said, and in which order with the end of the run."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def finished(self, run: Run) -> None:
+        self.said.append("finished")
+
+
+def test_a_function_that_is_called_very_often_says_so_while_it_runs(build) -> None:
+    program = build('extern "C" OUT void tiny() { asm volatile(""); } int main() { for (;;) tiny(); }')
+    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=20_000 * MS, cache="asis")
+    order = Order(job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command={"alone": True})
+    listening = Listening()
+    list(campaign.measure([order], listening, lambda line: None))
+    assert "EXECUTE: tiny was called" in listening.said[0] and "ms a call)" in listening.said[0], listening.said
+    assert listening.said[-1] == "finished"
+
+
+def test_a_function_that_is_called_now_and_then_says_nothing(build) -> None:
+    program = build('extern "C" OUT void model_run() { wait_ms(2); } int main() { for (int i = 0; i < 20; i++) model_run(); return 0; }')
+    assert "held the program" not in notes(ended_well(measured([program], "execute=model_run")))
+
+
+def test_startup_is_without_the_time_in_which_gdb_reads_symbols(build, tmp_path: Path) -> None:
+    source = tmp_path / "many.s"
+    names = (f"f{number}_{'x' * 20}" for number in range(300_000))
+    source.write_text("".join(f".globl {name}\n.type {name},%function\n{name}:\n.byte 0\n" for name in names))
+    library = tmp_path / "libmany.so"
+    subprocess.run([need_tool("gcc"), "-shared", "-nostdlib", "-o", str(library), str(source)], check=True)
+    program = build(
+        'extern "C" OUT void model_load() { spike(8); } int main() { model_load(); return 0; }', "-Wl,--no-as-needed", str(library)
+    )
+    run = ended_well(measured([program], "load=model_load"))
+    startup = phase(run, "STARTUP")
+    first_ns = store.unpack(run.timeline).t_ns[0]
+    # gdb needs more CPU time than this for so many names, on any machine; the program stood still meanwhile.
+    assert startup.begin_ns - first_ns > 50 * MS
+    assert startup.end_ns <= phase(run, "MODEL_LOAD").begin_ns
+    assert "in which gdb read symbols" in notes(run)
+
+
 # -- functions that are not there
 
 
@@ -504,6 +652,15 @@ def test_near_names_are_as_one_would_write_them(build) -> None:
         symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::lod(int)"})
     with pytest.raises(UsageError, match=r"there is no function ml::Model::load\(float\).*did you mean ml::Model::load"):
         symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::load(float)"})
+
+
+def test_near_names_are_near_in_their_last_part() -> None:
+    names = ["_ZN2nn13NeuralNetwork5trainEv", "_ZN2nn14computeStridesERKNS_3DimE", "_ZN2nn9Optimizer5trainEv", "nnfw_train_step", "brain"]
+    assert elf.suggestions("NeuralNetwork::trian", names)[0] == "nn::NeuralNetwork::train"
+    assert "nn::computeStrides" not in elf.suggestions("NeuralNetwork::trian", names)
+    assert elf.suggestions("NeuralNetwerk::train", names)[0] == "nn::NeuralNetwork::train"
+    assert elf.suggestions("train_step", names) == ["nnfw_train_step"]
+    assert elf.suggestions("nothing_like_it", names) == []
 
 
 def test_a_stripped_program_is_said_to_be_stripped(build) -> None:

@@ -249,3 +249,16 @@ def test_any_bytes_give_buffers_or_one_sentence(tmp_path_factory, some):
         minimalloc.read(path)
     except InputError as error:
         assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("".join(f"{number},0,1,1\n" for number in range(30_001)), "has 30,001 buffers: more than 30,000 are not packed"),
+        ("".join(f"{number},0,1,{1 << 62}\n" for number in range(2)), "larger together than any memory"),
+    ],
+)
+def test_problems_beyond_any_memory_or_time(tmp_path, rows, said):
+    (tmp_path / "b.csv").write_text("id,lower,upper,size\n" + rows)
+    with pytest.raises(InputError, match=said):
+        minimalloc.read(tmp_path / "b.csv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,27 @@ import pytest
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
+import made
 import plan_models as models
 from onnx import TensorProto, helper, numpy_helper
 from plan_models import node, save, value, weight
 
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
+from memprof.models.identity import identify
 from memprof.plan import executed
 from memprof.plan.analysis import Question, analyse, planned, read_order, rows
 from memprof.plan.graphs import written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
+from memprof.plan.measured import by_model
 from memprof.plan.orders.order import best_order
 from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
+from memprof.plan.swapping import Known, at_shapes
 from memprof.plan.training import training
+from memprof.reports.tables import plan as report
+from memprof.runs.records import Run
 from memprof.units import parse_bandwidth
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -537,8 +544,7 @@ def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     assert 'id="planned"' in text and "tensors, planned" in text
     path.write_bytes(path.read_bytes() + b"\x08\x09")  # another model by content: no plan beside these runs
     memprof("page", "r.jsonl", "-o", "page.html")
-    text = (tmp_path / "page.html").read_text()
-    assert "tensors, planned" not in text and "is not the model that was measured any more" in text
+    assert 'id="planned"' not in (tmp_path / "page.html").read_text()
 
 
 # -- pack
@@ -696,3 +702,75 @@ def test_functions_of_a_model_can_be_reordered_as_calls(tmp_path: Path, memprof:
     assert [one.name for one in onnx.load(tmp_path / "r.onnx").graph.node] == ["w0", "s0", "w1", "s1"]
     feed = {"x": np.linspace(0, 1, 100, dtype=np.float32)}
     assert _onnx_results(path, feed) == _onnx_results(tmp_path / "r.onnx", feed)
+
+
+# -- shapes
+
+
+def open_shaped(path: Path) -> Path:
+    nodes = [node("Relu", ["x"], ["a"]), node("ReduceSum", ["a"], ["y"], keepdims=0)]
+    return save(path, nodes, [value("x", ["n", 64])], [value("y", [])])
+
+
+def run_at(path: Path, *, threads: int | None = None, inputs: str | None = None, **shapes: tuple[int, ...]) -> Run:
+    """A made-up run of a model at shapes."""
+    run = made.run(variant="onnxruntime")
+    return replace(run, job=replace(run.job, model=identify(path), threads=threads, inputs=inputs, shapes=shapes))
+
+
+def test_a_dimension_taken_as_1_is_said_by_every_command(tmp_path: Path, memprof: Memprof) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    said = "n taken as 1: --shape or --batch says otherwise"
+
+    assert said in memprof("plan", "show", path).stdout
+    assert said in memprof("plan", "residency", path).stdout
+    assert json.loads(memprof("plan", "residency", path, "--json").stdout)["assumptions"] == [said]
+    assert said in memprof("plan", "reorder", path, "-o", "again.onnx").stderr
+    assert json.loads(memprof("plan", "reorder", path, "-o", "more.onnx", "--json").stdout)["assumptions"] == [said]
+    assert said in memprof("plan", "plot", path, "-o", "plan.png").stderr
+
+
+def test_residency_is_planned_at_the_shapes_of_its_runs(tmp_path: Path) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    small, large = run_at(path, x=(2, 64)), run_at(path, x=(8, 64))
+    of_file = run_at(path, inputs="in.npz")
+
+    assert at_shapes(Known((small, small), ()), {}) == ({"x": (2, 64)}, Known((small, small), ()))
+    shapes, known = at_shapes(Known((small, large, of_file), ()), {"x": (8, 64)})
+    assert (shapes, known.runs, known.remarks) == ({"x": (8, 64)}, (large,), ("2 runs of other shapes or inputs left out",))
+    with pytest.raises(UsageError, match="several shapes, and --shape chooses: x=2x64; x=8x64"):
+        at_shapes(Known((small, large), ()), {})
+    with pytest.raises(InputError, match="no run is at x=3x64; these are at x=2x64"):
+        at_shapes(Known((small,), ()), {"x": (3, 64)})
+    with pytest.raises(InputError, match="took their inputs from a file"):
+        at_shapes(Known((of_file,), ()), {})
+
+
+def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    runs = [run_at(path, x=(1024, 64)), run_at(path, x=(2048, 64)), run_at(path, threads=2, x=(2048, 64)), run_at(path, inputs="in.npz")]
+
+    plans = by_model(runs)["m.onnx"]
+    peaks = [plan.analysis.chosen.peak_bytes for plan in plans if plan.analysis is not None]
+    section = report.beside(runs, plans)
+
+    assert peaks == [2 * 1024 * 64 * 4, 2 * 2048 * 64 * 4]
+    assert section is not None
+    assert [table.title for table in section.tables] == ["Sizes in MiB, x=1024x64", "Sizes in MiB, x=2048x64"]
+    assert [[row[0] for row in table.rows] for table in section.tables] == [
+        ["onnxruntime, default threads"],
+        ["onnxruntime, default threads", "onnxruntime, 2 threads"],
+    ]
+    assert "Not planned: inputs came from a file, and the record of these runs does not hold their shapes." in section.notes
+
+
+def test_the_reason_why_there_is_no_plan_is_the_right_one(tmp_path: Path) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    run = run_at(path)
+    path.write_bytes(path.read_bytes() + b"\x08\x09")
+    assert by_model([run])["m.onnx"][0].why == f"{path} is not the file that was measured: its content is another"
+    path.unlink()
+    (plan,) = by_model([run])["m.onnx"]
+    assert plan.why == f"the model is no longer at {path}"
+    section = report.beside([run], [plan])
+    assert section is not None and not section.tables and section.notes == (f"Not planned: the model is no longer at {path}.",)

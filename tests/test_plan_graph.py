@@ -107,6 +107,19 @@ def test_symbols_are_1_and_said(tmp_path: Path) -> None:
     assert other.assumptions == ("dimension 2 of x, 8 in the file, is taken as 5",) and tensor(other, "y").bytes == 120
 
 
+@pytest.mark.parametrize("name", ["?", "", " ? "])
+def test_dimensions_without_a_name_are_each_another(tmp_path: Path, name: str) -> None:
+    """Paddle's exporter calls every open dimension `?`."""
+    inputs = [value("x", [name, 3, name, name])]
+    path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], inputs, [value("y", [name, 3, name, name])])
+
+    graph = read(path, {"x": (1, 3, 48, 192)})
+    assert (tensor(graph, "y").shape, graph.assumptions, graph.unsized) == ((1, 3, 48, 192), (), ())
+    graph = read(path, batch=5)
+    assert tensor(graph, "y").shape == (5, 3, 1, 1)
+    assert graph.assumptions == ("a nameless dimension of x taken as 1: --shape or --batch says otherwise",)
+
+
 def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Flatten", ["a"], ["y"])]
     path = save(tmp_path / "m.onnx", nodes, [value("x", [1, 3, 4])], [value("y", [1, 12])], values=[value("a", [1, 3, 4])])

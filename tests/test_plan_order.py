@@ -202,6 +202,23 @@ def test_heuristics_give_orders(seed, inplace):
         assert beam.order is None or peak(problem, beam.order) < peak(problem, model)
 
 
+def test_there_is_no_other_order_only_where_there_is_none():
+    chain = Problem(sizes=(1, 9, 1), reads=((0,), (1,)), writes=((1,), (2,)), given=frozenset({0}), kept=frozenset({2}))
+    assert best_order(chain).how.endswith("; proven by there being no other order")
+
+    # Two operators that could change places, behind one that needs most: the piece of that one has a single order, the graph has two.
+    fork = Problem(
+        sizes=(90, 9, 1, 1),
+        reads=((0,), (1,), (1,)),
+        writes=((1,), (2,), (3,)),
+        given=frozenset({0}),
+        kept=frozenset({2, 3}),
+    )
+    found = best_order(fork)
+    assert found.proven
+    assert "no other order" not in found.how
+
+
 @given(st.integers(0, 10**9), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_buffers_are_what_steps_count(seed, inplace):

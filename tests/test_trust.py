@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from made import job, run
 
+from memprof import zoo
 from memprof.errors import InputError
+from memprof.plan import executed
+from memprof.plan.graphs.read import read
 from memprof.runs import signing, store
 from memprof.runs.records import Job
 
@@ -220,3 +223,15 @@ def test_where_no_key_can_be_kept_it_is_measured_all_the_same(memprof, scenario,
     assert measured.signature is None
     with pytest.raises(InputError, match="memprof did not write that run here"):
         signing.refuse_strangers([measured], "--confirm")
+
+
+def test_a_module_in_the_working_folder_is_not_run_by_the_planner(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    zoo.make("mnist", tmp_path / "m.onnx", format="onnx")
+    (tmp_path / "onnxruntime.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
+    monkeypatch.chdir(tmp_path)
+
+    order = executed.onnxruntime_order(read(Path("m.onnx")))
+
+    assert order.order and not (tmp_path / "executed").exists()

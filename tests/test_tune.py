@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import made
 import numpy
@@ -42,7 +43,7 @@ class Runtime:
         Knob("slow", ("no", "yes"), "no"),
         Knob("idle", ("a", "b"), "a"),
         Knob("bad", ("no", "raise", "crash", "hang"), "no"),
-        Knob("rounding", ("exact", "half"), "exact"),
+        Knob("rounding", ("exact", "half", "low"), "exact"),
     )
 
     def load(self, model, options):
@@ -56,6 +57,8 @@ class Runtime:
         if options.knobs["copies"] == "1" and options.knobs["rounding"] == "half":
             raise RuntimeError("these two exclude each other")
         size = int(options.knobs["copies"]) * 10 * 2**20 - (8 * 2**20 if options.knobs["slow"] == "yes" else 0)
+        size -= 9 * 2**20 if options.knobs["rounding"] == "low" else 0
+        size += 5 * 2**20 * (options.threads or 0)
         self.memory = mmap.mmap(-1, size)
         for place in range(0, size, 4096):
             self.memory[place] = 1
@@ -68,7 +71,7 @@ class Runtime:
 
     def outputs(self):
         import numpy
-        return [numpy.array([1.0, 2.0, 4.0]) * (1.01 if self.knobs_now["rounding"] == "half" else 1)]
+        return [numpy.array([1.0, 2.0, 4.0]) * (1 if self.knobs_now["rounding"] == "exact" else 1.01)]
 """
 # The allocator's knobs do nothing here; without them the search is short.
 COMMON = ["--set", "malloc_trim=off", "--set", "malloc_arenas=8", "--set", "malloc_mmap_threshold=131072"]
@@ -83,7 +86,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def tuned(memprof, folder):
-    def call(*words, time="60s", try_=("bad=raise,crash",), **rest):
+    def call(*words, time="60s", try_=("bad=raise,crash", "rounding=half"), **rest):
         tries = [word for one in try_ for word in ("--try", one)]
         return memprof("tune", "model.bin", "-r", "./mine.py", *COMMON, *tries, "--time", time, *words, cwd=folder, **rest)
 
@@ -100,7 +103,20 @@ def whole():
 def search_wholly(folder):
     (folder / "mine.py").write_text(RUNTIME)
     (folder / "model.bin").write_bytes(b"model")
-    words = [*COMMON, "--try", "bad=raise,crash", "--time", "120s", "--json", "-o", "runs.jsonl", "--plot", "front.png"]
+    words = [
+        *COMMON,
+        "--try",
+        "bad=raise,crash",
+        "--try",
+        "rounding=half",
+        "--time",
+        "120s",
+        "--json",
+        "-o",
+        "runs.jsonl",
+        "--plot",
+        "front.png",
+    ]
     command = [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
@@ -170,6 +186,96 @@ def test_a_setting_that_changes_the_outputs_is_marked(tuned):
     assert "outputs differ by 0.01" in done.stderr
 
 
+def test_what_changes_the_outputs_is_never_called_best(tuned):
+    words = ("--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--try", "rounding=low", "--try", "copies=2", "--json")
+    done = tuned(*words, "-o", "runs.jsonl", try_=())
+
+    found = json.loads(done.stdout)
+    assert found["best"] == {"copies": "2"}
+    changing = [one for one in found["proposals"] if one["changes_outputs"]]
+    assert changing and min(one["rss_peak_bytes"] for one in changing) < 28 * MIB + found["default"]["rss_peak_bytes"] - 30 * MIB
+    again = tuned(*words, "--budget", f"{found['default']['rss_peak_bytes'] - 15 * MIB}B", "--set", "copies=3", try_=())
+    assert json.loads(again.stdout)["best"] is None, "what keeps within the budget changes the outputs"
+
+
+def test_threads_are_searched_over_like_a_knob(tuned, memprof, folder):
+    fixed = [word for name in ("bad=no", "idle=a", "slow=no", "rounding=exact", "copies=2") for word in ("--set", name)]
+    done = tuned(*fixed, "--threads", "2,1,4", "--json", "-o", "runs.jsonl", try_=())
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["threads"], found["best"]) == (2, {"threads": "1"})
+    assert "threads=4: " in done.stderr
+    (command,) = [one["command"] for one in found["proposals"]]
+    assert command.split()[-2:] == ["--threads", "1"]
+    again = tuned(*fixed, "--threads", "2,1,4", "--json", "-o", "runs.jsonl", "--append", try_=())
+    assert again.returncode == 0, again.stderr
+    assert "taken up again after" in again.stderr and "] threads=" not in again.stderr, "what was measured is known"
+    assert json.loads(again.stdout)["best"] == {"threads": "1"}, again.stderr
+
+
+class Clock:
+    """A clock that only measuring moves."""
+
+    def __init__(self):
+        self.now_ns = 0
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+
+@pytest.mark.parametrize("limit_s", [200, 400, 1000])
+def test_it_keeps_its_time_with_verification_included(folder, monkeypatch, limit_s):
+    clock, runs = Clock(), []
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            job = order.job
+            iteration_ns = 10**9 * (2 if job.knobs.get("slow") == "yes" else 1)
+            clock.now_ns += 2 * 10**9 + (job.warmup + job.runs) * iteration_ns
+            size = 10 * int(job.knobs.get("copies", "3")) + 40 - 8 * (job.knobs.get("slow") == "yes")
+            run = made.run(job.variant, job.repeat, memory={"EXECUTE": (size, size)})
+            runs.append(job.variant)
+            marks = tuple(replace(mark, times_ns=(iteration_ns,) * job.runs) for mark in run.marks)
+            yield replace(run, marks=marks, job=job)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tune, "time", clock)
+    monkeypatch.setattr(tune.campaign, "measure", measure)
+
+    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), _Silent(), lambda line: None)
+
+    assert found.verified
+    assert clock.now_ns <= limit_s * 10**9 or found.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
+    assert found.repeats == min(runs.count("#0 default"), tune.VERIFYING_REPEATS)
+    assert f"Medians of {found.repeats} fresh runs" in render(found) or found.repeats == 1
+
+
+def test_the_sentence_and_the_table_say_the_same():
+    found = tune.Tuned(
+        "net",
+        "mine",
+        search.Goal(),
+        *(proposal(0, 2000 * MIB), (proposal(1, 1234.4 * MIB),), proposal(1, 1234.4 * MIB), (), (), 9, True, True, 1e-3),
+        threads=2,
+        shapes={"x": (1, 3)},
+        assumed={"x": (1, 3)},
+    )
+    for unit, said in (
+        (None, "peaks at 1234 MiB, 61.7% of the default's 2000 MiB"),
+        ("GiB", "peaks at 1.21 GiB, 61.7% of the default's 1.95 GiB"),
+    ):
+        text = render(found, unit=unit)
+        assert said in text
+        assert "61.7%" in text.partition("| #1")[2]
+    assert text.startswith("net, mine, 2 threads, x 1x3 (open dimensions taken as 1: --shape): ")
+
+
+def proposal(number, peak):
+    settings = frozenset({("copies", str(number))}) if number else DEFAULT
+    return tune.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+
+
 def test_a_limit_on_latency_is_kept(tuned):
     done = tuned("--max-latency", "1.5x", "--json", try_=("bad=no", "idle=a", "rounding=exact"))
 
@@ -227,7 +333,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
             raise KeyboardInterrupt
         return settings
 
-    def measured(self, settings):
+    def measured(self, settings, most_ns=None):
         size, failed = 60 if ("copies", "1") in settings else 100, ("bad", "crash") in settings
         outcome = Outcome("error", "EXECUTE", "<lambda> | is broken") if failed else None
         return made.run(tune.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))

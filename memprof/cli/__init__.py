@@ -230,13 +230,17 @@ def _defect(error: Exception) -> int:
     """Say that memprof itself failed, and where a file lies that helps to mend it: never as a traceback, and never as a regression."""
     import time
     import traceback
-    from importlib.metadata import version
+    from importlib import metadata
 
     from .. import files
     from ..cache import state_folder
 
     words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    facts = f"memprof {version('memprof')}, Python {sys.version}, {sys.platform}\n{sys.argv[1:]!r}\n\n"
+    try:
+        version = metadata.version("ml-memprof")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        version = "of a checkout"
+    facts = f"memprof {version}, Python {sys.version}, {sys.platform}\n{sys.argv[1:]!r}\n\n"
     text = facts + "".join(traceback.format_exception(error))
     try:
         path = state_folder() / time.strftime(f"defect-%Y%m%d-%H%M%S-{os.getpid()}.txt")

@@ -11,6 +11,7 @@ import click
 
 from ..units import parse_duration_ns
 from . import heed_sigterm
+from .measuring import VERBOSE
 from .seeking import INPUTS, PYTHON, SHAPES
 
 _EPILOG = """\b
@@ -47,6 +48,7 @@ Examples:
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
+@VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
     model: str | None,
@@ -92,6 +94,7 @@ def _measured(
     threads: int | None,
     timeout: str | None,
     verified: bool,
+    verbose: bool,
     repeats: int,
     **rest: Any,
 ) -> Any:
@@ -104,7 +107,7 @@ def _measured(
     from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
     from . import talk
-    from .progress import chosen
+    from .progress import chosen, loud
 
     heed_sigterm()
     if runtime is None:
@@ -123,9 +126,11 @@ def _measured(
         **rest,
     )
     (order,) = plan(wanted).orders
-    with keeping(Path(keep_runs) if keep_runs else None, talk) as keep, closing(chosen()) as progress:
+    with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
+        nowhere = loud(lambda line: None, progress) if verbose else lambda line: None
+        keep = loud(kept, progress) if verbose else kept
         for remark in campaign.surroundings(order.job.model.bytes):
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats as each of them.
-        found = engine.explain(order, progress, (lambda line: None) if verified else keep)
+        found = engine.explain(order, progress, nowhere if verified else keep)
         return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found

@@ -19,6 +19,7 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
 
 @click.command(epilog=_EPILOG)
 @options(
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
     click.option(
         "--max-latency", metavar="+5%|2x", help="A limit under which an iteration takes longer than this does not count as working."
@@ -37,7 +38,14 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
     click.option("--plot", "picture", metavar="FILE", help="Draw latency and page faults against the limit: .png, .svg or .pdf."),
 )
 def command(
-    output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, phases: tuple[str, ...], **words: Any
+    output: str | None,
+    append: bool,
+    picture: str | None,
+    unit: str | None,
+    as_json: bool,
+    verbose: bool,
+    phases: tuple[str, ...],
+    **words: Any,
 ) -> None:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
@@ -49,7 +57,7 @@ def command(
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws what a limit on the whole run costs: add --phase whole")
     request = _request(phases=phases, **words)
-    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json)
+    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
 
 
 def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:

@@ -32,10 +32,18 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
-def measured(suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, brief: bool = False) -> int:
+VERBOSE = click.option(
+    "--verbose", is_flag=True, help="Show all that a run which failed has printed, and not only the line that tells why."
+)
+
+
+def measured(
+    suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False, brief: bool = False
+) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ..measuring import campaign
     from ..measuring.orders import plan
+    from .progress import loud
 
     heed_sigterm()
     planned = plan(suite)
@@ -43,7 +51,7 @@ def measured(suite: Any, output: str | None, append: bool, above_baseline: bool,
     def measure(progress: Any, keep: Any) -> Any:
         for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
             progress.say(remark)
-        return campaign.measure(planned.orders, progress, keep)
+        return campaign.measure(planned.orders, progress, loud(keep, progress) if verbose else keep)
 
     return kept(measure, output, append, as_json, above_baseline, brief)
 

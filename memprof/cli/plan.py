@@ -28,9 +28,20 @@ def command() -> None:
     """
 
 
+def _given_shapes(_context: object, _parameter: object, words: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    from ..plan.graphs.read import given_shapes
+
+    return given_shapes(words)
+
+
 _MODEL = click.argument("model", type=click.Path(path_type=Path))
 _SHAPE = click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="A tensor's shape where the model leaves it open (repeatable)."
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_given_shapes,
+    metavar="NAME=1,3,224,224",
+    help="A tensor's shape where the model leaves it open (repeatable).",
 )
 _BATCH = click.option("--batch", type=int, metavar="N", help="The first dimension of every input.")
 _MODE = click.option("--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True)
@@ -77,7 +88,7 @@ _GRAPH = _asked(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE
 
 def _planned(
     model: Path,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
     batch: int | None,
     in_place: bool,
     mode: str = "inference",
@@ -88,10 +99,10 @@ def _planned(
 ) -> tuple[Any, Any]:
     """The plan of a model and the question asked of it."""
     from ..plan.analysis import Question, planned
-    from ..plan.graphs.read import given_shapes, read
+    from ..plan.graphs.read import read
     from . import talk
 
-    graph = read(model, given_shapes(shapes), batch, inline)
+    graph = read(model, shapes, batch, inline)
     if graph.moved:
         talk(f"{model}: {graph.moved}")
     for one in graph.unknown:
@@ -169,30 +180,40 @@ Examples:
     "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
 )
 @click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="The bandwidth of the device that holds the rest, as 200MB/s.")
-@click.option("--runs", "files", multiple=True, metavar="RUNS.jsonl", help="Measured runs of this model, to stand beside (repeatable).")
+@click.option(
+    "--runs",
+    "files",
+    multiple=True,
+    metavar="RUNS.jsonl",
+    help="Measured runs of this model, to stand beside; the plan is at their shapes (repeatable).",
+)
 @click.option(
     "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
 )
 @_asked(_UNIT, _JSON)
 def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
     """Say how much must be resident if only the needs of the current operator, and of N operators ahead, are resident."""
-    from ..plan.swapping import swapping
+    from ..plan.swapping import at_shapes, known_runs, swapping
     from . import report, talk
 
     speed = parse_bandwidth(bandwidth) if bandwidth else None
-    asked = {name: words.pop(name) for name in ("order", "lookahead", "files", "profile")}
+    known = known_runs(words["model"], words.pop("files"))
+    if words["batch"] is None:
+        words["shapes"], known = at_shapes(known, words["shapes"])
+    asked = {name: words.pop(name) for name in ("order", "lookahead", "profile")}
     plan, _ = _planned(**words)
-    found, runs, remarks = swapping(plan, **asked)
-    for remark in remarks:
+    found, remarks = swapping(plan, **asked)
+    for remark in (*known.remarks, *remarks):
         talk(remark)
     text = report("tables.plan").residency(
         str(words["model"]),
         found,
-        runs,
+        known.runs,
         format="json" if as_json else "markdown",
         bandwidth=speed,
         unit=unit,
         timed=asked["profile"] is not None,
+        assumptions=plan.graph.assumptions,
     )
     click.echo(text)
 
@@ -222,6 +243,8 @@ def plot(output: Path, order: str, **words: Any) -> None:
     picture.check(output)
     plan, question = _planned(**words)
     picture.save(plan, analyse(plan, question, order), output)
+    for assumption in plan.graph.assumptions:
+        talk(f"{words['model']}: assumed: {assumption}")
     talk(f"{output} is drawn")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 
 import click
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from ..plain import plain
+from ..runs import store
 from ..runs.metrics import METRICS, value
 from ..runs.records import PEAK, Job, Run
 from ..units import format_bytes
@@ -94,6 +96,19 @@ class Bar:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def loud(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[bytes], None]:
+    """The same, but of a run that failed all that its child printed is shown too, as far as it was kept: its last 4 KiB."""
+
+    def kept(line: bytes) -> None:
+        keep(line)
+        run = store.decode(line, "a run")
+        if not run.outcome.ok:
+            for text in (run.output_tail or "").splitlines():
+                progress.say(f"  | {text}")
+
+    return kept
 
 
 def chosen() -> Plain | Bar:

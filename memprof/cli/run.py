@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import measured, phase_options
+from .measuring import VERBOSE, measured, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -71,13 +71,14 @@ Examples:
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--all", "everything", is_flag=True, help="Print every table, and not only the peak and the latency.")
+@VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
-def command(output: str | None, append: bool, above_baseline: bool, everything: bool, as_json: bool, **words: Any) -> int:
+def command(output: str | None, append: bool, above_baseline: bool, everything: bool, as_json: bool, verbose: bool, **words: Any) -> int:
     """Measure models in runtimes: memory and time of each phase, each repeat in a fresh process, variants interleaved.
 
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
-    return measured(_suite(**words), output, append, above_baseline, as_json, brief=not everything)
+    return measured(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
 
 
 def _suite(

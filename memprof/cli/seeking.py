@@ -12,6 +12,7 @@ import click
 
 from ..errors import UsageError
 from . import heed_sigterm
+from .measuring import VERBOSE
 
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
@@ -19,13 +20,13 @@ INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; thos
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
     click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's default]"),
     PYTHON,
     SHAPES,
     INPUTS,
 )
 _SHOWN = (
     click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
+    VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
 
@@ -42,13 +43,20 @@ def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def answer(
-    kind: str, seek: Callable[[Any, Any], Any], output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool
+    kind: str,
+    seek: Callable[[Any, Any], Any],
+    output: str | None,
+    append: bool,
+    picture: str | None,
+    unit: str | None,
+    as_json: bool,
+    verbose: bool = False,
 ) -> None:
     """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
     from ..measuring import campaign
     from ..measuring.keeping import keeping
     from . import report, talk
-    from .progress import chosen
+    from .progress import chosen, loud
 
     heed_sigterm()
     if append and output is None:
@@ -60,7 +68,7 @@ def answer(
         with closing(chosen()) as progress:
             for remark in campaign.surroundings(0):
                 progress.say(remark)
-            found = seek(progress, keep)
+            found = seek(progress, loud(keep, progress) if verbose else keep)
         form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
         click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
     if picture is not None:

@@ -16,11 +16,15 @@ Examples:
   memprof tune model.onnx -r onnxruntime --threads 1
   memprof tune model.onnx -r onnxruntime --max-latency +10% -o tune.jsonl --plot front.png
   memprof tune model.tflite -r litert --budget 120MiB --time 3min
+  memprof tune model.tflite -r tflite --threads 1,2,4
 """
 
 
 @click.command(epilog=_EPILOG)
 @options(
+    click.option(
+        "--threads", metavar="N,N,...", help="Thread counts to search over, the first being the default's.  [default: the runtime's own]"
+    ),
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than the default's."
     ),
@@ -46,7 +50,7 @@ Examples:
     click.option("--trust-runs", is_flag=True, help="With --append: take up settings that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
+def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> None:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -57,7 +61,7 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
 
     request = _request(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json)
+    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose)
 
 
 def _request(
@@ -67,9 +71,10 @@ def _request(
     settings: tuple[str, ...],
     tries: tuple[str, ...],
     shapes: tuple[str, ...],
+    threads: str | None,
     **rest: Any,
 ) -> Any:
-    from ..measuring.suite import parse_shape
+    from ..measuring.suite import parse_shape, parse_threads
     from ..programs.runtimes import split_setting
     from ..seek.search import Goal
     from ..seek.tune import TuneRequest
@@ -82,6 +87,7 @@ def _request(
         fixed=dict(split_setting(text) for text in settings),
         tries={name: values.split(",") for name, values in (split_setting(text) for text in tries)},
         shapes=dict(parse_shape(text) for text in shapes),
+        threads=parse_threads(threads) if threads else (),
         time_ns=parse_duration_ns(time_),
         **rest,
     )

@@ -1,17 +1,8 @@
-"""How many copies of a model's weights lie in a process, in which order of elements, and where.
+"""From the hits of a scan to copies of weights: which tensor, in which order of elements, where.
 
-The method. From every large tensor snippets of eight bytes are taken: some of its bytes as they are stored, and, for each of its dimensions, of
-neighbours along that dimension, since that is what another order of the elements keeps next to each other: a transposed weight, one packed in
-blocks of 8 or 16, one with padded rows. The same from its values converted to float16, bfloat16 or float32. Snippets are chosen by content:
-those whose first four bytes, under a mask, equal one constant. So memory is filtered by one masked compare of 32-bit words, and only the few
-words that pass are looked up. A hit says where its tensor would begin in a given layout; where at least half of a layout's snippets agree on a
-beginning, there is a copy. What agrees on no beginning of a known layout, but has the neighbours, is a copy in another order.
-
-The mask takes bits from every byte of a word that differ even where a type's exponent lies there, so that a copy is found at any alignment.
-
-The rule for what is not counted: a tensor is counted from 64 KiB on, and if it has at least 8 snippets that have 4 different bytes or
-more, and that no other snippet of the model equals. Constant, tiny and low-entropy tensors have none: their bytes are summed up apart, and
-never called copies. A tensor that the model itself holds n times is one tensor of which n copies are its due.
+Snippets (snippets.py) that were found in memory (scan.py) say each where its tensor would begin in a given layout. Where at least half of a
+layout's snippets agree on a beginning, there is a copy. What agrees on no beginning of a known layout, but has kept the neighbours, is a copy in
+another order. A tensor that the model itself holds n times is one tensor of which n copies are its due.
 """
 
 from __future__ import annotations
@@ -53,15 +44,6 @@ class Copy:
 STORED, PADDED, ANOTHER = "as stored", "rows padded", "another order"
 
 
-# -- the index
-
-
-# -- the scan
-
-
-# -- from hits to copies
-
-
 def resolve(wanted: Index, hits: Hits, pages: Pages, mappings: Sequence[Mapping]) -> list[Copy]:
     """The copies that a scan's hits stand for, by address."""
     order = np.argsort(wanted.key_group[hits.keys], kind="stable")
@@ -78,7 +60,7 @@ def resolve(wanted: Index, hits: Hits, pages: Pages, mappings: Sequence[Mapping]
 
 
 class _Resolver:
-    """The hits of one group, and the copies they stand for. what is explained is taken out of them."""
+    """The hits of one group, and the copies they stand for. What is explained is taken out of them."""
 
     def __init__(self, group: Group, places: Places, addresses: Places, pages: Pages, starts: Words, mappings: Sequence[Mapping]) -> None:
         self._group, self._places, self._addresses = group, places, addresses

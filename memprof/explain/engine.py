@@ -17,11 +17,13 @@ from ..errors import MeasurementError
 from ..measuring import campaign
 from ..measuring.orders import Order
 from ..measuring.progress import Progress, Quiet
+from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
-from . import activations, findings, snippets, waterfall
+from . import activations, findings, small, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .small import Small
 from .snippets import Index
 from .waterfall import Look, Seen
 
@@ -37,32 +39,39 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     Raises MeasurementError where a run fails, and what campaign.measure raises.
     """
     remarks: list[str] = []
-    wanted = _index(order, remarks, progress)
+    if order.job.assumed:
+        progress.say(f"{order.job.model.name}: {inputs.said(order.job.assumed)}")
+    wanted, tiny = _index(order, remarks, progress)
     # Its iterations are polled as all else is: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it as it is")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     _must_be_ok(plain)
-    looks = _held(order, plain, wanted, progress, remarks)
+    looks = _held(order, plain, wanted, tiny, progress, remarks)
     files = _files(plain.job)
     base = next((one for one in looks if one.phase == STARTUP), None)
-    seen = [waterfall.account(one, None if one is base else base, wanted, files) for one in looks]
-    return _explanation(order, plain, wanted, seen, remarks)
+    seen = [waterfall.account(one, None if one is base else base, wanted, files, tiny) for one in looks]
+    found = _explanation(order, plain, wanted, seen, remarks)
+    for warning in found.warnings:
+        progress.say(f"{order.job.model.name}: warning: {warning}")
+    return found
 
 
-def _index(order: Order, remarks: list[str], progress: Progress) -> Index | None:
+def _index(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
+    """The weights to look for: those whose copies are counted, and those too small for that. None for each where there are none."""
     path = Path(order.job.model.path)
     try:
         weights = tensors(path)
         progress.say(f"{order.job.model.name}: choosing what to look for in {len(weights)} tensors")
         index = snippets.index(weights)
+        tiny = small.choose([one.tensor for one in index.weights if one.why_not])
     except Unparsed as error:
         remarks.append(f"{error}; copies of weights are not counted")
-        return None
+        return None, None
     if not len(index.keys):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
-        return None
-    return index
+        return None, tiny
+    return index, tiny
 
 
 def _must_be_ok(run: Run) -> None:
@@ -97,7 +106,7 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(order: Order, plain: Run, wanted: Index | None, progress: Progress, remarks: list[str]) -> list[Look]:
+def _held(order: Order, plain: Run, wanted: Index | None, tiny: Small | None, progress: Progress, remarks: list[str]) -> list[Look]:
     """The looks of a held run. Memory that may not be read leaves the waterfall without copies, and a remark."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=_trips(plain))
@@ -105,7 +114,8 @@ def _held(order: Order, plain: Run, wanted: Index | None, progress: Progress, re
 
     def look(job: Job, phase: str, pid: int) -> None:
         progress.say(f"{job.model.name}: looking at {phase}")
-        looks.append(waterfall.take(pid, phase, None if phase == STARTUP else wanted))
+        looking = (None, None) if phase == STARTUP else (wanted, tiny)
+        looks.append(waterfall.take(pid, phase, *looking))
 
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     _must_be_ok(run)
@@ -153,14 +163,17 @@ def _files(job: Job) -> frozenset[tuple[int, int]]:
 def _explanation(order: Order, plain: Run, wanted: Index | None, seen: Sequence[Seen], remarks: list[str]) -> Explanation:
     job = plain.job
     phases = tuple(one.phase for one in seen)
+    shapes = _shapes(job)
     counted_bytes, counted_tensors, others = waterfall.counted(wanted) if wanted is not None else (0, 0, {})
     facts = findings.Facts(
         runtime=order.runtime,
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
         measured=measured(plain),
         phases=phases,
-        plan_bytes=activations.highest(Path(job.model.path), job.shapes),
+        plan_bytes=activations.highest(Path(job.model.path), shapes) if shapes is not None else None,
         iterations=_iterations(plain),
+        threads=job.threads,
+        shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )
     return Explanation(
         memprof_explain=SCHEMA,
@@ -182,8 +195,20 @@ def _explanation(order: Order, plain: Run, wanted: Index | None, seen: Sequence[
             *(plain.about.notes if plain.about is not None else ()),
             *plain.warnings,
             *dict.fromkeys([*remarks, *_doubts(plain, phases)]),
+            findings.sight(facts),
         ),
+        shapes=shapes or {},
+        assumed=job.assumed,
+        warnings=findings.doubts(facts),
     )
+
+
+def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the model's inputs as they ran; None where they are not known, and no plan can be set beside what ran."""
+    path = Path(job.model.path)
+    shapes = inputs.shapes_that_run(path, job.shapes, job.inputs)
+    # A runtime of the user's own may make its inputs itself, and in other sizes than 1.
+    return None if job.runtime.endswith(".py") and inputs.taken_as_one(path, job.shapes, job.inputs) else shapes
 
 
 def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:

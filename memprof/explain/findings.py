@@ -19,15 +19,19 @@ from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 _LEAST = 4 << 20
 _LEAST_SHARE = 0.02
 _LEAST_STEPS = 3
-# An arena is called too large from twice the plan on, and this much more: kernels' scratch memory and the runtime's own structures.
+# From this share of the resident set on it is a warning that no slice explains it.
+_UNEXPLAINED = 0.05
+# An arena is called too large from twice the plan on, and this much more: the runtime's own structures.
 _PLAN_TIMES, _PLAN_MORE = 2, 16 << 20
+_ARENA_KNOBS = ("arena", "mem_pattern", "arena_shrink", "planner", "memory_plan", "allocator")
 
 
 @dataclass(frozen=True)
 class Facts:
     """What the rules look at.
 
-    knobs: those in force, defaults included. plan_bytes: see activations. iterations: RSS in bytes at the end of each iteration of EXECUTE.
+    knobs: those in force, defaults included. plan_bytes: what activations need at the shapes that ran, see activations; shapes: those, in words.
+    iterations: RSS in bytes at the end of each iteration of EXECUTE. threads: None where that is the runtime's own affair.
     """
 
     runtime: Runtime
@@ -36,6 +40,8 @@ class Facts:
     phases: Sequence[Phase]
     plan_bytes: int | None
     iterations: Sequence[int]
+    threads: int | None = None
+    shapes: str = ""
 
     @property
     def least(self) -> int:
@@ -50,6 +56,11 @@ class Facts:
     def steady(self) -> Phase | None:
         """The last look: what stays."""
         return next((one for one in reversed(self.phases) if "/" not in one.name), None)
+
+    @property
+    def prepared(self) -> Phase | None:
+        """The last look before the model first ran."""
+        return next((one for one in reversed(self.phases) if one.name in (PREPARE, MODEL_LOAD)), None)
 
     @property
     def highest_load(self) -> Phase | None:
@@ -67,6 +78,29 @@ class Facts:
             if self.knobs.get(name) != knob.check(value):  # knobs in force are as the runtime's side reads them
                 changed[name] = value
         return (Proposal(text, changed),) if changed else ()
+
+    def propose_threads(self, text: str, count: int) -> tuple[Proposal, ...]:
+        """Another number of threads, where the runtime now has one."""
+        return (Proposal(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
+
+
+def doubts(facts: Facts) -> tuple[str, ...]:
+    """What makes an explanation doubtful: memory that no slice explains, where that is more than a little, at the worst look."""
+    worst = max(facts.phases, key=lambda one: one.unexplained, default=None)
+    if worst is None or worst.unexplained <= _UNEXPLAINED:
+        return ()
+    size = format_bytes(worst.unexplained * worst.rss_bytes)
+    return (f"{worst.unexplained:.1%} of the resident set {_at(worst)} ({size}) is not explained: no slice has it",)
+
+
+def sight(facts: Facts) -> str:
+    """What of growth can be seen here, and what cannot."""
+    if len(facts.iterations) <= _LEAST_STEPS:
+        return f"growth was not looked for: that needs {_LEAST_STEPS + 1} iterations of EXECUTE or more (--runs)"
+    return (
+        f"growth is looked for over the {len(facts.iterations)} iterations of EXECUTE, from {format_bytes(facts.least)} in all on and only where "
+        "every late iteration adds to it: a slower leak, or one that comes now and then, is not seen"
+    )
 
 
 def find(facts: Facts) -> tuple[Finding, ...]:
@@ -124,7 +158,7 @@ def _shared_repacked(facts: Facts) -> Iterator[Finding]:
         return
     repacked = _size(look, repacked=True, where=(ANONYMOUS, SHARED))
     stored = _size(look, repacked=False, where=(ANONYMOUS, SHARED, IN_FILE))
-    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,))
+    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,)) - _made_running(facts)
     if not repacked or not stored or beyond < facts.least:
         return
     both = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
@@ -142,6 +176,37 @@ def _shared_repacked(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "shared_repacked", "folded or prepacked copies of weights that also stay as stored", beyond, look.name, tuple(evidence), proposals
     )
+
+
+def _loop_copies(facts: Facts) -> Iterator[Finding]:
+    """Copies that the model's own operators make while it runs: a loop whose state holds weights, which folding has nothing to do with."""
+    look, before = facts.steady, facts.prepared
+    if look is None or before is None:
+        return
+    evidence = (
+        _words_of(before),
+        _words_of(look),
+        f"{format_bytes(_made_running(facts))} beyond one copy were not there before the model first ran",
+    )
+    advice = (Proposal("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
+    yield Finding(
+        "loop_copies",
+        "copies of weights made while the model runs, as by a loop's state",
+        _made_running(facts),
+        look.name,
+        evidence,
+        advice,
+    )
+
+
+def _made_running(facts: Facts) -> int:
+    """Bytes of weights held beyond one copy only since the model first ran; XNNPACK's repacked ones have a rule of their own."""
+    look, before = facts.steady, facts.prepared
+    if look is None or before is None or look is before:
+        return 0
+    repacked = False if _has_xnnpack(facts) else None
+    grown = _size(look, where=(ANONYMOUS, SHARED), repacked=repacked) - _size(before, where=(ANONYMOUS, SHARED), repacked=repacked)
+    return max(0, min(grown, (look.beyond_one_bytes or 0) - (before.beyond_one_bytes or 0)))
 
 
 def _xnnpack(facts: Facts) -> Iterator[Finding]:
@@ -236,14 +301,12 @@ def _arenas(facts: Facts) -> Iterator[Finding]:
 
 def _arena_too_large(facts: Facts) -> Iterator[Finding]:
     look = facts.steady
-    if look is None or facts.plan_bytes is None or _preserves(facts):
+    if look is None or facts.plan_bytes is None or _preserves(facts) or not _beyond_plan(facts):
         return
-    held = look.size(IN_USE)
+    scratch = _scratch_bytes(facts)
+    held = look.size(IN_USE) - scratch
     if held <= _PLAN_TIMES * facts.plan_bytes + _PLAN_MORE:
         return
-    evidence = (
-        f"activations that live at once need {format_bytes(facts.plan_bytes)} in the order of the file; blocks in use hold {format_bytes(held)}",
-    )
     proposals = (
         *facts.propose("no arena: activations go back to the allocator", arena="off"),
         *facts.propose("do not plan all activations as one block", mem_pattern="off"),
@@ -252,7 +315,43 @@ def _arena_too_large(facts: Facts) -> Iterator[Finding]:
         *facts.propose("plan the activations' storage when compiling", memory_plan="on"),
         *facts.propose("give freed activations back at once", allocator="naive"),
     )
-    yield Finding("arena", "the arena is larger than the plan", held - facts.plan_bytes, look.name, evidence, proposals)
+    text = f"{_plan_words(facts)}; blocks in use hold {format_bytes(held)}"
+    yield Finding("arena", "the arena is larger than the plan", held - facts.plan_bytes, look.name, (text,), proposals)
+
+
+def _scratch(facts: Facts) -> Iterator[Finding]:
+    """Working memory of kernels, which no plan of tensors has."""
+    look, size = facts.steady, _scratch_bytes(facts)
+    if look is None or facts.plan_bytes is None or _preserves(facts) or not _beyond_plan(facts):
+        return
+    evidence = (
+        f"{_plan_words(facts)}; blocks in use hold {format_bytes(look.size(IN_USE))}, and most of it came when the model first ran",
+        *_when(facts, lambda one: one.size(IN_USE), "memory in use"),
+    )
+    proposals = (
+        *facts.propose("kernels that compute without scratch memory, and more slowly", kernels="reference"),
+        *facts.propose_threads("other kernels, which may need less scratch memory", 2),
+    ) or (Proposal("fewer threads, where each has scratch memory of its own, or another form of the operator that needs it"),)
+    yield Finding("scratch", "scratch memory of kernels", size, look.name, evidence, proposals)
+
+
+def _beyond_plan(facts: Facts) -> bool:
+    """Whether blocks in use hold clearly more than activations need."""
+    held = facts.steady.size(IN_USE) if facts.steady is not None else 0
+    return facts.plan_bytes is not None and held > _PLAN_TIMES * facts.plan_bytes + _PLAN_MORE
+
+
+def _scratch_bytes(facts: Facts) -> int:
+    """What blocks in use got when the model first ran, beyond the activations; 0 where it may be an arena that grew then."""
+    look, before = facts.steady, facts.prepared
+    if look is None or before is None or look is before or any(facts.runtime.knob(name) is not None for name in _ARENA_KNOBS):
+        return 0
+    return max(0, look.size(IN_USE) - before.size(IN_USE) - (facts.plan_bytes or 0))
+
+
+def _plan_words(facts: Facts) -> str:
+    at = f" at {facts.shapes}" if facts.shapes else ""
+    return f"activations that live at once need {format_bytes(facts.plan_bytes or 0)} in the order of the file{at}"
 
 
 def _huge(facts: Facts) -> Iterator[Finding]:
@@ -349,7 +448,7 @@ def _transient(facts: Facts) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     *(_library_copied, _load_twice, _shared_repacked, _xnnpack, _mapped_and_read),
-    *(_kept, _arenas, _arena_too_large, _huge, _outputs, _moved, _transient),
+    *(_loop_copies, _kept, _arenas, _arena_too_large, _scratch, _huge, _outputs, _moved, _transient),
 )
 
 
@@ -363,9 +462,12 @@ def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) ->
 
 def _words_of(look: Phase) -> str:
     """The copies of a look in a sentence, the largest first."""
-    at = f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
     parts = [_words(one) for one in look.held if not one.freed][:6]
-    return f"{at} the weights lie {', '.join(parts)}" if parts else f"{at} no copy of the weights was found"
+    return f"{_at(look)} the weights lie {', '.join(parts)}" if parts else f"{_at(look)} no copy of the weights was found"
+
+
+def _at(look: Phase) -> str:
+    return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
 
 
 def _words(one: Held) -> str:

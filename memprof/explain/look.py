@@ -24,7 +24,7 @@ BUFFER = 2 << 20  # beyond it the caches hold less of it; below it two threads w
 _HUGE = 2 << 20
 _OVERLAP = 16  # bytes read twice where a range is split, so that nothing that lies across the seam is missed
 _MOST_PARTS = 512  # of one process_vm_readv, below IOV_MAX
-_PRESENT, _SWAPPED, _FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
+_PRESENT, _FILE = np.uint64(1 << 63), np.uint64(1 << 61)
 _PAGEMAP_CHUNK = 1 << 16
 
 Addresses = NDArray[np.uint64]

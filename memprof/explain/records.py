@@ -1,7 +1,7 @@
 """What explain finds, as it is printed, drawn and kept in a file of its own (JSON), which `memprof page --explain` shows.
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
-  1   2026-11   the first
+  1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings
 """
 
 from __future__ import annotations
@@ -126,7 +126,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Verified:
-    """What a proposal really did, medians of `repeats` interleaved runs of each: before and after, bytes and ns. error: why it could not run."""
+    """What a proposal really did, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
+
+    iteration_spread_ns, prepared_spread_ns: how far the farthest run lies from each median. peak_raised: PEAK rose by more than the kernel's own
+    bound. error: why it could not run.
+    """
 
     repeats: int
     peak_bytes: tuple[float, float] | None = None
@@ -137,11 +141,16 @@ class Verified:
     prepared_ns: tuple[float, float] | None = None
     beyond_noise: bool = False
     error: str | None = None
+    iteration_spread_ns: tuple[float, float] | None = None
+    prepared_spread_ns: tuple[float, float] | None = None
+    peak_raised: bool = False
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to do: `settings` are knobs of this runtime; without any it is a change to the model or the machine, which cannot be tried here."""
+    """What to do: `settings` are knobs of this runtime, or its number of threads as "threads"; without any it is a change to the model or the
+    machine, which cannot be tried here.
+    """
 
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -162,7 +171,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known about one model in one runtime."""
+    """All that is known about one model in one runtime.
+
+    shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open dimensions were taken as 1. warnings:
+    what makes the rest doubtful.
+    """
 
     memprof_explain: int
     model: Model
@@ -180,6 +193,9 @@ class Explanation:
     tensors: tuple[TensorCopies, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def peak(self) -> Measured | None:

@@ -1,4 +1,4 @@
-"""One pass over a process's memory that finds the places where such bytes lie."""
+"""One pass over a process's memory that finds every place where a snippet of the weights lies (snippets.py chooses them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Which bytes of each weight are looked for: short, distinct runs of it in each layout in which a runtime may hold it."""
+"""Which eight bytes of each weight are looked for, in each layout in which a runtime may hold it.
+
+From every large tensor snippets are taken: some of its bytes as they are stored, and, for each of its dimensions, of neighbours along that
+dimension, since that is what another order of the elements keeps next to each other: a transposed weight, one packed in blocks of 8 or 16, one
+with padded rows. The same from its values converted to float16, bfloat16 or float32.
+
+Snippets are chosen by content: those whose first four bytes, under a mask, equal one constant. So memory is filtered by one masked compare of
+32-bit words (filtering.py), and only the few words that pass are looked up. The mask takes bits from every byte of a word that differ even where
+a type's exponent lies there, so that a copy is found at any alignment.
+
+The rule for what is not counted: a tensor is counted from 64 KiB on, and if it has at least 8 snippets that have 4 different bytes or more and
+that no other snippet of the model equals. Constant, tiny and low-entropy tensors have none: their bytes are summed up apart, and never called
+copies (small.py finds the tiny ones whole).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +32,7 @@ _ALIGNMENTS = 4
 _SAMPLES, _SAMPLE = 48, 16384  # places of a tensor that are looked at for snippets, and bytes at each
 _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 
-_TABLE_BITS = 22
+TABLE_BITS = 22
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Bytes = NDArray[np.uint8]
@@ -261,7 +274,7 @@ def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], ma
     """One sorted table of all snippets that are rich enough and occur once; tensors that are left with too few are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
-        return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, np.zeros(1 << _TABLE_BITS, bool))
+        return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, np.zeros(1 << TABLE_BITS, bool))
     key = np.concatenate(keys)
     owner = np.repeat(np.arange(len(groups), dtype=np.int32), [len(one) for one in keys])
     place = np.concatenate([np.arange(len(one), dtype=np.int32) for one in keys])
@@ -282,7 +295,7 @@ def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], ma
     key, owner, place = key[good], owner[good], place[good]
     order = np.argsort(key, kind="stable")
     key, owner, place = key[order], owner[order], place[order]
-    table = np.zeros(1 << _TABLE_BITS, bool)
+    table = np.zeros(1 << TABLE_BITS, bool)
     table[hashed(key)] = True
     kept = _kept(groups, owner, place)
     return Index(tuple(weights), kept, key, owner, place, mask, constant, table)
@@ -301,4 +314,4 @@ def _kept(groups: list[Group], owner: NDArray[np.int32], place: NDArray[np.int32
 
 
 def hashed(keys: Words) -> NDArray[np.int64]:
-    return ((keys * _MIX) >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
+    return ((keys * _MIX) >> np.uint64(64 - TABLE_BITS)).astype(np.int64)

@@ -18,7 +18,7 @@ from ..measuring.suite import Suite, Variant
 from ..runs import metrics
 from ..runs.metrics import METRICS
 from ..runs.records import EXECUTE, PEAK, PREPARE, Run
-from .records import Explanation, Finding, Verified
+from .records import Explanation, Finding, Proposal, Verified
 
 _AS_IT_IS = "as it is"
 _ADDED = " + "
@@ -40,7 +40,9 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     base = replace(variant, name=_AS_IT_IS)
     variants, refused = [base], {}
     for name, settings in wanted.items():
-        tried = replace(variant, name=name, set={**variant.set, **settings})
+        knobs = {key: value for key, value in settings.items() if key != "threads"}
+        threads = (int(settings["threads"]),) if "threads" in settings else variant.threads
+        tried = replace(variant, name=name, set={**variant.set, **knobs}, threads=threads)
         try:
             plan(replace(suite, variants=(tried,), runtimes=()))
             variants.append(tried)
@@ -75,7 +77,12 @@ def _with_results(finding: Finding, runs: Mapping[str, Sequence[Run]], refused: 
             proposals.append(proposal)
         else:
             proposals.append(replace(proposal, verified=_result(finding, runs[_AS_IT_IS], runs[name])))
-    return replace(finding, proposals=tuple(proposals))
+    return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # in the order of the rule where they do no harm
+
+
+def _harm(proposal: Proposal) -> int:
+    done = proposal.verified
+    return 0 if done is None else 2 if done.error is not None else int(done.peak_raised)
 
 
 def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Verified:
@@ -90,16 +97,22 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
     beyond = any(_beyond(first, second, bound) for first, second in zip(*sides, strict=True))
 
     def both(name: str, where: str) -> tuple[float, float] | None:
-        return _medians(good[0], good[1], where, name)
+        return _medians([_values(side, where, name) for side in good])
 
+    peaks = both("rss_peak_bytes", PEAK)
+    iterations = [_values(side, EXECUTE, "time_median_ns") for side in good]
+    prepared = [_prepared(side) for side in good]
     return Verified(
         repeats=min(len(good[0]), len(good[1])),
-        peak_bytes=both("rss_peak_bytes", PEAK),
+        peak_bytes=peaks,
         end_bytes=both("rss_end_bytes", _last(good[0])),
         anon_bytes=both("anon_end_bytes", _last(good[0])),
         phase_bytes=both(metric, phase),
-        iteration_ns=both("time_median_ns", EXECUTE),
-        prepared_ns=_prepared(good[0], good[1]),
+        iteration_ns=_medians(iterations),
+        prepared_ns=_medians(prepared),
+        iteration_spread_ns=_spreads(iterations),
+        prepared_spread_ns=_spreads(prepared),
+        peak_raised=peaks is not None and peaks[1] - peaks[0] > bound,
         beyond_noise=beyond,
     )
 
@@ -118,14 +131,19 @@ def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
     return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]
 
 
-def _medians(before: Sequence[Run], after: Sequence[Run], phase: str, name: str) -> tuple[float, float] | None:
-    sides = [_values(side, phase, name) for side in (before, after)]
+def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     return (statistics.median(sides[0]), statistics.median(sides[1])) if all(sides) else None
 
 
-def _prepared(before: Sequence[Run], after: Sequence[Run]) -> tuple[float, float] | None:
-    """How long it takes until the first iteration can begin: all phases up to PREPARE but STARTUP."""
-    sides = [
-        [sum(mark.time_ns for mark in run.marks[1:] if mark.phase in ("MODEL_LOAD", PREPARE)) for run in side] for side in (before, after)
-    ]
-    return statistics.median(sides[0]), statistics.median(sides[1])
+def _spreads(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """How far the farthest value of each side lies from its median."""
+    middles = _medians(sides)
+    if middles is None:
+        return None
+    first, second = (max(abs(value - middle) for value in side) for side, middle in zip(sides, middles, strict=True))
+    return first, second
+
+
+def _prepared(runs: Sequence[Run]) -> list[float]:
+    """How long it takes in each run until the first iteration can begin: all phases up to PREPARE but STARTUP."""
+    return [sum(mark.time_ns for mark in run.marks[1:] if mark.phase in ("MODEL_LOAD", PREPARE)) for run in runs]

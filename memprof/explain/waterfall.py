@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.tensors import StoredTensor
-from . import copies, glibc, look, scan, snippets
+from ..units import format_bytes
+from . import copies, glibc, look, scan, small, snippets
 from .copies import Copy
 from .glibc import Heap, Ranges, common, ranges
 from .look import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
 from .scan import Hits
+from .small import Small, Whole
 from .snippets import Index
 
 IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
@@ -34,11 +35,12 @@ IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
 )
 _FREED = 0.5  # a copy is freed where more than this share of it lies in free blocks
 _MOVED_LEAST = 8 << 20
+_UNSEEN_LEAST = 1 << 20
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was read of a process while it stood still. hits: None where weights were not looked for."""
+    """What was read of a process while it stood still. hits: None where weights were not looked for. whole: the small ones that were found."""
 
     phase: str
     mappings: tuple[Mapping, ...]
@@ -48,6 +50,7 @@ class Look:
     hits: Hits | None
     empty_huge_bytes: int
     stood_still_ns: int
+    whole: tuple[Whole, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,16 +62,20 @@ class Seen:
     copies: dict[int, dict[str, int]]
 
 
-def take(pid: int, phase: str, wanted: Index | None) -> Look:
-    """Look at a process that stands still. wanted: the weights to look for, or None. Raises look.Gone or look.Unreadable."""
+def take(pid: int, phase: str, wanted: Index | None, tiny: Small | None = None) -> Look:
+    """Look at a process that stands still. wanted: the weights to look for, or None; tiny: those too small for that.
+
+    Raises look.Gone or look.Unreadable.
+    """
     begin_ns = time.monotonic_ns()
     mappings = look.mappings(pid)
     pages = look.present_pages(pid, mappings)
     blocks = glibc.walk(pid, mappings, pages)
     pointers = tuple(look.threads_stack_pointers(pid))
     hits = scan.scan(wanted, pid, pages) if wanted is not None else None
+    whole = small.find(tiny, pid, pages) if tiny is not None else ()
     empty = _empty_huge_pages(pid, mappings, pages)
-    return Look(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns)
+    return Look(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns, whole)
 
 
 def _empty_huge_pages(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int:
@@ -110,10 +117,13 @@ class _Left:
         return int(self._left.sum())
 
 
-def account(seen: Look, base: Look | None, wanted: Index | None, model_files: Collection[tuple[int, int]]) -> Seen:
+def account(
+    seen: Look, base: Look | None, wanted: Index | None, model_files: Collection[tuple[int, int]], tiny: Small | None = None
+) -> Seen:
     """What a look's resident set consists of.
 
-    base: the look at the end of STARTUP, None for that one itself. model_files: device and inode of the model's own files.
+    base: the look at the end of STARTUP, None for that one itself. model_files: device and inode of the model's own files. tiny: the weights
+    that were looked for whole.
     """
     kinds = [kind_of(mapping, model_files) for mapping in seen.mappings]
     pages, left = seen.pages, _Left(seen.pages)
@@ -127,8 +137,9 @@ def account(seen: Look, base: Look | None, wanted: Index | None, model_files: Co
     size[KEPT] = left.take(seen.heap.free)
     in_file = (kind == _KINDS.index(IN_FILE)) & pages.filed
     size[MODEL_FILE] = left.take_pages(in_file)
-    for name in (ONCE, REPACKED, AGAIN):
-        size[name] = left.take(ranges([(copy.start, copy.end) for copy in owned[name]]))
+    due, more = _small(seen.whole, tiny)
+    for name, whole in ((ONCE, due), (REPACKED, ()), (AGAIN, more)):
+        size[name] = left.take(ranges([(copy.start, copy.end) for copy in owned[name]] + [(one.start, one.end) for one in whole]))
     library = kind == _KINDS.index(IN_LIBRARY)
     size[LIBRARIES] = left.take_pages(library)
     anonymous = (kind == _KINDS.index(ANONYMOUS)) | ~pages.filed
@@ -142,7 +153,7 @@ def account(seen: Look, base: Look | None, wanted: Index | None, model_files: Co
     phase = Phase(
         name=seen.phase,
         rss_bytes=rss,
-        slices=tuple(Slice(name, size[name], _how(name, seen, base)) for name in SLICES if size[name] or name == REST),
+        slices=tuple(Slice(name, size[name], _how(name, seen, base, tiny)) for name in SLICES if size[name] or name == REST),
         held=tuple(_kinds_of_copies(found, seen.heap.free, kinds)),
         beyond_one_bytes=beyond if seen.hits is not None else None,
         droppable_bytes=droppable,
@@ -223,6 +234,17 @@ def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snip
     return owned
 
 
+def _small(whole: Sequence[Whole], tiny: Small | None) -> tuple[list[Whole], list[Whole]]:
+    """Small weights that lie in memory: those that are due, and more of the same."""
+    left = dict(enumerate(tiny.instances)) if tiny is not None else {}
+    due: list[Whole] = []
+    more: list[Whole] = []
+    for one in whole:
+        (due if left[one.tensor] > 0 else more).append(one)
+        left[one.tensor] -= 1
+    return due, more
+
+
 def _beyond_one(held: Sequence[Copy], kinds: Sequence[str], wanted: Index | None) -> tuple[int, int]:
     """Resident bytes of all copies but one (of each time the model has them), and how many of those are a file's clean pages.
 
@@ -274,7 +296,7 @@ def _moved(mappings: Sequence[Mapping], kinds: Sequence[str]) -> tuple[tuple[str
     return tuple((path, size) for path, size in sizes.items() if size >= _MOVED_LEAST)
 
 
-def _how(name: str, seen: Look, base: Look | None) -> str:
+def _how(name: str, seen: Look, base: Look | None, tiny: Small | None) -> str:
     walked = "glibc's blocks, walked one by one" + ("" if seen.heap.complete else " (the main arena's chain could not be followed)")
     before = "this is the baseline" if base is None else "the pages that were there at the end of STARTUP"
     return {
@@ -284,11 +306,16 @@ def _how(name: str, seen: Look, base: Look | None) -> str:
         ONCE: "found by content outside the model's file: the first copy of each tensor as stored",
         AGAIN: "found by content: further copies as stored",
         REPACKED: "found by content: copies in another order or type",
-        IN_USE: f"blocks in use that hold no weights and were not there at the end of STARTUP: {walked}",
+        IN_USE: f"blocks in use in which no weights were found and that were not there at the end of STARTUP: {walked}{_unseen(tiny)}",
         KEPT: f"resident pages of blocks that were freed, and the top of each arena: {walked}",
         FILES: "other mapped files, from smaps",
         REST: "what no rule takes: small mappings of the interpreter and the runtime, shared memory",
     }[name]
+
+
+def _unseen(tiny: Small | None) -> str:
+    size = tiny.unseen_bytes if tiny is not None else 0
+    return f"; up to {format_bytes(size)} of weights that look like other memory may be among them" if size >= _UNSEEN_LEAST else ""
 
 
 def counted(wanted: Index) -> tuple[int, int, dict[str, int]]:
@@ -302,8 +329,3 @@ def counted(wanted: Index) -> tuple[int, int, dict[str, int]]:
             size += weight.tensor.bytes * weight.instances
             count += weight.instances
     return size, count, dict(others)
-
-
-def total(tensors: Sequence[StoredTensor]) -> int:
-    """All weights' bytes."""
-    return sum(tensor.bytes for tensor in tensors)

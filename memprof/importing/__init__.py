@@ -46,6 +46,8 @@ def read(path: Path) -> list[Found]:
                 found = [one for one in form.read(text, path.name) if one.marks]
             except RecursionError:
                 raise InputError(f"{path} is damaged: it is nested too deeply") from None
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
             if not found:
                 raise InputError(f"{path}: {form.TOOL} wrote this, but no figure of a phase is in it")
             return found

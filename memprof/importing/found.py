@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from ..errors import InputError
 from ..runs.records import Mark, Timeline, Value
 
 MIB = 1 << 20
 KIB = 1 << 10
+_MOST_MEASUREMENTS = 10_000
 _MOST = 1 << 62  # what the other side of a runs file takes for a size or a time
 
 
@@ -69,6 +71,12 @@ def count(number: float | str | None, unit: float = 1) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return round(value) if 0 <= value < _MOST else None
+
+
+def check_count(measurements: int, tool: str) -> None:
+    """Raises InputError for a log of more measurements than anybody makes: each is a Run, a hundred times as large as its line."""
+    if measurements > _MOST_MEASUREMENTS:
+        raise InputError(f"this log of {tool} has more than {_MOST_MEASUREMENTS:,} measurements")
 
 
 def in_a_row(phases: Sequence[tuple[str, int | None, Mapping[str, object]]]) -> list[Mark]:

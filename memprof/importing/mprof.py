@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from ..runs.records import RUN, Mark
 from .found import MIB, Found, count, timeline, whole_lines
@@ -53,8 +54,9 @@ def read(text: str, file: str) -> list[Found]:
     start = samples[0][0]
     rows = _with_children(samples, children)
     times = [time for time, _ in rows]
-    marks = [_mark(name, begin, end, rows, times, start) for name, begin, end, _ in sorted(functions, key=lambda one: one[1])]
-    marks = _once(marks) or [_mark(RUN, times[0], times[-1], rows, times, start)]
+    highest = _Highest([rss for _, rss in rows])
+    marks = [_mark(name, begin, end, rows, times, start, highest) for name, begin, end, _ in sorted(functions, key=lambda each: each[1])]
+    marks = _once(marks) or [_mark(RUN, times[0], times[-1], rows, times, start, highest)]
     words = command.split()
     return [
         Found(
@@ -89,18 +91,35 @@ def _with_children(samples: list[tuple[int, int]], children: list[tuple[int, int
     return rows
 
 
-def _mark(name: str, begin: int, end: int, rows: list[tuple[int, int]], times: list[int], start: int) -> Mark:
-    inside = [rss for _, rss in rows[bisect_left(times, begin) : bisect_right(times, end)]]
-    before, first = bisect_right(times, begin) - 1, max(begin - start, 0)
+class _Highest:
+    """The highest of any stretch of values, from the highest of each power of two: functions may be many and long, and lie in one another."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self._levels = [list(values)]
+        while len(self._levels[-1]) > (step := 1 << (len(self._levels) - 1)):
+            below = self._levels[-1]
+            self._levels.append([max(pair) for pair in zip(below, below[step:], strict=False)])
+
+    def within(self, begin: int, end: int) -> int | None:
+        """Of the values from begin to before end, None where there are none."""
+        if begin >= end:
+            return None
+        level = (end - begin).bit_length() - 1
+        return max(self._levels[level][begin], self._levels[level][end - (1 << level)])
+
+
+def _mark(name: str, begin: int, end: int, rows: list[tuple[int, int]], times: list[int], start: int, highest: _Highest) -> Mark:
+    first, last = bisect_left(times, begin), bisect_right(times, end)
+    before, begin_ns = bisect_right(times, begin) - 1, max(begin - start, 0)
     return Mark(
         phase=name[:200],
-        begin_ns=first,
-        end_ns=max(end - start, first),
-        rss_peak_bytes=max(inside, default=None),
+        begin_ns=begin_ns,
+        end_ns=max(end - start, begin_ns),
+        rss_peak_bytes=highest.within(first, last),
         rss_peak_exact=False,
-        samples=len(inside),
+        samples=last - first,
         rss_begin_bytes=rows[before][1] if before >= 0 else None,
-        rss_end_bytes=inside[-1] if inside else None,
+        rss_end_bytes=rows[last - 1][1] if last > first else None,
     )
 
 

@@ -10,7 +10,7 @@ import csv
 import io
 
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, count, in_a_row, torn
+from .found import KIB, Found, check_count, count, in_a_row, torn
 
 TOOL = "onert_run --write_report"
 _MS = 1_000_000
@@ -31,6 +31,7 @@ def read(text: str, file: str) -> list[Found]:
         header, *rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO("\n".join(lines)), skipinitialspace=True)]
     except (csv.Error, ValueError):
         return []
+    check_count(len(rows), TOOL)
     found = [_found(dict(zip(header, row, strict=False)), len(row) < len(header)) for row in rows if row[: len(header)] != header]
     if found and not text.endswith(("\n", "\r")):
         found[-1] = found[-1].cut_off("its last row has no end, so its last figure may be longer")

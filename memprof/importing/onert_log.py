@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, count, in_a_row, torn
+from .found import KIB, Found, check_count, count, in_a_row, torn
 
 TOOL = "onert_run"
 _MS = 1_000_000
@@ -33,6 +33,7 @@ _MEMORY = re.compile(rf"^-\s*(MODEL_LOAD|PREPARE|EXECUTE|PEAK)\s+takes\s+{_NUMBE
 _COMMAND = re.compile(r"^\s*(?:\$|#)\s+(\S.*(?:onert_run|nnpackage_run|tflite_run)\b.*)$")
 _FIRST = re.compile(r"^MODEL_LOAD\s+takes\b", re.I | re.M)
 _ARCH = re.compile(r"/([a-z0-9_]+)-(?:linux|android|tizen)\.")
+_LONGEST_COMMAND = 1 << 16  # shlex takes the square of the longest word
 _MODEL_OPTIONS = ("--nnpackage", "--modelfile", "--tflite", "--path", "--model")
 
 
@@ -43,7 +44,9 @@ def knows(text: str) -> bool:
 
 def read(text: str, file: str) -> list[Found]:
     """The measurements in a log."""
-    return [_found(lines) for lines in _each(text)]
+    parts = _each(text)
+    check_count(len(parts), TOOL)
+    return [_found(lines) for lines in parts]
 
 
 def _each(text: str) -> list[list[str]]:
@@ -131,7 +134,7 @@ def _about(command: str, found: Found) -> Found:
     if not command:
         return found
     try:
-        words = shlex.split(command)
+        words = shlex.split(command) if len(command) <= _LONGEST_COMMAND else command.split()
     except ValueError:
         words = command.split()
     program = next((place for place, word in enumerate(words) if word.endswith(("onert_run", "nnpackage_run", "tflite_run"))), 0)

@@ -34,15 +34,15 @@ def knows(text: str) -> bool:
 
 def read(text: str, file: str) -> list[Found]:
     """The session of a profile."""
-    everything, whole = _events(text)
-    events = [event for event in everything if isinstance(event, dict)]
-    sessions = [event for event in events if event.get("cat") == "Session" and isinstance(event.get("name"), str)]
+    everything, whole = events(text)
+    known = [event for event in everything if isinstance(event, dict)]
+    sessions = [event for event in known if event.get("cat") == "Session" and isinstance(event.get("name"), str)]
     phases: dict[str, list[tuple[int, int]]] = {}
     for event in sessions:
         phase = MODEL_LOAD if event["name"].startswith("model_loading") else _PHASES.get(event["name"])
-        span = _span(event)
-        if phase and span:
-            phases.setdefault(phase, []).append(span)
+        when = span(event)
+        if phase and when:
+            phases.setdefault(phase, []).append(when)
     marks = []
     for phase in (MODEL_LOAD, PREPARE, EXECUTE):
         spans = sorted(phases.get(phase, ()))
@@ -51,7 +51,7 @@ def read(text: str, file: str) -> list[Found]:
             end_ns = max(begin + duration for begin, duration in spans)
             marks.append(Mark(phase, spans[0][0], end_ns, None, False, times))
     first_end = min((begin + duration for begin, duration in phases.get(EXECUTE, ())), default=None)
-    values, notes = _nodes([event for event in events if event.get("cat") == "Node"], first_end)
+    values, notes = _nodes([event for event in known if event.get("cat") == "Node"], first_end)
     notes += [] if whole else [torn("it is read up to its last whole event")]
     return [Found(TOOL, "onnxruntime", marks, runs=len(phases.get(EXECUTE, ())), notes=notes, values=values)]
 
@@ -61,10 +61,10 @@ def _nodes(events: list[dict[str, Any]], first_end: int | None) -> tuple[list[Va
     values: list[Value] = []
     peaks: dict[str, tuple[int, str]] = {}
     for event in events:
-        arguments, span = event.get("args"), _span(event)
-        if not isinstance(arguments, Mapping) or span is None:
+        arguments, when = event.get("args"), span(event)
+        if not isinstance(arguments, Mapping) or when is None:
             continue
-        end_ns = span[0] + span[1]
+        end_ns = sum(when)
         for key, name in _VALUES.items():
             figure = count(arguments.get(key))
             if figure is None:
@@ -88,12 +88,7 @@ def _node(event: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     return f"{str(event.get('name', '')).removesuffix('_kernel_time')[:100]} ({str(arguments.get('op_name', '?'))[:50]})"
 
 
-def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
-    begin, duration = count(event.get("ts"), _US), count(event.get("dur"), _US)
-    return (begin, duration) if begin is not None and duration is not None else None
-
-
-def _events(text: str) -> tuple[list[Any], bool]:
+def events(text: str) -> tuple[list[Any], bool]:
     """The events of the array as far as they are whole, and whether all of it is."""
     try:
         found = json.loads(text)
@@ -102,12 +97,18 @@ def _events(text: str) -> tuple[list[Any], bool]:
     if isinstance(found, list):
         return found, True
     decoder, place = json.JSONDecoder(), text.find("[") + 1
-    events: list[Any] = []
+    whole: list[Any] = []
     while True:
         while place < len(text) and text[place] in " \t\r\n,":
             place += 1
         try:
             event, place = decoder.raw_decode(text, place)
         except ValueError:
-            return events, False
-        events.append(event)
+            return whole, False
+        whole.append(event)
+
+
+def span(event: Mapping[str, Any]) -> tuple[int, int] | None:
+    """When an event began and how long it took, in ns; None where it does not say so."""
+    begin, duration = count(event.get("ts"), _US), count(event.get("dur"), _US)
+    return (begin, duration) if begin is not None and duration is not None else None

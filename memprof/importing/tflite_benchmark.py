@@ -17,7 +17,7 @@ import os
 import re
 
 from ..runs.records import EXECUTE, MODEL_LOAD, WARMUP, Value
-from .found import MIB, Found, count, in_a_row, torn
+from .found import MIB, Found, check_count, count, in_a_row, torn
 
 TOOL = "benchmark_model"
 _US = 1000
@@ -28,7 +28,8 @@ _TIMINGS = re.compile(
 _FOOTPRINT = re.compile(rf"[Mm]emory footprint delta from the start of the tool \(MB\): init={_NUMBER} overall={_NUMBER}")
 _OLD_FOOTPRINT = re.compile(rf"Peak memory footprint \(MB\): init={_NUMBER} overall={_NUMBER}")
 _MONITORED = re.compile(rf"Overall peak memory footprint \(MB\) via periodic monitoring: {_NUMBER}")
-_GRAPH = re.compile(r"(?:Graph: \[([^\]\n]+)\]|Loaded model (\S[^\n]*?)\s*$)", re.M)
+# Bounded: a line that repeats the words would be read from each of them to its end.
+_GRAPH = re.compile(r"Graph: \[([^\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,4096})")
 _SIZE = re.compile(rf"input model file size \(MB\): {_NUMBER}")
 _THREADS = re.compile(r"(?:#threads used for CPU inference|Num threads): \[([0-9]{1,5})\]")
 _COUNT = re.compile(r"\bcount=([0-9]{1,9})\b((?: [a-z0-9]+=[0-9.e+-]+)+)")
@@ -46,7 +47,9 @@ def knows(text: str) -> bool:
 def read(text: str, file: str) -> list[Found]:
     """The measurements in a log: each ends with its footprint, or with the file."""
     every = re.split(r"(?=STARTING!)", text)
-    found = [_found(part) for part in ([part for part in every if knows(part)] or [text])]
+    parts = [part for part in every if knows(part)] or [text]
+    check_count(len(parts), TOOL)
+    found = [_found(part) for part in parts]
     if not knows(every[-1]):
         found[-1] = found[-1].cut_off("one more measurement begins in it and has no figures")
     elif not text.endswith(("\n", "\r")):

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import psutil
 
-from ..runs.records import Job, Run
+from ..models import inputs
+from ..runs import failures, store
+from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
@@ -40,12 +42,26 @@ def measure(
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
             with input_copy(order, at) as given:
-                run, line = signed(*(failed or ask(order.job, message(order, seen, token, given), token, progress.live, look, given=given)))
+                order_message = message(order, seen, token, given)
+                run, line = failed or ask(order.job, order_message, token, progress.live, look, given=given, say=progress.say)
+            if hints := _hints(run):
+                run = replace(run, outcome=replace(run.outcome, hints=hints))
+                line = store.encode(run)
+            run, line = signed(run, line)
             try:
                 keep(line)
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _hints(run: Run) -> tuple[str, ...]:
+    """What else may tell why a run failed."""
+    if run.outcome.ok:
+        return ()
+    reason = failures.reason(run)
+    shapes = inputs.said(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
 def measure_program(job: Job, start: Start, progress: Progress) -> Run:

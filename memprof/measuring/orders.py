@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import InputError, MemprofError, UsageError
+from ..models import inputs
 from ..models.identity import identify
-from ..models.inputs import array_shapes
 from ..programs import commands, native, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
@@ -89,7 +89,9 @@ def plan(suite: Suite) -> Plan:
         if not taking and not programs:
             wanted = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
-        orders += [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
+        made = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
+        remarks += dict.fromkeys(f"{model.name}: {inputs.said(order.job.assumed)}" for order in made if order.job.assumed)
+        orders += made
         orders += _commands(suite, programs, model)
     errors = [order.error for order in orders if order.error is not None]
     if errors and len(errors) == len(orders):
@@ -184,9 +186,10 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         timeout_ns=suite.timeout_ns or 0,
         interval_ns=suite.interval_ns or MS,
         iterations_interval_ns=_iterations_interval(suite, threads or runtime.default_threads),
-        given=(array_shapes(suite.inputs) or {}) if suite.inputs else {},
+        given=(inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {},
         shapes=suite.shapes,
         inputs=_inputs(suite.inputs),
+        assumed=_assumed(suite, model, runtime),
     )
     return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None)
 
@@ -253,7 +256,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         if suite.phases:
             from ..programs import symbols
 
-            started = symbols.wrap(argv, suite.phases, cwd=command.cwd)
+            started = symbols.wrap(argv, suite.phases, cwd=command.cwd, env=env)
     except MemprofError as found:
         error = found
     job = Job(
@@ -339,6 +342,13 @@ def _iterations_interval(suite: Suite, threads: int | None) -> int:
 def intervals(job: Job) -> dict[str, int]:
     """Polling periods by phase, "" for all that are not named."""
     return {"": job.interval_ns, EXECUTE: job.iterations_interval_ns}
+
+
+def _assumed(suite: Suite, model: Model, runtime: Runtime) -> dict[str, tuple[int, ...]]:
+    """The shapes taken for inputs that the model leaves open; none of a user's own runtime, which may make its inputs itself."""
+    if runtime.name.endswith(".py"):
+        return {}
+    return inputs.taken_as_one(Path(model.path), suite.shapes, suite.inputs)
 
 
 def _inputs(path: str | None) -> str | None:

@@ -36,10 +36,12 @@ def ask(
     look: Callable[[Job, str, int], None] | None = None,
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
     given: int | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
-    look: see `measure`. began: is given the probe as soon as it has its line. given: a descriptor that the probe is to have.
+    look: see `measure`. began: is given the probe as soon as it has its line. given: a descriptor that the probe is to have. say: is
+    given each sentence that the child has for the user while it runs.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     with _probe(given) as process:
@@ -56,6 +58,8 @@ def ask(
                 name, _, size = rest.rpartition(b" ")
                 phase, rss = (phase if name == b"-" else name.decode()), int(size)
                 live(name.decode(), rss)
+            elif word == b"say":
+                say(rest.decode("utf-8", "replace"))
             elif word == b"held":
                 name, _, pid = rest.rpartition(b" ")
                 if look is not None:

@@ -8,6 +8,7 @@ Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 from collections.abc import Iterator
@@ -56,13 +57,23 @@ def tensors(path: Path) -> list[StoredTensor]:
         raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle and .xml files")
     try:
         found = list(reader(path))
+        if any(_impossible(tensor) for tensor in found):
+            raise _Damaged
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
-    except (_Damaged, Torn, flatbuffer.Torn, ValueError, IndexError, KeyError, TypeError, OverflowError):
+    except (_Damaged, Torn, flatbuffer.Torn, ValueError, LookupError, TypeError, ArithmeticError):
         raise Unparsed(f"the weights of {path.name} cannot be told apart: the file is damaged or no {path.suffix} file") from None
     if not found:
         raise Unparsed(f"{path.name} holds no weights")
     return found
+
+
+def _impossible(tensor: StoredTensor) -> bool:
+    """Whether its numbers are none of a tensor's: sums and products of them would not fit into 64 bits."""
+    shape, most = tensor.shape, 1 << 56
+    if len(shape) > MOST_DIMENSIONS or min((tensor.bytes, tensor.offset, *shape)) < 0:
+        return True
+    return max(tensor.bytes, tensor.offset) > most or math.prod(extent for extent in shape if extent) * tensor.item_bytes > most
 
 
 def _in_package(folder: Path) -> Path:
@@ -166,7 +177,7 @@ def _tensor(data: mmap.mmap, tensor: Field, path: Path) -> Iterator[StoredTensor
     if dtype is None:  # strings, and types of less than a byte
         return
     shape = tuple(dims)
-    if len(shape) > MOST_DIMENSIONS:
+    if len(shape) > MOST_DIMENSIONS:  # before their product is taken
         raise _Damaged
     if "location" in outside:
         size = int(outside.get("length", 0)) or _size(dtype, shape)

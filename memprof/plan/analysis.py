@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -343,19 +343,21 @@ def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:
             words = json.loads(text)
         except ValueError as error:
             raise InputError(f"order {path}: it begins as JSON and is none ({error})") from None
+        except RecursionError:
+            raise InputError(f"order {path}: it is nested too deeply") from None
         if words and isinstance(words[0], dict):
             return executed.profiled(graph, path).order
     else:
         words = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return _checked(mapped, [_operator(mapped, word, path) for word in words], path)
+    numbers = {name: number for number, name in enumerate(mapped.operators)}
+    return _checked(mapped, [_operator(mapped, numbers, word, path) for word in words], path)
 
 
-def _operator(mapped: Mapped, word: object, path: Path) -> int:
-    names = {name: number for number, name in enumerate(mapped.operators)}
-    if isinstance(word, str) and word in names:
-        return names[word]
-    text = str(word)
-    if text.isdecimal() and int(text) < len(mapped.operators):
+def _operator(mapped: Mapped, numbers: Mapping[str, int], word: object, path: Path) -> int:
+    if isinstance(word, str) and word in numbers:
+        return numbers[word]
+    text = str(word)[:200]
+    if text.isdecimal() and len(text) < 10 and int(text) < len(mapped.operators):
         return int(text)
     raise UsageError(f"order {path}: the model has no operator {text!r}{near(text, mapped.operators)}")
 

@@ -12,12 +12,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, MeasurementError, os_reason
+from ..importing import onnxruntime_profile
+from ..importing.found import count
 from .graphs import onnx_proto
 from .graphs.graph import Graph
 
@@ -116,33 +117,57 @@ def profiled(graph: Graph, profile: Path) -> Executed:
     Raises InputError for a file that is no such profile, MeasurementError where its nodes are not the file's.
     """
     try:
-        events = json.loads(profile.read_text(encoding="utf-8"))
-        return _executed(graph, [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")])
+        text = profile.read_text(encoding="utf-8")
+        events, whole = onnxruntime_profile.events(text)
     except OSError as error:
         raise InputError(f"{profile}: {os_reason(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{profile}: this is no profile of onnxruntime") from None
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise InputError(f"{profile}: this is no profile of onnxruntime, or not a whole one")
+    return _executed(graph, [run for event in events if (run := _node_run(event)) is not None])
 
 
-def _executed(graph: Graph, events: Sequence[Mapping[str, Any]]) -> Executed:
+@dataclass(frozen=True)
+class _NodeRun:
+    """An event of a node's kernel: which node, when it began and how long it took."""
+
+    index: int
+    name: str
+    kind: str
+    begin_ns: int
+    time_ns: int
+
+
+def _node_run(event: object) -> _NodeRun | None:
+    """What an event says of a node's kernel, None for any other event."""
+    if not isinstance(event, dict) or event.get("cat") != "Node":
+        return None
+    name, arguments, when = event.get("name"), event.get("args"), onnxruntime_profile.span(event)
+    if not isinstance(name, str) or not name.endswith("_kernel_time") or not isinstance(arguments, dict) or when is None:
+        return None
+    index = count(arguments.get("node_index"))
+    return _NodeRun(index, name.removesuffix("_kernel_time"), str(arguments.get("op_name")), *when) if index is not None else None
+
+
+def _executed(graph: Graph, runs: Sequence[_NodeRun]) -> Executed:
     nodes = onnx_proto.load(graph.path).graph.node
     places = [place for place, node in enumerate(nodes) if not (node.op_type == "Constant" and node.domain in ("", "ai.onnx"))]
     operator = {one.place: number for number, one in enumerate(graph.operators)}
     found: dict[int, int] = {}
     unlike = within = 0
-    for event in sorted(events, key=lambda one: (int(one["ts"]), -int(one["dur"]))):
-        if int(event["ts"]) < within:
+    for run in sorted(runs, key=lambda each: (each.begin_ns, -each.time_ns)):
+        if run.begin_ns < within:
             continue  # of a graph inside an operator, whose nodes are numbered anew
-        index, name = int(event["args"]["node_index"]), event["name"].removesuffix("_kernel_time")
-        node = nodes[places[index]] if index < len(places) else None
-        if node is None or node.op_type != event["args"]["op_name"] or (node.name and name and node.name != name):
+        node = nodes[places[run.index]] if run.index < len(places) else None
+        if node is None or node.op_type != run.kind or (node.name and run.name and node.name != run.name):
             unlike += 1  # one that onnxruntime put in
             continue
         if any(onnx_proto.inner_graphs(node)):
-            within = int(event["ts"]) + int(event["dur"])
-        number = operator.get(places[index])
+            within = run.begin_ns + run.time_ns
+        number = operator.get(places[run.index])
         if number is not None and number not in found:
-            found[number] = int(event["dur"]) * 1000
+            found[number] = run.time_ns
     missing = [one.name for number, one in enumerate(graph.operators) if number not in found]
     if missing:
         raise MeasurementError(

@@ -19,7 +19,7 @@ class Reordered:
     """What was written: the model, and the external data that was copied to its side.
 
     moved: how many operators stand elsewhere than in the model's file. before_bytes and after_bytes: the peaks of tensors in the model's order
-    and in the written one.
+    and in the written one. assumptions: what the graph's reader took for granted.
     """
 
     files: tuple[str, ...]
@@ -30,6 +30,7 @@ class Reordered:
     lower_bound_bytes: int | None
     proven: bool
     how: str
+    assumptions: tuple[str, ...]
 
 
 def reordered(plan: Planned, question: Question, order: str, target: Path, overwrite: bool) -> Reordered:
@@ -58,4 +59,5 @@ def reordered(plan: Planned, question: Question, order: str, target: Path, overw
         lower_bound_bytes=best.lower_bound_bytes if best else None,
         proven=best.proven if best else False,
         how=chosen.source,
+        assumptions=plan.graph.assumptions,
     )

@@ -16,6 +16,7 @@ standard input stays open for as long as the result is wanted: its end ends the 
 Out, on standard output:
 
     live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
+    say SENTENCE             what the user should read while the child still runs
     held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
                              input or limit_ns is over. PHASE/peak: inside it, where its RSS first reached what "at" says
     run JSON                 last: memprof.runs.records.Run
@@ -95,6 +96,8 @@ def _run(job, started, measurement, machine):
         "output_bytes": measurement.output_bytes,
         "charged": measurement.charged,
     }
+    if measurement.rss_max_high is not None:
+        record["timeline"]["rss_max_high_bytes"] = measurement.rss_max_high
     if measurement.values:
         record["values"] = measurement.values
     if measurement.processes:

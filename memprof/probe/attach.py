@@ -62,6 +62,7 @@ class Attached(Command):
         pass
 
     def _finish(self, before):
+        self._settle_all()
         after = procfs.status(self.pid)
         end_ns = time.monotonic_ns()
         hwm, alone = after.get("hwm", 0), self._tree.most == 1
@@ -70,6 +71,10 @@ class Attached(Command):
         record = {"phase": "RUN", "begin_ns": self._begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak}
         record.update(rss_peak_exact=rose, samples=self.polls, interval_ns=self._intervals[""], rss_begin_bytes=before["rss"])
         record.update((name + "_end_bytes", size) for name, size in after.items() if name not in ("hwm", "vms_peak"))
+        if self._tree.most > 1:
+            low, high = self._tree.own.highest(self._begin_ns, end_ns)
+            record["rss_peak_bytes"] = max(peak, low)
+            record["rss_peak_high_bytes"] = max(record["rss_peak_bytes"], high)
         if hwm:
             record["hwm_bytes"], record["vms_peak_bytes"] = hwm, after["vms_peak"]
         else:

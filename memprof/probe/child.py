@@ -1,7 +1,7 @@
 """Starts one child, follows its marks, polls its memory and reaps it: one loop, no second thread.
 
-What the child says arrives on a pipe of its own as lines (runners/marks.py has their form); what it prints is read and all but the end of it
-dropped. Its end is learnt from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may hold.
+What the child says arrives on a pipe for that alone (listening.py); what it prints is read and all but the end of it dropped. Its end is learnt
+from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may hold.
 """
 
 import _signal as signal  # see __main__
@@ -11,21 +11,20 @@ import select
 import sys
 import time
 
-from . import libc, procfs, wire
-from .timeline import Timeline, numbers
+from . import libc, procfs
+from .listening import NEVER, Listener, take
+from .timeline import numbers
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ADDR_NO_RANDOMIZE = 0x0040000
 _TAIL = 4096
-_LINE_LIMIT = 1 << 16
 _LIVE_NS = 100_000_000
-_NEVER = 1 << 62
 _LATE_NS = 200_000  # a sample takes 2 us, or some tens on a slow board
 _KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
+_ORPHANS_NS = 200_000_000  # for what the child left behind to end by itself
 _HOLD_TICK_NS = 1_000_000
 _STOP_WITHIN_NS = 2_000_000_000
 _LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
-_ERROR_KINDS = ("import", "refused", "error")
 
 _prctl, _personality = libc.function("prctl"), libc.function("personality")
 
@@ -39,7 +38,7 @@ def become_reaper():
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-class Measurement:
+class Measurement(Listener):
     """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
     start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers"}; the last three may be left out. intervals: polling
@@ -48,36 +47,25 @@ class Measurement:
     """
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
+        super().__init__()
         self._start = start
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
         self._hold = hold
         self._group = None
+        self._ended_alone = False  # nobody put an end to it
         self.charged = None
-        self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
-        self.timeline = Timeline()
-        self.marks = []
-        self.values = []
+        self.rss_max_high = None
         self.processes = []
-        self.about = None
         self.outcome = {"status": "ok"}
         self.warnings = []
         self.output = b""
         self.output_bytes = 0
         self.periods = numbers(4096)
-        self.polls = self.timed_polls = 0
-        self._polls_begin = 0
-        self._phase = ""
-        self._open = []  # phases that have begun, the innermost last: that is `_phase`
-        self._times = []
-        self._error = None
-        self._done = False
+        self.timed_polls = 0
         self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._held_seen_ns = 0
-        self._foreign = 0
-        self._rest = b""
-        self._skipping = False
         self._unsent = b""
         self._rss = 0
         self._last_poll_ns = 0
@@ -95,6 +83,7 @@ class Measurement:
                 return
             status = self._loop()
             self._judge(status, kills)
+            self._ended_alone = self.outcome["status"] != "timeout"
         finally:
             self._sweep()
             if self._group is not None:
@@ -258,7 +247,7 @@ class Measurement:
                         end_ns = now + grace_ns
                     else:
                         self._time_out()
-                        end_ns = _NEVER
+                        end_ns = NEVER
                 tick_ns = min(now + _LIVE_NS, end_ns)
         for _ in range(_LAST_READS):
             self._marked()
@@ -268,15 +257,15 @@ class Measurement:
     def _sample(self, now):
         """(rss, file-backed, vms) in bytes, or None where there is nothing to see."""
         values = self._statm.read()
-        return None if late(now) else values
+        return None if _late(now) else values
 
     def _poll(self, now, interval):
         values = self._sample(now)
         if values is None:
             return
-        self.timeline.add(now, *values)
+        self._saw(now, values)
         self._rss = values[0]
-        if self._hold and values[0] >= self._hold["at"].get(self._phase, _NEVER):
+        if self._hold and values[0] >= self._hold["at"].get(self._phase, NEVER):
             del self._hold["at"][self._phase]
             os.kill(self.measured, signal.SIGSTOP)
             self._held = [self._phase + "/peak", now, False]
@@ -285,6 +274,10 @@ class Measurement:
             self.periods[self.timed_polls % len(self.periods)] = now - self._last_poll_ns
             self.timed_polls += 1
         self._last_poll_ns, self._last_interval = now, interval
+
+    def _saw(self, now, values):
+        """Keep what was polled."""
+        self.timeline.add(now, *values)
 
     def _look(self):
         # A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample.
@@ -344,7 +337,7 @@ class Measurement:
             self._status = status
 
     def _printed(self):
-        data = _take(self._output_read)
+        data = take(self._output_read)
         if data == b"":
             self._watched.pop(self._output_read, None)
         elif data:
@@ -354,121 +347,6 @@ class Measurement:
 
     def _heard(self, data):
         """What was printed, as it arrives."""
-
-    def _marked(self):
-        data = _take(self._marks_read)  # once only: one who writes without end must not keep the loop from its other work
-        if data == b"":
-            self._watched.pop(self._marks_read, None)
-        if not data:
-            return
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
-        for line in lines:
-            if self._skipping:
-                self._skipping = False
-            else:
-                self._take_line(line)
-        if len(self._rest) > _LINE_LIMIT:
-            self._rest = b""
-            self._foreign += not self._skipping
-            self._skipping = True
-
-    def _take_line(self, line):
-        try:
-            mark = wire.loads(line.decode("utf-8"))
-            kind, pid = mark["mark"], mark["pid"]
-            if pid != self.measured:
-                if self._phase or self.marks or kind not in ("begin", "program"):
-                    raise ValueError("a mark of another process")
-                self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
-            getattr(self, "_mark_" + kind)(mark)
-        except Exception:  # whatever a program may write there
-            self._foreign += 1
-
-    def _measure(self, pid):
-        ancestor = pid
-        while ancestor not in (self.pid, os.getpid()):
-            ancestor = procfs.parent(ancestor)  # None, which ends here, for a process that is none of the child's
-        statm = procfs.Statm(pid)
-        self._statm.close()
-        self._statm, self.measured = statm, pid
-        self.timeline = Timeline()  # what was polled so far was the wrapper
-
-    def _mark_program(self, _):
-        pass  # a debugger says which process its program is, before that has anything to say
-
-    def _mark_begin(self, mark):
-        self._phase = _word(mark["phase"])
-        self._open.append(self._phase)
-        self._times = []
-        self._polls_begin = self.polls
-
-    def _mark_times(self, mark):
-        self._times += [_count(time_ns) for time_ns in mark["times_ns"]]
-
-    def _mark_about(self, mark):
-        self.about = {
-            "runtime_version": _text(mark["runtime_version"]),
-            "python_version": _text(mark["python_version"]),
-            "notes": [_text(note) for note in mark["notes"]],
-            "packages": {_text(name): _text(version) for name, version in mark.get("packages", {}).items()},
-        }
-
-    def _mark_error(self, mark):
-        if mark["kind"] not in _ERROR_KINDS:
-            raise ValueError("an error of no known kind")
-        self._error = {"status": mark["kind"], "phase": _word(mark["phase"]), "message": _text(mark["message"])}
-
-    def _mark_done(self, _):
-        self._done = True
-
-    def _mark_end(self, mark):
-        begin_ns, end_ns = _count(mark["begin_ns"]), _count(mark["end_ns"])
-        if end_ns < begin_ns:
-            raise ValueError("a phase that ends before it begins")
-        if self.measured == self.pid and _word(mark["phase"]) == "STARTUP":
-            begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
-        seen = self._highest(begin_ns, end_ns)
-        figures = {name: _count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
-        hwm = figures.pop("hwm_phase_bytes", 0)
-        exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
-        figures.pop("hwm_begin_bytes", None)
-        peak = max(seen, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
-        phase = _word(mark["phase"])
-        record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
-        record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
-        record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
-        record.update(figures)
-        self._keep(record)
-        if phase in self._open:
-            self._open.remove(phase)
-        self._phase, self._times = self._open[-1] if self._open else "", []
-        self._polls_begin = self.polls
-        if self._hold:
-            self._held = [phase, time.monotonic_ns(), False]
-
-    def _highest(self, begin_ns, end_ns):
-        return self.timeline.highest(begin_ns, end_ns)
-
-    def _keep(self, record):
-        """Keep a phase. One that was there before has come once more: each time is an iteration of it, and its figures at the end are the last."""
-        before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
-        if before is None:
-            self.marks.append(record)
-            return
-        times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
-        times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
-        record["times_ns"] = times_ns
-        record["begin_ns"] = before["begin_ns"]
-        record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
-        record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
-        for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
-            if name in before and name in record:
-                record[name] += before[name]
-        if "rss_begin_bytes" in before:
-            record["rss_begin_bytes"] = before["rss_begin_bytes"]
-        before.clear()
-        before.update(record)
 
     # -- ending
 
@@ -549,11 +427,14 @@ class Measurement:
 
     def _sweep(self):
         """End everything that is left of the child's tree: orphans have fallen to this process."""
-        left = 0
+        if self._ended_alone:
+            self._let_orphans_end()
         if getattr(self, "pid", 0):
             _kill_group(self.pid)
+        names, left = set(), 0
         while True:
             pids = procfs.children(os.getpid())
+            names.update(procfs.name(pid) for pid in pids if pid != getattr(self, "pid", 0))
             refused = [pid for pid in pids if not _kill(pid)]
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG if refused else 0)
@@ -567,48 +448,19 @@ class Measurement:
             if pid == 0:
                 time.sleep(0.001)
         if left and self.outcome["status"] != "timeout":
-            self.warnings.append("%d process(es) outlived the measured one and were ended" % left)
+            who = ", ".join(sorted(name for name in names if name))
+            self.warnings.append("%d process(es) outlived the measured one and were ended%s" % (left, ": " + who if who else ""))
 
-
-_FIGURES = (
-    "hwm_bytes",
-    "rss_begin_bytes",
-    "rss_end_bytes",
-    "anon_end_bytes",
-    "file_end_bytes",
-    "shmem_end_bytes",
-    "swap_end_bytes",
-    "vms_end_bytes",
-    "vms_peak_bytes",
-    "pss_end_bytes",
-    "uss_end_bytes",
-    "heap_used_end_bytes",
-    "heap_free_end_bytes",
-    "minor_faults",
-    "major_faults",
-    "read_bytes",
-    "cpu_ns",
-)
-
-
-def _text(value):
-    if not isinstance(value, str):
-        raise TypeError("text is wanted")
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")  # half a surrogate pair is no text that a file could hold
-
-
-def _word(value):
-    word = "_".join(_text(value).split())[:200]
-    if not word:
-        raise ValueError("a name must not be empty")
-    return word
-
-
-def _count(value):
-    number = int(value)
-    if not 0 <= number < _NEVER:
-        raise ValueError("no time and no size")
-    return number
+    def _let_orphans_end(self):
+        """Some end by themselves once the child has gone, and clean up: Python's resource tracker removes shared memory that was forgotten."""
+        end_ns = time.monotonic_ns() + _ORPHANS_NS
+        while time.monotonic_ns() < end_ns:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                time.sleep(0.002)
 
 
 def _signal_name(number):
@@ -638,22 +490,12 @@ def _kill_group(pid):
         pass
 
 
-def late(now):
+def _late(now):
     """Whether a sample that was to be of this moment is of a later one: another program had the CPU between the clock and the look.
 
     The process may be in its next phase by then, and no sample is better than one that gives a phase the peak of its neighbour.
     """
     return time.monotonic_ns() - now > _LATE_NS
-
-
-def _take(descriptor):
-    """What can be read now: None where there is nothing yet, b"" at the end."""
-    try:
-        return os.read(descriptor, 65536)
-    except BlockingIOError:
-        return None
-    except OSError:  # EIO: how a terminal says that nobody has its other side open
-        return b""
 
 
 def _read_all(descriptor):

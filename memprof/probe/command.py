@@ -15,9 +15,11 @@ import os
 import time
 
 from . import child, procfs, wire
-from .timeline import Timeline
+from .listening import count, word
+from .outside import OUTSIDE, Gap, LineMark, Outside, seen_record
 from .tree import Tree
 
+_RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
 _VALUES = 4000  # kept; beyond them each name's are thinned to the extremes of neighbours
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
@@ -32,7 +34,8 @@ class Command(child.Measurement):
         self._alone = bool(start["command"].get("alone"))
         self._regexes = _compiled(start["command"].get("regexes", ()))
         self._tree = None
-        self._own = None  # the timeline of the measured process and those below it, where it is not the one that was started
+        self._unsettled = []  # [begin, end, what to tell] of spans whose sum is not settled yet
+        self._outside = Outside()
         self._strays = []
         self._others = {}
         self._ended_in = {}  # phase: the processes in which it has ended
@@ -54,7 +57,7 @@ class Command(child.Measurement):
             return False
         self._tree = Tree(self.pid, time.monotonic_ns(), os.getpid())
         if self._regexes:
-            self._line_mark = _Outside(self.pid, self._begin_ns, fresh=True)
+            self._line_mark = LineMark(self.pid, self._begin_ns, fresh=True)
             self._phase = self._unmatched[0]
         return True
 
@@ -69,22 +72,38 @@ class Command(child.Measurement):
 
     def _sample(self, now):
         values = self._tree.poll(now)
-        if self._phase and self._tree.most == 1 and child.late(now):  # a look at several processes takes its time
-            return None
-        inside = self._tree.inside
-        if inside is not None and self._own is not None:
-            self._own.add(now, *inside)
+        self._settle()
         return values
 
+    def _saw(self, now, values):
+        pass  # the tree keeps it, once it is settled
+
     def _highest(self, begin_ns, end_ns):
-        return (self._own or self.timeline).highest(begin_ns, end_ns)
+        return self._tree.own.highest(begin_ns, end_ns)[0]
+
+    def _settle(self):
+        """Tell the spans whose sum is known by now."""
+        settled_ns = self._tree.own.settled_ns
+        if self._unsettled and self._unsettled[0][1] <= settled_ns:
+            for begin_ns, end_ns, tell in self._unsettled:
+                if end_ns <= settled_ns:
+                    tell(*self._tree.own.highest(begin_ns, end_ns))
+            self._unsettled = [span for span in self._unsettled if span[1] > settled_ns]
+
+    def _settle_all(self):
+        self._tree.settle()
+        for begin_ns, end_ns, tell in self._unsettled:
+            tell(*self._tree.own.highest(begin_ns, end_ns))
+        self._unsettled = []
+        self.timeline = self._tree.whole.timeline
+        if self._tree.most > 1:
+            self.rss_max_high = max(self._tree.whole.most, self.timeline.rss_max)
 
     def _reaped(self, pid, status, used):
         super()._reaped(pid, status, used)
+        self._tree.reaped(pid, used.ru_minflt)
         if pid == self.pid:
             self._end_ns, self._used = time.monotonic_ns(), used
-        else:
-            self._tree.reaped(pid)
 
     def _marked(self):
         super()._marked()
@@ -114,45 +133,86 @@ class Command(child.Measurement):
         ancestor = pid
         while ancestor not in (self.measured, self.pid, os.getpid()):
             ancestor = procfs.parent(ancestor)  # as in the class above: a process that is none of the child's ends here
+        self._settle_all()
         self._tree.add(pid, time.monotonic_ns())
         self._tree.measure(pid, self._alone)
         self.measured = pid
-        if self._alone:
-            self.timeline, self._alone = Timeline(), False
-        self._own = None if self._tree.whole else Timeline()
+        self._alone = False
 
     def _mark_begin(self, mark):
         if self._line_mark is not None:
             self._line_mark, self.marks, self._regexes, self._phase = None, [], (), ""
             self.warnings.append("its phases came by marks or by functions: what it prints was not searched for them")
-        phase = child._word(mark["phase"])
+        phase = word(mark["phase"])
+        if self._reserved(phase, mark["pid"], mark["t_ns"]):
+            self._strays.append("%s is a name of memprof's own figures: the phase that the program calls so is left out" % phase)
+            return
         if phase in self._open:
             self._strays.append("%s was begun again before it had ended: it is counted from there" % phase)
             self._open.remove(phase)
-        self._opened[phase] = child._count(mark["t_ns"])
+        self._opened[phase] = begin_ns = count(mark["t_ns"])
+        if not self._open and self._outside.since_ns:
+            self._gap(self._outside.since_ns, begin_ns, phase)
         super()._mark_begin(mark)
 
+    def _reserved(self, phase, pid, begin_ns):
+        """Whether a phase is called as figures of memprof's own are. STARTUP is said by the marks themselves, at a program's first phase; it began
+        before the program did."""
+        later = begin_ns > self._begin_ns and any(pid in pids for pids in self._ended_in.values())
+        return phase in _RESERVED or (phase == "STARTUP" and later)
+
+    def _gap(self, begin_ns, end_ns, before):
+        """Time outside of all phases is over."""
+        gap = Gap(begin_ns, end_ns, self._outside.after, before)
+        self._outside.newest = gap
+        self._unsettled.append((begin_ns, end_ns, lambda low, high: self._outside.tell(gap, low, high)))
+        self._settle()
+
+    def _mark_times(self, mark):
+        if word(mark["phase"]) not in _RESERVED:
+            super()._mark_times(mark)
+
     def _mark_end(self, mark):
+        phase = word(mark["phase"])
+        if self._reserved(phase, mark["pid"], mark["begin_ns"]):
+            return
         super()._mark_end(mark)
-        self._ended_in.setdefault(child._word(mark["phase"]), set()).add(mark["pid"])
+        self._ended_in.setdefault(phase, set()).add(mark["pid"])
+        if not self._open:
+            self._outside.phase_ended(phase, mark)
 
     def _keep(self, record):
-        if self._tree.had_others(record["begin_ns"], record["end_ns"]):
+        begin_ns, end_ns, phase = record["begin_ns"], record["end_ns"], record["phase"]
+        several = self._tree.had_others(begin_ns, end_ns)
+        if several:
             record["rss_peak_exact"] = False  # each process has a high-water mark, their sum has none
         super()._keep(record)
+        if several:
+            self._unsettled.append((begin_ns, end_ns, lambda low, high: self._bounded(phase, low, high)))
+            self._settle()
+
+    def _bounded(self, phase, low, high):
+        record = next(mark for mark in self.marks if mark["phase"] == phase)
+        record["rss_peak_bytes"] = max(record["rss_peak_bytes"], low)
+        record["rss_peak_high_bytes"] = max(record.get("rss_peak_high_bytes", 0), high, record["rss_peak_bytes"])
 
     def _mark_stray(self, mark):
-        phase = child._word(mark["phase"] or "?")
+        phase = word(mark["phase"] or "?")
         if mark["what"] == "begin":
             self._strays.append("%s had not ended when the next phase began: it ends there" % phase)
         else:
             self._strays.append("a phase was ended where none had begun%s" % (" (after %s)" % phase if mark["phase"] else ""))
 
+    def _mark_say(self, mark):
+        child.say("say %s\n" % " ".join(child._text(mark["text"]).split())[:1000])
+
     def _mark_value(self, mark):
         number = mark["value"]
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or number - number != 0:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError("no number")
-        value = {"name": child._word(mark["name"]), "t_ns": child._count(mark["t_ns"]), "value": number}
+        value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
+        if number - number != 0:  # a file of JSON holds neither
+            value.update(value=None, note="not a number" if number != number else "infinite" if number > 0 else "minus infinite")
         if self._phase:
             value["phase"] = self._phase
         self.values.append(value)
@@ -185,7 +245,7 @@ class Command(child.Measurement):
         if phase in self._unmatched:
             self._unmatched.remove(phase)
         self._phase = self._unmatched[0] if self._unmatched else ""
-        self._line_mark = _Outside(pid, now)
+        self._line_mark = LineMark(pid, now)
 
     # -- ending
 
@@ -199,6 +259,7 @@ class Command(child.Measurement):
         elif not self.marks and not self._phase:
             self._phase = "RUN"
         super()._judge(status, kills_before)
+        self._settle_all()
         outcome = self.outcome
         if outcome["status"] == "exit" and not outcome.get("message"):
             last = _last_line(self.output)
@@ -209,28 +270,67 @@ class Command(child.Measurement):
             missed = ["no line that it printed matches '%s', the end of %s" % (patterns[phase].pattern, phase) for phase in unmatched]
             if missed:
                 outcome.update(status="lost", phase=unmatched[0], message="; ".join(missed))
+        self._settle_all()
+        self._tell_outside()
         self.warnings += self._words()
         if self._tree.most > 1:
             self.processes = self._tree.records()
+
+    def _life_peak(self):
+        """The largest resident set of the measured process in all its life, where wait4 tells that; else 0.
+
+        ru_maxrss survives an exec, so it may be this process's own, and it is that of waited-for children too.
+        """
+        alone = self._tree.most == 1 and self._tree.unseen == 0 and self.measured == self.pid
+        if self._used is None or not alone or self._used.ru_maxrss * 1024 <= procfs.high_water(os.getpid()):
+            return 0
+        return self._used.ru_maxrss * 1024
+
+    def _tell_outside(self):
+        """Memory outside of all phases is a row, where that is more than in any phase."""
+        if self._line_mark is not None or not self._outside.since_ns or self._open or not self.marks:
+            return
+        since_ns = self._outside.since_ns
+        self._gap(since_ns, max(self._end_ns, since_ns), None)
+        self._settle_all()
+        most = max(mark["rss_peak_bytes"] for mark in self.marks)
+        self._outside.tell_life(self._life_peak(), most)
+        gap = self._outside.highest
+        if gap is None or gap.peak <= most + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+            return
+        several = self._tree.had_others(gap.begin_ns, gap.end_ns)
+        record = seen_record(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
+        record.update(rss_peak_exact=gap.exact and not several, samples=0, interval_ns=self._intervals[""])
+        if several:
+            record["rss_peak_high_bytes"] = max(gap.high, gap.peak)
+        place = next((at for at, mark in enumerate(self.marks) if mark["phase"] == gap.before), len(self.marks))
+        self.marks.insert(place, record)
+        where = "between %s and %s" % (gap.after, gap.before) if gap.before else "after %s" % gap.after
+        amounts = (where, (gap.end_ns - gap.begin_ns) / 1e9, gap.peak / (1 << 20), most / (1 << 20))
+        self.warnings.append(
+            "%s, for %.2f s outside of all phases, memory reached %.1f MiB, above the %.1f MiB of the highest phase" % amounts
+        )
 
     def _complete(self):
         """Phases that were never ended, or the one phase of a program that says nothing, up to the program's end."""
         for phase in self._open:
             begin_ns = self._opened[phase]
             self.warnings.append("%s was never ended: it is taken to last until the program's end" % phase)
-            record = _seen(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
+            record = seen_record(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
             if record["rss_peak_bytes"]:
                 self._keep(dict(record, samples=self.polls - self._polls_begin, interval_ns=self._intervals[""]))
         if not self.marks and not self._open:
-            seen = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0)
+            life = self._life_peak()
+            seen = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0, life)
             if not seen:
                 self.warnings.append("it ended before it could be looked at")
                 return
-            record = dict(_seen("RUN", self._begin_ns, self._end_ns, seen), samples=self.polls, interval_ns=self._intervals[""])
+            record = dict(seen_record("RUN", self._begin_ns, self._end_ns, seen), samples=self.polls, interval_ns=self._intervals[""])
+            record["rss_peak_exact"] = life > 0
             if self._used is not None:  # of all its children that were waited for too
                 record["minor_faults"], record["major_faults"] = self._used.ru_minflt, self._used.ru_majflt
                 record["cpu_ns"] = round((self._used.ru_utime + self._used.ru_stime) * 1e9)
-            self.marks.append(record)
+            self._keep(record)
 
     def _words(self):
         """What a reader of the figures must know."""
@@ -249,13 +349,14 @@ class Command(child.Measurement):
             words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
         tree = self._tree
         if tree.most > 1:
-            how = "pages they share counted once (PSS was read %s)" % ("once" if tree.rounds == 1 else "%d times" % tree.rounds)
-            if not tree.rounds:
+            rounds = tree.rounds
+            how = "pages they share counted once (PSS was read %s)" % ("once" if rounds.count == 1 else "%d times" % rounds.count)
+            if not rounds.count:
                 how = "pages they share counted once as far as is known without PSS, for which there was no time"
-            elif tree.refused:
-                how = "pages they share counted once, but in full in %d whose PSS may not be read" % tree.refused
+            elif rounds.refused:
+                how = "pages they share counted once, but possibly in full in %d whose PSS may not be read" % rounds.refused
             who = tree.called(self.measured) or "the process that has the phase"
-            what = "peaks and the timeline are" if tree.whole else "peaks are of %s and what it starts, the timeline is" % who
+            what = "peaks and the timeline are" if tree.is_whole else "peaks are of %s and what it starts, the timeline is" % who
             words.append("up to %d processes at once; %s of their sum, %s" % (tree.most, what, how))
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.marks):
                 words.append("anonymous memory, VMS, HWM, PSS and all else but peaks are of %s alone, without what it starts" % who)
@@ -266,43 +367,6 @@ class Command(child.Measurement):
         if self._line_mark is not None and len(self._unmatched) < len(self._regexes):
             words.append("phases end where a line arrived: their times and peaks are approximate")
         return words
-
-    def _sweep(self):
-        names = [procfs.name(pid) for pid in procfs.children(os.getpid()) if pid != getattr(self, "pid", 0)]
-        count = len(self.warnings)
-        super()._sweep()
-        if len(self.warnings) > count and "outlived" in self.warnings[count] and names:
-            self.warnings[count] += ": " + ", ".join(sorted({name for name in names if name}))
-
-
-class _Outside:
-    """A phase of a process that says nothing itself, seen from outside: begun here, ended by `ended`."""
-
-    def __init__(self, pid, begin_ns, fresh=False):
-        self.begin_ns = begin_ns
-        self._pid = pid
-        before = {} if fresh else procfs.status(pid)
-        self._rss, self._hwm = before.get("rss", 0), before.get("hwm", 0)
-        self._counters, self._read = (0, 0, 0) if fresh else procfs.counters(pid), 0 if fresh else procfs.read_bytes(pid)
-        self._reset = fresh or procfs.reset_high_water(pid)
-
-    def ended(self, phase, end_ns, seen, samples, interval_ns):
-        """The record of the phase, its peak not exact: a line arrives later than what it tells of."""
-        after = procfs.status(self._pid)
-        hwm = after.pop("hwm", 0)
-        peak = max(seen, after.get("rss", 0), hwm if self._reset or hwm > self._hwm else self._rss)
-        record = _seen(phase, self.begin_ns, end_ns, peak)
-        record.update(samples=samples, interval_ns=interval_ns, rss_begin_bytes=self._rss)
-        record.update((name + "_end_bytes", size) for name, size in after.items() if name != "vms_peak")
-        now = procfs.counters(self._pid)
-        if now is not None and self._counters is not None:
-            names = ("minor_faults", "major_faults", "cpu_ns")
-            record.update((name, later - earlier) for name, later, earlier in zip(names, now, self._counters))
-        return record
-
-
-def _seen(phase, begin_ns, end_ns, peak):
-    return {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak, "rss_peak_exact": False}
 
 
 def _compiled(regexes):
@@ -321,9 +385,14 @@ def _thinned(values):
     for same in group.values():
         for start in range(0, len(same), 4):
             part = same[start : start + 4]
-            low, high = min(part, key=lambda one: one["value"]), max(part, key=lambda one: one["value"])
+            numbers = [value for value in part if value["value"] is not None] or part[:1]
+            low, high = min(numbers, key=_number), max(numbers, key=_number)
             kept += [low] if low is high else [low, high]
-    return sorted(kept, key=lambda one: one["t_ns"])
+    return sorted(kept, key=lambda value: value["t_ns"])
+
+
+def _number(value):
+    return value["value"] or 0
 
 
 def _last_line(output):

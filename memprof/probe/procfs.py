@@ -36,6 +36,12 @@ class Statm:
         os.close(self._descriptor)
 
 
+def sizes(pid):
+    """The first three fields of a process's statm, or None where it is gone."""
+    fields = _text("/proc/%d/statm" % pid).split()[:3]
+    return fields if fields and fields[0] != "0" else None
+
+
 def children(pid):
     """Process ids of the children of all threads of a process."""
     found = []
@@ -74,14 +80,32 @@ def _stat(pid, field):
     return int(fields[field - 3]) if fields and fields[0] != "Z" else None
 
 
-def stat_fields(pid):
-    """(name, minor faults of children that were waited for, threads) of a process, or None where there is none any more."""
-    # /proc/PID/stat: 2 (comm), 3 state, 11 cminflt, 20 num_threads
+class Stat:
+    """What /proc/PID/stat says of a process (proc_pid_stat(5)); that of a zombie still has its faults.
+
+    2 (comm), 3 state, 10 minflt, 11 cminflt (of children that were waited for), 20 num_threads, 28 startstack: where its stack begins, which is
+    the same after a fork and another after an exec; 0 where that may not be seen.
+    """
+
+    __slots__ = ("child_faults", "faults", "name", "stack", "state", "threads")
+
+    def __init__(self, name, fields):
+        self.name = name
+        self.state = fields[0]
+        self.faults, self.child_faults = int(fields[7]), int(fields[8])
+        self.threads, self.stack = int(fields[17]), int(fields[25])
+
+    @property
+    def ended(self):
+        """Whether nothing is left of it but its exit code."""
+        return self.state in ("Z", "X")
+
+
+def stat(pid):
+    """The Stat of a process, or None where there is none any more."""
     head, _, rest = _text("/proc/%d/stat" % pid).rpartition(")")
     fields = rest.split()
-    if not fields or fields[0] == "Z":
-        return None
-    return head.partition("(")[2], int(fields[8]), int(fields[17])
+    return Stat(head.partition("(")[2], fields) if len(fields) > 25 else None
 
 
 def counters(pid):
@@ -122,17 +146,29 @@ def status(pid: int) -> "dict[str, int]":
     return {ours: found[theirs] for theirs, ours in _STATUS.items() if theirs in found}
 
 
-def pss(pid):
-    """(PSS, its file-backed and shared part, its anonymous part that others have too) of a process in bytes, or None where it may not be read.
+class Shares:
+    """What /proc/PID/smaps_rollup says of a process, in bytes, all as of one moment.
 
-    /proc/PID/smaps_rollup; takes milliseconds for a large process. Pss_Anon and its like are there from Linux 5.4 on.
+    pss: its share of all that it has. file_overlap: how much of its file-backed and shared memory is counted with others, of the whole
+    rss - pss. shared_anon: how much of its anonymous memory another process may have too, at most. private: what no other has. Pss_Anon and
+    its like are there from Linux 5.4 on.
     """
-    found = _fields("/proc/%d/smaps_rollup" % pid)
-    if "Pss" not in found:
-        return None
-    private = found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
-    file = found.get("Pss_File", 0) + found.get("Pss_Shmem", 0)
-    return found["Pss"], file, max(0, found.get("Pss_Anon", 0) - private)
+
+    __slots__ = ("file_overlap", "private", "pss", "rss", "shared_anon")
+
+    def __init__(self, fields):
+        self.rss, self.pss = fields["Rss"], fields["Pss"]
+        anon = fields.get("Anonymous", 0)
+        own_anon = fields.get("Pss_Anon", 0)
+        self.file_overlap = max(0, self.rss - self.pss - max(0, anon - own_anon))
+        self.private = fields.get("Private_Clean", 0) + fields.get("Private_Dirty", 0)
+        self.shared_anon = min(anon, fields.get("Shared_Clean", 0) + fields.get("Shared_Dirty", 0))
+
+
+def shares(pid):
+    """The Shares of a process, or None where they may not be read or it has ended; takes milliseconds for a large process."""
+    fields = _fields("/proc/%d/smaps_rollup" % pid)
+    return Shares(fields) if "Pss" in fields and "Rss" in fields else None
 
 
 def reset_high_water(pid):
@@ -153,8 +189,17 @@ def command(pid, most=200):
 
 def oom_kills():
     """How often the kernel has killed a process for want of memory since it started (/proc/vmstat), or None."""
+    return _counted("oom_kill ")
+
+
+def huge_faults():
+    """How often a page fault of any process has brought in a huge page (/proc/vmstat), or None."""
+    return _counted("thp_fault_alloc ")
+
+
+def _counted(name):
     for line in _text("/proc/vmstat").splitlines():
-        if line.startswith("oom_kill "):
+        if line.startswith(name):
             return int(line.split()[1])
     return None
 

@@ -1,9 +1,10 @@
 """A process and all that it starts, polled together: the sum of their memory, and each one's own largest.
 
 Children are found in /proc/PID/task/TID/children; two reads a process on open descriptors are all that every poll needs. What costs more has
-a share of the time that it may take: PSS, by which pages that processes have in common count once in the sum, the high-water marks, the
-children of other threads than the first. Between two readings of PSS the sum moves as the resident sets do: a process that has just been
-forked counts for what it has beyond its parent, and where one ends, what it shared with others stays.
+a share of the time that it may take: faults, high-water marks, the children of other threads than the first, and the shares of memory that
+processes have in common (rounds.py). sums.py makes the sum of it.
+
+A child that vfork has made runs in its parent's memory until it execs (kcmp tells), and counts for nothing until then.
 
 A child that started and ended between two polls is seen by nobody. That there was one is told by its parent's faults (/proc/PID/stat, 11
 cminflt: those of children that were waited for): where they rise and no child that was known has gone, there was at least one. So the
@@ -15,84 +16,45 @@ import os
 import time
 
 from . import procfs
+from .node import Node
+from .rounds import Rounds
+from .sums import History
+from .vfork import same_memory
 
 _clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
-_LOOK_SHARE, _PSS_SHARE = 0.007, 0.018  # of one CPU
-_LOOK_ALLOWANCE_NS, _PSS_ALLOWANCE_NS = 20_000_000, 50_000_000  # beyond the share: a short run is looked at too
-_SLICE_NS = 2_000_000  # the longest that one poll is held up by PSS; one process is always read whole
-_RESTARTS = 3  # of a reading of PSS, because processes were started meanwhile
-_REFRESH_NS = 500_000_000  # PSS is read again after this even where no process came or went
-_DRIFT, _DRIFT_NS = 1 << 20, 20_000_000  # and after this where resident sets have moved so far: what was read while they did may be wrong
+_LOOK_SHARE, _FAULTS_SHARE = 0.007, 0.005  # of one CPU
+_LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the share: a short run is looked at too
+_READ_NS, _READ_EACH_NS = 200_000, 30_000  # a sample that took longer was held up: a process may be in its next phase by then
+_READS = 3  # such a sample is taken again, so often at most; that of a single process is then left out
+_FEW = 256 << 10  # bytes of copies that are not worth asking where the faults came from
 _STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
 _KEPT = 1000  # processes that a record names
 
 
-class Node:
-    """One process. rss, file and vms in bytes as last seen.
+class Tree:
+    """The tree below one process. reaper: the process that orphans of the tree fall to, whose other children belong to it too.
 
-    base_anon, base_file: its part of the sum when it had seen_anon and seen_file; base_anon is None where it counts in full. shared: how
-    much of base_anon was others' too.
+    whole: the History of all processes; own: that of the measured process and what is below it, the same where that is the one that was started.
     """
 
-    __slots__ = (
-        "base_anon",
-        "base_file",
-        "begin_ns",
-        "child_faults",
-        "children",
-        "command",
-        "descriptor",
-        "end_ns",
-        "file",
-        "gone",
-        "hwm",
-        "inside",
-        "kids",
-        "name",
-        "parent",
-        "pid",
-        "pss",
-        "pss_peak",
-        "rss",
-        "rss_peak",
-        "samples",
-        "seen_anon",
-        "seen_file",
-        "shared",
-        "statm",
-        "values",
-        "vms",
-    )
-
-
-class Tree:
-    """The tree below one process. reaper: the process that orphans of the tree fall to, whose other children belong to it too."""
-
     def __init__(self, root, now, reaper=None):
-        self._root, self._reaper = root, reaper
-        self._centre = root
+        self._root = self._centre = root
         self._nodes = {}
+        self._members = None  # those that have memory of their own; None where that has to be found anew
         self._seen = set()  # processes that were listed as children and have been dealt with
         self._ended = []
         self._begin_ns = now
-        self._look_ns = self._pss_ns = 0
-        self._turn = 0
-        self._reading = None  # processes whose PSS is still to be read in this round
-        self._read = []
-        self._restarts = 0
-        self._changed = False
-        self._round_ns = 0
-        self._drift = 0  # how far resident sets have moved since the last round began
-        self._returned = 0  # what processes that have ended since the last round shared with others
+        self._look_ns = self._faults_ns = 0
+        self._turn = self._faults_turn = 0
+        self._reaped_faults = {}
+        self._huge_faults = procfs.huge_faults()
+        self._changed = False  # since the last sample
+        self.whole = self.own = History()
+        self.rounds = Rounds(now)
         self.unseen = 0
         self.most = 0
-        self.rounds = 0
-        self.refused = 0  # processes whose PSS may not be read
         self.unfollowed = 0
         self._stretches = []  # [from, to] when the process that is measured was seen with children, the last of them
-        self.inside = None  # the sums of the measured process and what is below it
-        self._sum = None  # of all processes as of the last poll, None where something has changed since
-        self._several = False  # whether the measured process had others below it in that sum
         self._adopted = None
         if reaper is not None:
             self._adopted = os.open("/proc/%d/task/%d/children" % (reaper, reaper), os.O_RDONLY | os.O_CLOEXEC)
@@ -100,7 +62,7 @@ class Tree:
 
     def measure(self, pid, alone):
         """Take this process for the one that is measured. alone: what is not below it, such as a debugger, is no part of the tree."""
-        self._centre, self._stretches, self._several, self._sum = pid, [], False, None
+        self._centre, self._stretches, self._changed = pid, [], True
         for node in self._nodes.values():
             node.inside = self._below(node)
         if alone:
@@ -112,17 +74,21 @@ class Tree:
             if self._adopted is not None:
                 os.close(self._adopted)
                 self._adopted = None
+            self.whole = self._history()
+        self.own = self.whole if self.is_whole else self._history()
 
-    def covers(self, pid):
-        """Whether a process belongs to the tree and still runs."""
-        return pid in self._nodes
+    def _history(self):
+        history = History()
+        members = [node for node in self._nodes.values() if node.inside and node.twin is None]
+        history.sum.gain(0, sum(node.rss - node.file for node in members), sum(node.file for node in members))
+        return history
 
     def had_others(self, begin_ns, end_ns):
         """Whether the process that is measured was seen with children between two times, of which the second may have passed a while ago."""
         return any(begin <= end_ns and end >= begin_ns for begin, end in self._stretches)
 
     @property
-    def whole(self):
+    def is_whole(self):
         """Whether the measured process is the one that was started, so that both sums are one."""
         return self._centre == self._root
 
@@ -132,58 +98,60 @@ class Tree:
             self._add(pid, None, now)
 
     def poll(self, now):
-        """(rss, file-backed, vms) of all processes together, or None where none is left."""
-        self._look(now)
+        """(rss, file-backed, vms) of all processes together as far as is known at once, or None where none is left."""
         self._list_all(now)
         if self._adopted is not None:
             self._orphans(now)
-        for node in list(self._nodes.values()):
-            values = node.statm.read()
-            if values is None:
-                self._end(node)
-                continue
-            node.end_ns = now
-            node.samples += 1
-            if values is node.values:
-                continue
-            node.values = values
-            self._drift += abs(values[0] - node.rss)
-            node.rss, node.file, node.vms = values
-            if node.rss > node.rss_peak:
-                node.rss_peak = node.rss
-            self._sum = None
-        count = len(self._nodes)
-        if count > self.most:
-            self.most = count
-        if count > 1:
-            self._share(now)
-        if self._sum is None:
-            before, self._sum = self._several, self._sums()
-            if self._several and not before:
-                self._stretches = [*self._stretches[-_STRETCHES:], [now, now]]
-        if self._several:
-            self._stretches[-1][1] = now
-        return self._sum
+        self._look(now)
+        late = True
+        for _ in range(_READS):
+            now = time.monotonic_ns()
+            for node in list(self._nodes.values()):
+                self._poll_one(node, now)
+            late = time.monotonic_ns() - now > _READ_NS + len(self._nodes) * _READ_EACH_NS
+            if not late:
+                break
+        if not self._nodes:
+            return None
+        if late and len(self._nodes) == 1 and self.whole.sum.last is not None:
+            return self.whole.sum.last
+        self.most = max(self.most, len(self._nodes))
+        if len(self._nodes) > 1:
+            self._ask_for_faults(now)
+        if self._members is None:
+            self._members = [node for node in self._nodes.values() if node.twin is None]
+        self._sample(now)
+        if len(self._members) > 1:
+            read = self.rounds.step(now, self._members, self.whole.sum, self._tell_faults)
+            if read is not None:
+                self._confirm(read)
+        return self.whole.sum.last
 
-    def reaped(self, pid):
-        """A process was waited for that had fallen to the reaper."""
+    def settle(self):
+        """Nothing more will be known of what was polled so far."""
+        self.whole.sum.flush()
+        self.own.sum.flush()
+
+    def reaped(self, pid, faults):
+        """The reaper has waited for a process; faults: its minor faults and those of its children."""
         if pid not in self._seen:
             self.unseen += 1
+        self._reaped_faults[pid] = faults
 
     def high_water(self, pid):
         """The largest high-water mark that a process was seen with, 0 where it never was."""
         return next((node.hwm for node in (*self._nodes.values(), *self._ended) if node.pid == pid), 0)
 
     def called(self, pid):
-        """What a process called itself last, empty where it was never seen."""
+        """The name that a process last gave itself, empty where it was never seen."""
         return next((node.name for node in (*self._nodes.values(), *self._ended) if node.pid == pid), "")
 
     def records(self):
-        """What memprof.runs.records.Process has, a process each, the largest first where there are too many to name."""
+        """memprof.runs.records.Process of each process, the largest first where there are too many to name."""
         nodes = sorted((*self._ended, *self._nodes.values()), key=lambda node: node.begin_ns)
         if len(nodes) > _KEPT:
             nodes = sorted(sorted(nodes, key=lambda node: -node.rss_peak)[:_KEPT], key=lambda node: node.begin_ns)
-        return [_record(node) for node in nodes if node.samples]
+        return [node.record() for node in nodes if node.samples]
 
     # -- who there is
 
@@ -197,33 +165,71 @@ class Tree:
             elif pid != self._root:
                 self.unseen += 1  # it was listed, and has ended since
             return
-        node = Node()
-        node.pid, node.statm, node.parent = pid, statm, parent.pid if parent is not None else None
-        node.descriptor, node.children = None, b""
-        node.kids = ()
-        node.name, node.command = procfs.name(pid), ""
-        node.begin_ns = node.end_ns = now
-        node.rss = node.file = node.vms = node.rss_peak = node.samples = node.hwm = 0
-        node.pss = node.pss_peak = node.base_anon = None
-        node.base_file = node.seen_anon = node.seen_file = node.shared = node.gone = 0
-        node.child_faults = node.values = None
+        node = Node(pid, statm, parent.pid if parent is not None else None, now)
+        node.above = parent
         node.inside = pid == self._centre or (parent is not None and parent.inside)
         try:
             node.descriptor = os.open("/proc/%d/task/%d/children" % (pid, pid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             pass  # it has just ended, or a kernel without CONFIG_PROC_CHILDREN: `_look` then asks procfs, which knows another way
-        values = statm.read()
-        if values is not None:
-            node.rss, node.file, node.vms = values
-        if parent is not None:
-            # Until PSS says better: all that its parent has too is its parent's, and of files what its parent has it may come to touch. What
-            # the parent has is read now: it may have grown since the last poll, and then forked.
-            rss, file, _ = parent.statm.read() or (parent.rss, parent.file, parent.vms)
-            anon = max(0, node.rss - node.file)
-            node.base_anon, node.seen_anon = max(0, anon - max(0, rss - file)), anon
-            node.base_file, node.seen_file = max(0, node.file - file), max(node.file, file)
+        if parent is not None and same_memory(pid, parent.pid):
+            node.twin = parent.pid
+        else:
+            self._begin_memory(node, parent)
         self._nodes[pid] = node
-        self._changed, self._sum = True, None
+        self._members, self._changed = None, True
+        self.rounds.changed(now)
+
+    def _begin_memory(self, node, parent):
+        """A process has memory of its own from now on: by a fork, or by an exec after a vfork."""
+        values = node.statm.read()
+        if values is None:
+            return
+        node.values = values
+        node.rss, node.file, node.vms = values
+        anon = node.rss - node.file
+        stat = procfs.stat(node.pid)
+        if stat is not None:
+            node.faults, node.stack = stat.faults, stat.stack
+        if parent is not None:
+            above = procfs.stat(parent.pid)
+            node.waited = above.child_faults if above is not None else 0
+            parent.stack = above.stack if above is not None else parent.stack
+        # After an exec nothing of its parent is left. What it has of a parent that is gone, that had of its own parent.
+        others = [other for other in self._nodes.values() if other.twin is None]
+        gone = parent is None or parent.statm.read() is None
+        kin = others if gone else [parent]
+        if stat is not None and stat.stack:
+            kin = [other for other in kin if other.stack in (0, stat.stack)]
+        before = after = 0
+        for other in kin:
+            # What it has is read now too: it may have grown since the last poll, and then forked.
+            rss, file, _ = other.statm.read() or (0, 0, 0)
+            other.own = 0
+            most = max(other.rss - other.file, rss - file)
+            before, after = max(before, most), max(after, rss - file)
+            self._begin_to_share(other, most)
+        inherited = min(anon, before)
+        between = parent.faults if parent is not None and gone else 0
+        made = (node.faults + between) * procfs.PAGE + max(0, anon - before)
+        sure = max(0, min(anon, after) - made) if stat is not None and stat.stack else 0
+        node.shared = inherited
+        node.own = node.rss - sure
+        if others:
+            inside = any(other.inside for other in kin)
+            for history in self._histories(node):
+                history.sum.gain(sure if inside or history is self.whole else 0, inherited, node.file)
+
+    def _begin_to_share(self, node, size):
+        if node.shared:
+            self._tell_faults(node)
+        else:  # all its faults so far were its own affair
+            stat = procfs.stat(node.pid)
+            node.faults, node.grown = stat.faults if stat is not None else node.faults, 0
+        node.shared = size
+
+    def _histories(self, node):
+        return (self.whole, self.own) if node.inside and self.own is not self.whole else (self.whole,)
 
     def _below(self, node):
         while node is not None and node.pid != self._centre:
@@ -260,17 +266,20 @@ class Tree:
 
     def _orphans(self, now):
         try:
-            found = os.pread(self._adopted, 65536, 0)
+            adopted = os.pread(self._adopted, 65536, 0)
         except OSError:
             return
-        for pid in (int(text) for text in found.split()):
+        for pid in (int(text) for text in adopted.split()):
             if pid not in self._seen:
                 self._add(pid, None, now)
 
-    def _end(self, node):
+    def _end(self, node, now):
+        self._copied_at_its_end(node)
+        shared = min(node.rss, node.shared + node.file)
+        for history in self._histories(node):
+            history.sum.lose(shared, min(shared, node.rss - node.own))
         self._forget(node)
-        self._changed = True
-        self._returned = self._returned + node.shared if self._nodes else 0
+        self.rounds.left(node.pid, now)
         if node.samples:
             self._ended.append(node)
             if len(self._ended) > 4 * _KEPT:
@@ -280,12 +289,152 @@ class Tree:
 
     def _forget(self, node):
         del self._nodes[node.pid]
-        self._sum = None
+        self._members, self._changed = None, True
         node.statm.close()
         if node.descriptor is not None:
             os.close(node.descriptor)
 
+    # -- how much they have
+
+    def _poll_one(self, node, now):
+        if node.twin is not None:
+            twin = self._nodes.get(node.twin)
+            if twin is None or not same_memory(node.pid, node.twin):
+                node.twin, self._members = None, None
+                self._begin_memory(node, twin)
+        values = node.statm.read()
+        if values is None:
+            self._missed(node)
+            self._end(node, now)
+            return
+        node.end_ns = now
+        node.samples += 1
+        if values is not node.values and node.twin is None:
+            self._moved(node, values)
+        self._missed(node)
+
+    def _missed(self, node):
+        """Where the last look found a higher high-water mark than any sample, that memory was there between two of them."""
+        if node.rose and node.hwm > node.rss_peak:
+            for history in self._histories(node):
+                history.sum.miss(node.hwm - node.rss_peak)
+        node.rose = False
+
+    def _moved(self, node, values):
+        """Its resident set is another than at the last poll."""
+        rss, file = node.rss, node.file
+        node.values, self._changed = values, True
+        node.rss, node.file, node.vms = values
+        if node.rss > node.rss_peak:
+            node.rss_peak = node.rss
+        node.own = max(0, node.own + node.rss - rss)
+        node.grown += max(0, node.rss - node.file - rss + file)
+        grown, dropped = max(0, node.file - file), max(0, file - node.file)
+        let_go = min(max(0, rss - file - node.rss + node.file), node.shared)
+        node.shared -= let_go
+        if grown or dropped or let_go:
+            for history in self._histories(node):
+                if grown:
+                    history.sum.gain(0, 0, grown)
+                if dropped or let_go:
+                    history.sum.lose(dropped + let_go)
+
+    def _sample(self, now):
+        for history in (self.whole,) if self.own is self.whole else (self.whole, self.own):
+            members = self._members if history is self.whole else [node for node in self._members if node.inside]
+            if not members:
+                continue
+            before = history.sum.several
+            if self._changed or history.sum.last is None:
+                history.sum.sample(now, members)
+            else:
+                history.sum.again(now)
+            if history is self.own and history.sum.several:
+                if not before:
+                    self._stretches = [*self._stretches[-_STRETCHES:], [now, now]]
+                self._stretches[-1][1] = now
+        self._changed = False
+
+    def _confirm(self, read):
+        """A round of shares is complete, and nobody has come or gone since it began."""
+        self._changed = True
+        overlap = file = unread = beside = 0
+        own_overlap = own_file = own_unread = 0
+        for node, shares in read:
+            if shares is None:
+                unread += node.rss
+                own_unread += node.rss if node.inside else 0
+                continue
+            node.pss_peak = max(node.pss_peak or 0, shares.pss)
+            node.shared, node.own = shares.shared_anon, shares.private
+            both = max(0, shares.rss - shares.pss)
+            overlap += both
+            file += min(both, shares.file_overlap)
+            if node.inside:
+                own_overlap += both
+                own_file += min(both, shares.file_overlap)
+            else:
+                beside += both
+        self._confirmed(self.whole.sum, overlap, file, unread, 0)
+        if self.own is not self.whole and self.own.sum.several:
+            # Pages that its processes share with others of the tree are in their shares too.
+            self._confirmed(self.own.sum, own_overlap, own_file, own_unread, beside + unread - own_unread)
+
+    def _confirmed(self, whole, overlap, file, unread, beside):
+        spread = self.rounds.spread(self.whole.sum)
+        whole.confirm(max(0, overlap - spread - beside), overlap - file + unread + spread, file + spread)
+
     # -- what costs more
+
+    def _ask_for_faults(self, now):
+        """Of the processes that share memory, in turn, as their share of the time allows: a copy on write shows in nothing else."""
+        nodes = [node for node in self._nodes.values() if node.shared]
+        allowed = (now - self._begin_ns) * _FAULTS_SHARE + _FAULTS_ALLOWANCE_NS
+        for _ in nodes:
+            if self._faults_ns > allowed:
+                return
+            begin_ns = _clock()
+            self._faults_turn += 1
+            self._tell_faults(nodes[self._faults_turn % len(nodes)])
+            self._faults_ns += _clock() - begin_ns
+
+    def _tell_faults(self, node):
+        stat = procfs.stat(node.pid)
+        if stat is not None:
+            self._copied(node, stat.faults)
+
+    def _copied(self, node, faults):
+        """Take the number of minor faults that a process has had: each may have copied a page that it shared, but those by which it grew."""
+        size = max(0, faults - node.faults) * procfs.PAGE
+        if min(size, node.shared) > _FEW and node.grown and procfs.huge_faults() == self._huge_faults:
+            size = max(0, size - node.grown)  # with huge pages it grows by more than a page a fault
+        copied = min(size, node.shared)
+        node.faults, node.grown = max(node.faults, faults), 0
+        if copied:
+            node.shared -= copied
+            node.own += copied
+            self._changed = True
+            for history in self._histories(node):
+                history.sum.copy(copied)
+
+    def _copied_at_its_end(self, node):
+        """The same for a process that has ended, as far as anybody still knows its faults; else it may have copied all that it shared.
+
+        Whoever has waited for a process has its faults among its cminflt, with those of all that the process had waited for.
+        """
+        stat = procfs.stat(node.pid)
+        faults = stat.faults if stat is not None else self._reaped_faults.get(node.pid)
+        others, below = 0, node
+        while faults is None and below.above is not None:
+            others += below.waited
+            above = procfs.stat(below.above.pid)
+            if above is not None:
+                faults = above.child_faults - others
+            elif below.above.pid in self._reaped_faults:
+                faults = self._reaped_faults[below.above.pid] - below.above.faults - others
+            others += below.above.faults
+            below = below.above
+        self._copied(node, faults if faults is not None else 1 << 40)
 
     def _look(self, now):
         """Look closer at as many processes as their share of the time allows, in turn."""
@@ -300,15 +449,18 @@ class Tree:
             self._look_ns += _clock() - begin_ns
 
     def _look_at(self, node, now):
-        fields = procfs.stat_fields(node.pid)
-        if fields is None:
+        stat = procfs.stat(node.pid)
+        if stat is None or stat.ended:
             return
-        node.name, faults, threads = fields
-        node.hwm = max(node.hwm, procfs.high_water(node.pid))
+        node.name = stat.name
+        if node.twin is None:
+            hwm = procfs.high_water(node.pid)
+            node.rose = node.hwm > 0 and hwm > node.hwm
+            node.hwm = max(node.hwm, hwm)
         if not node.command or node.samples < 100:
             node.command = procfs.command(node.pid) or node.command
         changed = self._list(node)
-        if threads > 1 or node.descriptor is None:
+        if stat.threads > 1 or node.descriptor is None:
             first = {int(pid) for pid in node.children.split()}
             others = tuple(pid for pid in _children(node.pid) if pid not in first)
             changed = changed or set(others) != set(node.kids) - first
@@ -316,111 +468,12 @@ class Tree:
             others = ()
         if changed:
             self._children_changed(node, now, others)
-        if node.child_faults is not None and faults > node.child_faults:
+        if node.child_faults is not None and stat.child_faults > node.child_faults:
             if node.gone:
                 node.gone = 0
             else:
                 self.unseen += 1
-        node.child_faults = faults
-
-    def _share(self, now):
-        """Read on in the round of PSS, or begin one where something has changed and there is time for it."""
-        if self._reading is None:
-            wait_ns = _DRIFT_NS if self._drift >= _DRIFT else _REFRESH_NS
-            if not self._changed and now - self._round_ns < wait_ns:
-                return
-            if self._pss_ns > (now - self._begin_ns) * _PSS_SHARE + _PSS_ALLOWANCE_NS:
-                return
-            self._reading, self._read, self._changed, self._drift = list(self._nodes.values()), [], False, 0
-        elif self._changed and self._restarts < _RESTARTS:
-            # A share that was read before a process was started is too large beside one that was read after.
-            self._reading, self._read, self._changed = list(self._nodes.values()), [], False
-            self._restarts += 1
-        begin_ns = _clock()
-        while self._reading:
-            node = self._reading.pop()
-            if node.pid in self._nodes:
-                self._read.append((node, procfs.pss(node.pid)))
-            if _clock() - begin_ns > _SLICE_NS:
-                break
-        if not self._reading:
-            self._list_all(now)
-            if (
-                not self._changed or self._restarts >= _RESTARTS
-            ):  # else what was read is shared with one that was not; the next poll begins again
-                self._round_ends(now)
-        self._pss_ns += _clock() - begin_ns
-
-    def _round_ends(self, now):
-        self._reading, self._restarts, self._round_ns, self._sum = None, 0, now, None
-        self.rounds += 1
-        self.refused = self._returned = 0
-        for node, found in self._read:
-            if found is None:
-                self.refused += 1
-                node.base_anon = None
-                continue
-            node.pss, file, node.shared = found
-            node.pss_peak = max(node.pss_peak or 0, node.pss)
-            anon = max(0, node.rss - node.file)
-            node.base_anon, node.seen_anon = min(node.pss - file, anon), anon
-            node.base_file, node.seen_file = min(file, node.file), node.file
-        self._read = []
-
-    def _sums(self):
-        self._several = False
-        if not self._nodes:
-            self.inside = None
-            return None
-        rss = file = vms = inside_rss = inside_file = inside_vms = count = 0
-        one = len(self._nodes) == 1
-        for node in self._nodes.values():
-            part, part_file = (node.rss, node.file) if one or node.base_anon is None else _part(node)
-            rss += part
-            file += part_file
-            vms += node.vms
-            if node.inside:
-                count += 1
-                inside_rss += part
-                inside_file += part_file
-                inside_vms += node.vms
-        rss += 0 if one else self._returned
-        if count > 1:
-            self._several = True
-            inside_rss += self._returned
-        elif count == 1 and not one:  # alone in its part of the tree, it counts in full
-            inside_rss, inside_file, inside_vms = next((node.rss, node.file, node.vms) for node in self._nodes.values() if node.inside)
-        self.inside = (inside_rss, inside_file, inside_vms) if count else None
-        return rss, file, vms
-
-
-def _part(node):
-    """A process's part of the sum, and what of it is file-backed: what it was at the last reading of PSS, and what came since."""
-    anon = max(0, node.rss - node.file)
-    if anon < node.seen_anon:
-        share = anon / node.seen_anon
-        node.base_anon, node.shared, node.seen_anon = int(node.base_anon * share), int(node.shared * share), anon
-    if node.file < node.seen_file and node.base_file:
-        node.base_file, node.seen_file = int(node.base_file * node.file / node.seen_file), node.file
-    file = node.base_file + max(0, node.file - node.seen_file)
-    return node.base_anon + anon - node.seen_anon + file, file
-
-
-def _record(node):
-    record = {
-        "pid": node.pid,
-        "name": node.name.encode("utf-8", "backslashreplace").decode("utf-8"),
-        "begin_ns": node.begin_ns,
-        "end_ns": node.end_ns,
-        "rss_peak_bytes": max(node.rss_peak, node.hwm),
-        "command": node.command,
-        "samples": node.samples,
-    }
-    if node.parent is not None:
-        record["parent"] = node.parent
-    if node.pss_peak is not None:
-        record["pss_peak_bytes"] = node.pss_peak
-    return record
+        node.child_faults = stat.child_faults
 
 
 def _children(pid):

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import sha256_of
 from ..models.identity import identify
-from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Model, ModelFile
+from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RESERVED, STARTUP, WARMUP, Model, ModelFile
 from .runtimes import Runtime
 
 WORDS = ("model", "threads", "runs", "warmup")
@@ -98,7 +98,7 @@ def parse_regex(text: str) -> tuple[str, str]:
         re.compile(regex)
     except re.error as error:
         raise UsageError(f"--phase-regex {text!r}: {error}") from None
-    return phase(name), regex
+    return own_phase(phase(name)), regex
 
 
 def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
@@ -109,6 +109,13 @@ def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
 def phase(name: str) -> str:
     """The phase that a word stands for: load is MODEL_LOAD, and a program's own name is itself."""
     return _PHASES.get(name, "_".join(name.split()))
+
+
+def own_phase(name: str) -> str:
+    """The name of a user's phase. Raises UsageError where figures of memprof's own are called so."""
+    if name in RESERVED:
+        raise UsageError(f"no phase can be called {name}: figures of memprof's own are; another name will do")
+    return name
 
 
 # -- what a command runs, and what it is about

@@ -8,97 +8,121 @@ runs. Names are demangled by the C++ library's own __cxa_demangle, where there i
 from __future__ import annotations
 
 import ctypes
-import difflib
 import os
 import re
 import struct
 from functools import lru_cache
-from typing import Any, Iterable, Iterator, NamedTuple  # noqa: UP035  (Python 3.8)
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple  # noqa: UP035  (Python 3.8)
 
 
 class Elf(NamedTuple):
-    """What an ELF file says: the functions it has and the ones it wants from elsewhere, by the linker's names, and the libraries it needs."""
+    """What an ELF file says: the functions it has and the ones it wants from elsewhere, by the linker's names, and the libraries it needs.
+
+    rpath, runpath: the folders it names for these; the loader looks into the first before LD_LIBRARY_PATH and into the second after it.
+    """
 
     path: str
     machine: int
     functions: tuple[str, ...]
     wanted: frozenset[str]
     needed: tuple[str, ...]
-    search: tuple[str, ...]
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
     stripped: bool
+
+
+_DAMAGED = (OSError, struct.error, IndexError, ValueError, OverflowError, MemoryError)
 
 
 def read(path: str) -> Elf | None:
     """What an ELF file says, None where it is none, is damaged or cannot be read."""
     try:
         return _read(path)
-    except (OSError, struct.error, IndexError, ValueError, OverflowError, MemoryError):
+    except _DAMAGED:
         return None
+
+
+class _Sections:
+    """An open ELF file's sections: (sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info, sh_addralign, sh_entsize)."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._contents: dict[int, bytes] = {}
+        head = file.read(64)
+        if head[:4] != b"\x7fELF":
+            raise ValueError("no ELF file")
+        self.order, self.wide = "<" if head[5] == 1 else ">", head[4] == 2
+        # e_machine; e_shoff, then e_flags, e_ehsize, e_phentsize, e_phnum, e_shentsize, e_shnum
+        (self.machine,) = struct.unpack_from(self.order + "H", head, 18)
+        offset, size, count = (
+            (struct.unpack_from(self.order + "Q", head, 40)[0], *struct.unpack_from(self.order + "HH", head, 58))
+            if self.wide
+            else (struct.unpack_from(self.order + "I", head, 32)[0], *struct.unpack_from(self.order + "HH", head, 46))
+        )
+        file.seek(offset)
+        table = file.read(size * count)
+        form = self.order + ("IIQQQQIIQQ" if self.wide else "IIIIIIIIII")
+        self.all = [struct.unpack_from(form, table, index * size) for index in range(count)]
+
+    def content(self, index: int) -> bytes:
+        """The bytes of a section."""
+        if index not in self._contents:
+            self._file.seek(self.all[index][4])
+            self._contents[index] = self._file.read(self.all[index][5])
+        return self._contents[index]
+
+    def symbols(self, index: int) -> Iterator[_Symbol]:
+        """The entries of a symbol table."""
+        data, names = self.content(index), self.content(self.all[index][6])
+        form = self.order + ("IBBHQQ" if self.wide else "IIIBBH")
+        for entry in struct.iter_unpack(form, data[: len(data) - len(data) % struct.calcsize(form)]):
+            if self.wide:
+                name, info, _, section, value, size = entry
+            else:
+                name, value, size, info, _, section = entry
+            yield _Symbol(_text(names, name) if name else "", info & 15, section, value, size)
+
+
+class _Symbol(NamedTuple):
+    name: str
+    kind: int
+    section: int
+    value: int
+    size: int
 
 
 def _read(path: str) -> Elf:
     with open(path, "rb") as file:
-        head = file.read(64)
-        if head[:4] != b"\x7fELF":
-            raise ValueError("no ELF file")
-        order, wide = "<" if head[5] == 1 else ">", head[4] == 2
-        # e_machine; e_shoff, then e_flags, e_ehsize, e_phentsize, e_phnum, e_shentsize, e_shnum
-        (machine,) = struct.unpack_from(order + "H", head, 18)
-        offset, size, count = (
-            (struct.unpack_from(order + "Q", head, 40)[0], *struct.unpack_from(order + "HH", head, 58))
-            if wide
-            else (struct.unpack_from(order + "I", head, 32)[0], *struct.unpack_from(order + "HH", head, 46))
-        )
-        file.seek(offset)
-        table = file.read(size * count)
-        # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info, sh_addralign, sh_entsize
-        form = order + ("IIQQQQIIQQ" if wide else "IIIIIIIIII")
-        sections = [struct.unpack_from(form, table, index * size) for index in range(count)]
-
-        def content(index: int) -> bytes:
-            file.seek(sections[index][4])
-            return file.read(sections[index][5])
-
+        sections = _Sections(file)
         functions: dict[str, None] = {}
         wanted: set[str] = set()
         needed: list[str] = []
-        search: list[str] = []
-        for index, section in enumerate(sections):
-            kind, link = section[1], section[6]
-            if kind in (_SYMTAB, _DYNSYM):
-                for name, defined in _symbols(content(index), content(link), order, wide):
-                    if defined:
-                        functions[name] = None
-                    else:
-                        wanted.add(name)
-            elif kind == _DYNAMIC:
-                names = content(link)
-                for tag, value in struct.iter_unpack(order + ("QQ" if wide else "II"), content(index)):
+        search: dict[int, list[str]] = {_DT_RPATH: [], _DT_RUNPATH: []}
+        for index, section in enumerate(sections.all):
+            if section[1] in (_SYMTAB, _DYNSYM):
+                for symbol in sections.symbols(index):
+                    if symbol.name and symbol.section == 0:
+                        wanted.add(symbol.name)
+                    elif symbol.name and symbol.kind in (_STT_FUNC, _STT_GNU_IFUNC):
+                        functions[symbol.name] = None
+            elif section[1] == _DYNAMIC:
+                names = sections.content(section[6])
+                for tag, value in struct.iter_unpack(sections.order + ("QQ" if sections.wide else "II"), sections.content(index)):
                     if tag == _DT_NEEDED:
                         needed.append(_text(names, value))
-                    elif tag in (_DT_RPATH, _DT_RUNPATH):
-                        search += (
-                            _text(names, value)
-                            .replace("$ORIGIN", os.path.dirname(path))
-                            .replace("${ORIGIN}", os.path.dirname(path))
-                            .split(":")
-                        )
-        stripped = not any(section[1] == _SYMTAB for section in sections)
-    return Elf(path, machine, tuple(functions), frozenset(wanted), tuple(needed), tuple(search), stripped)
+                    elif tag in search:
+                        own = os.path.dirname(os.path.abspath(path))
+                        search[tag] += _text(names, value).replace("$ORIGIN", own).replace("${ORIGIN}", own).split(":")
+        stripped = not any(section[1] == _SYMTAB for section in sections.all)
+    # The loader heeds DT_RPATH only where there is no DT_RUNPATH (ld.so(8)).
+    rpath = () if search[_DT_RUNPATH] else tuple(search[_DT_RPATH])
+    return Elf(path, sections.machine, tuple(functions), frozenset(wanted), tuple(needed), rpath, tuple(search[_DT_RUNPATH]), stripped)
 
 
-_SYMTAB, _DYNAMIC, _DYNSYM = 2, 6, 11
+_SYMTAB, _RELA, _DYNAMIC, _REL, _DYNSYM, _RELR = 2, 4, 6, 9, 11, 19
 _DT_NEEDED, _DT_RPATH, _DT_RUNPATH = 1, 15, 29
 _STT_FUNC, _STT_GNU_IFUNC = 2, 10
-
-
-def _symbols(data: bytes, names: bytes, order: str, wide: bool) -> Iterator[tuple[str, bool]]:
-    """(name, whether it is defined here) of each function in a symbol table."""
-    form = order + ("IBBHQQ" if wide else "IIIBBH")
-    for entry in struct.iter_unpack(form, data[: len(data) - len(data) % struct.calcsize(form)]):
-        name, info, section = (entry[0], entry[1], entry[3]) if wide else (entry[0], entry[3], entry[5])
-        if name and (info & 15 in (_STT_FUNC, _STT_GNU_IFUNC) or section == 0):
-            yield _text(names, name), section != 0
+_NOBITS = 8
 
 
 def _text(names: bytes, place: int) -> str:
@@ -193,31 +217,177 @@ def _word(function: str) -> str:
     return re.sub(r"\W", "", last) if not last.startswith(("operator", "~")) else ""
 
 
-def suggestions(function: str, symbols: Iterable[str], most: int = 3) -> list[str]:
-    """Names close to the function's, as they would be written."""
-    word = _word(function)
-    words: dict[str, str] = {}
-    for symbol in symbols:
-        if symbol.startswith("_Z"):
-            for part in _identifiers(symbol):
-                words.setdefault(part, symbol)
+# -- overrides of a virtual function
+
+
+def bases(path: str) -> dict[str, tuple[str, ...]]:
+    """The bases of each class whose type information lies in this file, by the linker's names without _ZTI; none where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return _bases(_Sections(file))
+    except _DAMAGED:
+        return {}
+
+
+def _bases(sections: _Sections) -> dict[str, tuple[str, ...]]:
+    """From the layout of type information in the Itanium C++ ABI, 2.9.5: a pointer to a vtable and one to the name; a class with one public
+    base has a pointer to that base's behind them; with several, flags and their count, and a pointer and a number for each.
+    """
+    size = 8 if sections.wide else 4
+    types: dict[str, _Symbol] = {}
+    at: dict[int, str] = {}
+    tables: dict[int, list[_Symbol]] = {}
+    for index, section in enumerate(sections.all):
+        if section[1] in (_SYMTAB, _DYNSYM):
+            tables[index] = list(sections.symbols(index))
+            for symbol in tables[index]:
+                if symbol.name.startswith("_ZTI") and symbol.section:
+                    types[symbol.name[4:]] = symbol
+                    at[symbol.value] = symbol.name[4:]
+    if not any(symbol.size > 2 * size for symbol in types.values()):
+        return {}
+    moved = _relocated(sections, tables)
+    found = {}
+    for name, symbol in types.items():
+        if symbol.size == 3 * size:
+            places = [symbol.value + 2 * size]
         else:
-            words.setdefault(symbol, symbol)
-    close = difflib.get_close_matches(word, words, n=most, cutoff=0.6)
-    close += [name for name in words if word and word.lower() in name.lower() and name not in close][: most - len(close)]
-    return list(dict.fromkeys(_without_parameters(demangled(words[name])) for name in close))[:most]
+            first = symbol.value + 2 * size + 8
+            places = list(range(first, symbol.value + symbol.size, 2 * size)) if symbol.size > 3 * size else []
+        names = [moved.get(place) or at.get(_pointer(sections, place)) for place in places]
+        found[name] = tuple(one if isinstance(one, str) else at[one] for one in names if isinstance(one, str) or one in at)
+    return found
 
 
-def _identifiers(symbol: str) -> Iterator[str]:
+def _relocated(sections: _Sections, tables: Mapping[int, list[_Symbol]]) -> dict[int, Any]:
+    """What the loader writes at each address: a class's name where it is a symbol of type information, else an address."""
+    found: dict[int, Any] = {}
+    for index, section in enumerate(sections.all):
+        if section[1] not in (_RELA, _REL):
+            continue
+        explicit = section[1] == _RELA
+        form = sections.order + (("QQq" if explicit else "QQ") if sections.wide else ("IIi" if explicit else "II"))
+        data = sections.content(index)
+        symbols = tables.get(section[6], [])
+        for place, info, *added in struct.iter_unpack(form, data[: len(data) - len(data) % struct.calcsize(form)]):
+            number = info >> (32 if sections.wide else 8)
+            if number and number < len(symbols):
+                name = symbols[number].name
+                if name.startswith("_ZTI"):
+                    found[place] = name[4:]
+            elif not number and added:
+                found[place] = added[0]
+    return found
+
+
+def _pointer(sections: _Sections, address: int) -> int:
+    """What the file itself has at an address; 0 where it has nothing there."""
+    size = 8 if sections.wide else 4
+    for index, section in enumerate(sections.all):
+        if section[1] not in (0, _NOBITS) and section[3] and section[3] <= address <= section[3] + section[5] - size:
+            data = sections.content(index)
+            return int(struct.unpack_from(sections.order + ("Q" if sections.wide else "I"), data, address - section[3])[0])
+    return 0
+
+
+def overrides(function: str, hierarchy: Mapping[str, tuple[str, ...]], symbols: Iterable[str]) -> list[str]:
+    """The linker's names of the functions that take the place of a virtual one (`ml::Model::train`) in classes below its own.
+
+    hierarchy: the bases of each class, as `bases` has them, of all files.
+    """
+    scope, last = _scope_and_last(_plain(function))
+    if not scope:
+        return []
+    below = {name for name in {*hierarchy, *(base for each in hierarchy.values() for base in each)} if _same(scope, _class(name))}
+    own = set(below)
+    while more := {name for name, ours in hierarchy.items() if name not in below and below.intersection(ours)}:
+        below |= more
+    names, word = {_class(name) for name in below - own}, _word(function)
+    found = []
+    for symbol in symbols if names else ():
+        if word in symbol and not _MOVED_OUT.search(symbol):
+            its_scope, its_last = _scope_and_last(_plain(_without_type(demangled(_CLONE.sub("", symbol)))))
+            if its_scope in names and _same(last, its_last):
+                found.append(symbol)
+    return list(dict.fromkeys(found))
+
+
+def _class(mangled: str) -> str:
+    return _plain(demangled("_ZTI" + mangled)[len("typeinfo for ") :])
+
+
+def _scope_and_last(name: str) -> tuple[str, str]:
+    """A plain name's scopes, and what follows them with its parameters: the last :: that lies in no brackets parts the two."""
+    depth = 0
+    end = len(_without_parameters(name))
+    for place in range(end - 1, 0, -1):
+        depth += (name[place] in ">)") - (name[place] in "<(")
+        if depth == 0 and name[place - 1 : place + 1] == "::":
+            return name[: place - 1], name[place + 1 :]
+    return "", name
+
+
+# -- names that are close
+
+
+def suggestions(function: str, symbols: Iterable[str], most: int = 3) -> list[str]:
+    """Names whose last part is close to the function's, as they would be written; those first whose other parts are close too."""
+    scope, last = _scope_and_last(_without_template(_without_parameters(_plain(function))))
+    far = max(1, len(last) // 4)
+    known: dict[str, int] = {}
+    near: dict[str, tuple[int, int, int]] = {}
+    for symbol in symbols:
+        parts = _identifiers(symbol) if symbol.startswith("_Z") else (symbol,)
+        for part in parts:
+            if part not in known:
+                known[part] = _apart(last, part, far)
+        if not any(known[part] <= far for part in parts):
+            continue
+        name = _without_parameters(_plain(_without_type(demangled(symbol))))
+        its_scope, its_last = _scope_and_last(_without_template(name))
+        apart = known[its_last] if its_last in known else _apart(last, its_last, far)
+        if apart <= far:
+            near[name] = (apart, _edits(scope.split("::")[-1], its_scope.split("::")[-1]), len(name))
+    return sorted(near, key=lambda name: (near[name], name))[:most]
+
+
+def _apart(wanted: str, name: str, far: int) -> int:
+    """How many edits part two names; a name that contains the other is as far as can be, but not too far; far + 1 for all that is farther."""
+    if abs(len(wanted) - len(name)) <= far and (edits := _edits(wanted, name)) <= far:
+        return edits
+    return far if len(wanted) > 3 and wanted.lower() in name.lower() else far + 1
+
+
+def _edits(one: str, other: str) -> int:
+    """The least number of letters to insert, drop, replace or swap with their neighbour (the optimal string alignment distance)."""
+    older: list[int] = []
+    before = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        now = [row]
+        for column, opposite in enumerate(other, 1):
+            best = min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != opposite))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == opposite:
+                best = min(best, older[column - 2] + 1)
+            now.append(best)
+        older, before = before, now
+    return before[-1]
+
+
+def _identifiers(symbol: str) -> tuple[str, ...]:
     """The identifiers in a mangled name (Itanium C++ ABI: each is its length and then itself)."""
+    found: list[str] = []
     place = 2
-    while match := re.compile(r"\d+").search(symbol, place):
+    while match := _LENGTH.search(symbol, place):
         length = int(match[0])
         name = symbol[match.end() : match.end() + length]
         if length == 0 or len(name) < length:
-            return
-        yield name
+            break
+        found.append(name)
         place = match.end() + length
+    return tuple(found)
+
+
+_LENGTH = re.compile(r"\d{1,4}")
 
 
 @lru_cache(maxsize=None)  # noqa: UP033  (Python 3.8)

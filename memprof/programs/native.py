@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,8 @@ _PROGRAM = ("-std=gnu99", "-O2")
 _LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl",)
 _TIMEOUT_S = 120
+# deflate makes at most 1,032 bytes of one; entries that lie over one another, or another method, make more.
+_MOST_UNPACKED = 1100
 
 
 def argv(runtime: Runtime, job: Job) -> list[str] | None:
@@ -123,13 +126,15 @@ def _arrays(path: str) -> dict[str, str]:
         folder = cache_folder("inputs") / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
+            if sum(archive.getinfo(name).file_size for name in names) > _MOST_UNPACKED * os.path.getsize(path):
+                raise InputError(f"{path} cannot be read as .npz: its arrays are larger than what such a file can hold")
             if not folder.exists():
                 work = Path(tempfile.mkdtemp(dir=folder.parent))
                 for index, name in enumerate(names):
                     with archive.open(name) as member, (work / f"{index}.npy").open("wb") as target:
                         shutil.copyfileobj(member, target)
                 _rename(work, folder)
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from None
     return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
 

@@ -2,8 +2,9 @@
 
 What happens inside gdb stands in runners/native/symbols.py. Here a function's name as written in the source (`nnfw_run`, `ml::Model::load`,
 `ml::Model::load(int)`, `ml::prepare<float>`) is looked for in the symbol tables of the program and of the libraries it is linked to, so that
-a misspelt one is said before anything runs. A program that opens libraries itself (dlopen) may get the function from one of those: then gdb
-waits for it, and says at the end if it never came.
+a misspelt one is said before anything runs. A program that opens libraries itself (dlopen), or is linked to one that is not found here, may get
+the function from one of those: then gdb waits for it, and says at the end if it never came. A virtual function that only a header shows (it is
+pure, so that no file has it) stands for its overrides, which the classes' type information leads to.
 
 ELF as in elf(5); names are demangled by the C++ library's own __cxa_demangle, where there is one.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
 from . import elf
+from .commands import own_phase
 from .runtimes import runners_path
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
@@ -36,22 +38,30 @@ def parse_phase(text: str) -> tuple[str, str]:
     name, equals, function = text.partition("=")
     if not equals or not _PHASE.fullmatch(name) or not function.strip():
         raise UsageError(f"--phase {text!r}: write NAME=FUNCTION, such as load=nnfw_load_model_from_file")
-    return _USUAL.get(name, name), " ".join(function.split())
+    return own_phase(_USUAL.get(name, name)), " ".join(function.split())
 
 
-def wrap(argv: Sequence[str], phases: Mapping[str, str] | Sequence[tuple[str, str]], *, cwd: str | None = None) -> tuple[str, ...]:
+def wrap(
+    argv: Sequence[str],
+    phases: Mapping[str, str] | Sequence[tuple[str, str]],
+    *,
+    cwd: str | None = None,
+    env: Mapping[str, str | None] | None = None,
+) -> tuple[str, ...]:
     """The command that runs `argv` under gdb, which says when these functions are entered and left.
 
-    phases: function by phase; a phase may have several. Raises InputError where gdb is missing or may not trace, or where the command cannot
-    be found, UsageError where it is known that it has no such function.
+    phases: function by phase; a phase may have several. env: the command's own variables; those that are None are taken away.
+    Raises InputError where gdb is missing or may not trace, or where the command cannot be found, UsageError where it is known that it has no
+    such function.
     """
     wanted = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
     gdb = _gdb()
     _may_trace()
-    command = _command(argv, cwd)
-    program = elf.read(command[0])
-    _runs_here(command[0], program)
-    orders = [(phase, function, _symbols(function, program, command)) for phase, function in wanted]
+    variables = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
+    command = _command(argv, cwd, variables)
+    program = _runs_here(command[0])
+    files = _Files(program, variables, cwd)
+    orders = [(phase, function, files.symbols(function)) for phase, function in wanted]
     text = json.dumps({"phases": orders, "elf": elf.__file__})
     script = runners_path() / "native" / "symbols.py"
     return (gdb, "-nx", "-batch", "-ex", f"python MEMPROF = {text!r}", "-x", str(script), "--args", *command)
@@ -98,10 +108,10 @@ def _may_trace() -> None:
         raise InputError(f"--phase needs gdb, which may not trace a program here ({why}); {_OTHERS}")
 
 
-def _command(argv: Sequence[str], cwd: str | None) -> list[str]:
+def _command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> list[str]:
     """The command as the kernel would run it: the program's path in full, and a script's interpreter before it. Raises InputError."""
     name = argv[0]
-    path = os.path.join(cwd or "", name) if os.sep in name else shutil.which(name)
+    path = os.path.join(cwd or "", name) if os.sep in name else shutil.which(name, path=env.get("PATH"))
     if path is None or not os.path.exists(path):
         raise InputError(f"{name}: no such command")
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
@@ -118,17 +128,20 @@ def _command(argv: Sequence[str], cwd: str | None) -> list[str]:
     if first.startswith(b"#!"):
         words = os.fsdecode(first[2:]).strip().split(None, 1)
         if words and words[0] != path:
-            return _command([*words, path, *argv[1:]], None)
+            return _command([*words, path, *argv[1:]], None, env)
     return [path, *argv[1:]]
 
 
-def _runs_here(path: str, program: elf.Elf | None) -> None:
+def _runs_here(path: str) -> elf.Elf:
+    """What the program's file says. Raises InputError where gdb could not start it on this machine."""
+    program = elf.read(path)
     if program is None:
         raise InputError(f"{path} is no program that gdb could start: it is no ELF file")
     machine = platform.machine()
     if machine in _MACHINES and program.machine not in _MACHINES[machine]:
         built = next((name for name, numbers in _MACHINES.items() if program.machine in numbers), f"machine {program.machine}")
         raise InputError(f"{path} is built for {built}, and this is {machine}")
+    return program
 
 
 # e_machine of what a kernel of that name runs: EM_386 3, EM_X86_64 62, EM_ARM 40, EM_AARCH64 183, EM_RISCV 243.
@@ -141,42 +154,51 @@ _MACHINES = {"x86_64": (62, 3), "aarch64": (183, 40), "armv7l": (40,), "i686": (
 _MORE = frozenset({"dlopen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn", "posix_spawnp"})
 
 
-def _symbols(function: str, program: elf.Elf | None, command: Sequence[str]) -> list[str]:
-    """The linker's names of a function; none where it may come later. Raises UsageError where it is known that it cannot."""
-    assert program is not None
-    files = [program, *_libraries(program)]
-    found = list(dict.fromkeys(symbol for file in files for symbol in elf.matching(function, file.functions)))
-    if found or any(_MORE & file.wanted for file in files if not elf.is_system(file.path)):
-        return found
-    close = elf.suggestions(function, (name for file in files if not elf.is_system(file.path) for name in file.functions))
-    where = f"{os.path.basename(command[0])} and the {len(files) - 1} libraries it is linked to"
-    if close:
-        raise UsageError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
-    if program.stripped:
-        raise UsageError(
-            f"--phase: there is no function {function} in {where}: {program.path} is stripped, only what it exports has a name"
-        )
-    raise UsageError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
+class _Files:
+    """A program and the libraries it is linked to, as far as they are found where the loader would look (ld.so(8))."""
 
+    def __init__(self, program: elf.Elf, env: Mapping[str, str], cwd: str | None) -> None:
+        self._program = program
+        self._given = [os.path.join(cwd or "", folder) for folder in re.split("[:;]", env.get("LD_LIBRARY_PATH", "")) if folder]
+        self._all: dict[str, elf.Elf | None] = {}  # None for one that was not found
+        todo = [(program, (*re.split("[: ]", env.get("LD_PRELOAD", "")), *program.needed))]
+        while todo:
+            file, names = todo.pop()
+            for name in names:
+                if name and name not in self._all:
+                    self._all[name] = library = self._library(file, os.path.join(cwd or "", name) if os.sep in name else name)
+                    if library is not None:
+                        todo.append((library, library.needed))
+        self._files = [program, *(file for file in self._all.values() if file is not None)]
 
-def _libraries(program: elf.Elf) -> list[elf.Elf]:
-    """The libraries a program is linked to, and theirs, as far as they are found where the loader would look first."""
-    found: dict[str, elf.Elf] = {}
-    todo = [program]
-    while todo:
-        for file in [todo.pop()]:
-            folders = [*file.search, *os.environ.get("LD_LIBRARY_PATH", "").split(":"), *program.search, *_system_folders()]
-            for name in file.needed:
-                if name in found:
-                    continue
-                paths = (Path(folder, name) for folder in folders if folder)
-                library = next(
-                    (read for path in paths if path.is_file() and (read := elf.read(str(path))) and read.machine == program.machine), None
-                )
-                if library is not None:
-                    found[name] = library
-                    todo.append(library)
-    return list(found.values())
+    def _library(self, file: elf.Elf, name: str) -> elf.Elf | None:
+        before = () if file.runpath else (*file.rpath, *self._program.rpath)
+        folders = [*before, *self._given, *file.runpath, *_system_folders()]
+        paths = [name] if os.sep in name else [os.path.join(folder, name) for folder in folders if folder]
+        read = (elf.read(path) for path in paths if os.path.isfile(path))
+        return next((library for library in read if library is not None and library.machine == self._program.machine), None)
+
+    def symbols(self, function: str) -> list[str]:
+        """The linker's names of a function; none where it may come later. Raises UsageError where it is known that it cannot."""
+        own = [file for file in self._files if not elf.is_system(file.path)]
+        found = list(dict.fromkeys(symbol for file in self._files for symbol in elf.matching(function, file.functions)))
+        found = found or self._overrides(function, own)
+        if found or None in self._all.values() or any(_MORE & file.wanted for file in own):
+            return found
+        close = elf.suggestions(function, (name for file in own for name in file.functions))
+        where = f"{os.path.basename(self._program.path)} and the {len(self._files) - 1} libraries it is linked to"
+        if close:
+            raise UsageError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
+        if self._program.stripped:
+            why = f"{self._program.path} is stripped, only what it exports has a name"
+            raise UsageError(f"--phase: there is no function {function} in {where}: {why}")
+        raise UsageError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
+
+    def _overrides(self, function: str, files: Sequence[elf.Elf]) -> list[str]:
+        hierarchy: dict[str, tuple[str, ...]] = {}
+        for file in files:
+            hierarchy.update(elf.bases(file.path))
+        return elf.overrides(function, hierarchy, (symbol for file in files for symbol in file.functions))
 
 
 @cache

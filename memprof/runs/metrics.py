@@ -124,7 +124,7 @@ def exact(run: Run, phase: str, wanted: Metric) -> bool:
     """Whether the value is what it says, and not only what polling happened to see."""
     if wanted.name != "rss_peak_bytes":
         return True
-    return all(mark.rss_peak_exact for mark in run.marks if phase in (PEAK, mark.phase))
+    return all(mark.sure for mark in run.marks if phase in (PEAK, mark.phase))
 
 
 def amount(metric: str, value: float) -> str:

@@ -13,13 +13,17 @@ from typing import Literal
 from ..units import format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
-#   1   2026-11   the first; `signature` was added without a new number: it may be absent, and memprofs that do not know it read past it
+#   1   2026-11   the first
+#       since then, all of it optional, so that files without it are read as before: signature; Mark.rss_peak_high_bytes and
+#       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
 PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
+OUTSIDE = "between phases"  # of a program with phases, where it has more memory outside of them than in any
+RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase is called so
 COMMAND = "command"  # the runtime of a program that was started as it is
 
 Cache = Literal["warm", "cold", "asis"]
@@ -96,7 +100,9 @@ class Mark:
     """One finished phase, said by the child: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
 
     times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only where an imported log does not say it.
-    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). hwm_bytes: the
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes:
+    where several processes ran, rss_peak_bytes is what is certain of their sum and this is the most that it can have been; None where the peak
+    has no such bounds. hwm_bytes: the
     largest high-water mark since the process started, as a tool that never resets it would report. samples: how often it was polled.
     interval_ns: at which period it was polled, 0 for not at all.
     """
@@ -126,11 +132,19 @@ class Mark:
     major_faults: int | None = None
     read_bytes: int | None = None
     cpu_ns: int | None = None
+    rss_peak_high_bytes: int | None = None
 
     @property
     def time_ns(self) -> int:
         """The phase's duration."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def sure(self) -> bool:
+        """Whether the peak is known: exact, or between bounds that differ by no more than 1%."""
+        if self.rss_peak_exact:
+            return True
+        return self.rss_peak_high_bytes is not None and self.rss_peak_high_bytes <= self.height_bytes * 1.01
 
     @property
     def height_bytes(self) -> int:
@@ -144,7 +158,8 @@ class Timeline:
 
     Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
     file (file-backed and shared) and vms in bytes. One row a change; rows are thinned in long runs without losing a maximum. The minimum,
-    mean (weighted by time) and maximum are of all samples.
+    mean (weighted by time) and maximum are of all samples. Where several processes ran, they are what is certain of their sum, and
+    rss_max_high_bytes is the most that it can have been.
     """
 
     t_ns: str = field(repr=False)
@@ -155,6 +170,7 @@ class Timeline:
     rss_min_bytes: int
     rss_mean_bytes: int
     rss_max_bytes: int
+    rss_max_high_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -204,13 +220,15 @@ class About:
 class Value:
     """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
 
-    phase: the phase that ran, None for none. t_ns: when, on CLOCK_MONOTONIC.
+    value: None where the figure was no finite number; note says what it was. phase: the phase that ran, None for none. t_ns: when, on
+    CLOCK_MONOTONIC.
     """
 
     name: str
     t_ns: int
-    value: float
+    value: float | None
     phase: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -249,7 +267,8 @@ class Outcome:
     status: ok; import, refused or error (said by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
     or its probe was ended).
-    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen. hints: what else may tell why, each a piece of a
+    sentence: the reason among what it printed, shapes that were assumed.
     """
 
     status: Status
@@ -259,6 +278,7 @@ class Outcome:
     signal: str | None = None
     rss_last_bytes: int | None = None
     out_of_memory: bool = False
+    hints: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -278,6 +298,10 @@ class Outcome:
     @property
     def sentence(self) -> str:
         """How it ended, for people."""
+        return "; ".join([self._how, *self.hints])
+
+    @property
+    def _how(self) -> str:
         where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
         message = _shortened(self.message) if self.message else ""

@@ -22,6 +22,7 @@ from ..measuring.limits import By, Limiter
 from ..measuring.orders import Order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
+from ..models import inputs
 from ..models.identity import identify
 from ..programs import runtimes
 from ..runs import metrics
@@ -86,7 +87,9 @@ class At:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome. charged_bytes: the most that its group was charged with no limit; None where no group was had."""
+    """The outcome. charged_bytes: the most that its group was charged with no limit; None where no group was had. shapes, assumed: see
+    explain's records.
+    """
 
     model: str
     runtime: str
@@ -98,6 +101,9 @@ class Fitted:
     charged_bytes: int | None
     max_time: float | None
     remarks: tuple[str, ...]
+    threads: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
@@ -136,7 +142,10 @@ class _Fitter:
         self._remarks: list[str] = []
 
     def run(self) -> Fitted:
+        job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
+        if job.assumed:
+            self._progress.say(f"{job.model.name}: {inputs.said(job.assumed)}")
         touched = self._look_at_it()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -157,7 +166,6 @@ class _Fitter:
             if not parts:
                 raise
             self._remark("Interrupted: this is what was found until then.")
-        job = self._order.job
         return Fitted(
             job.model.name,
             job.runtime,
@@ -169,6 +177,9 @@ class _Fitter:
             max(charges) if charges else None,
             self._request.max_time,
             tuple(self._remarks),
+            job.threads,
+            inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
+            job.assumed,
         )
 
     # -- one run without a limit, looked at while it stands still

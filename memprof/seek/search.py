@@ -38,16 +38,21 @@ _CLIMB = 0.005
 # Of two peaks that are as good as equal the faster.
 _TIME_WEIGHT = 0.02
 _BETTER = 0.003
+_PRICE = 20.0
 _RANDOM_CANDIDATES = 300
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One measurement of some settings: PEAK in bytes and time in ns of an iteration, both None where it failed."""
+    """One measurement of some settings: PEAK in bytes and time in ns of an iteration, both None where it failed.
+
+    changes: the model's outputs were not the default's.
+    """
 
     settings: Settings
     peak: float | None
     time: float | None
+    changes: bool = False
 
     @property
     def ok(self) -> bool:
@@ -72,6 +77,7 @@ class Point:
     peak: float
     time: float
     trials: int
+    changes: bool = False
 
 
 @dataclass
@@ -152,7 +158,7 @@ class Search:
         return self._points[DEFAULT]
 
     def idle(self) -> list[tuple[str, str]]:
-        """The values that changed neither figure wherever they were tried beside settings that lack nothing else."""
+        """The values that changed neither figure, nor the outputs, wherever they were tried beside settings that lack nothing else."""
         near_peak = max(_SAME_PEAK, 3 * _spread([trial.peak or 0 for trial in self.of(DEFAULT)]))
         near_time = max(_SAME_TIME, 3 * _spread([trial.time or 0 for trial in self.of(DEFAULT)]))
         found = []
@@ -165,7 +171,8 @@ class Search:
             ]
             # By itself it must have been tried; beside others the times are of single trials, and say less.
             if any(other.settings == DEFAULT for _, other in pairs) and all(
-                abs(math.log(point.peak / other.peak)) < near_peak
+                point.changes <= other.changes
+                and abs(math.log(point.peak / other.peak)) < near_peak
                 and (other.settings != DEFAULT or abs(math.log(point.time / other.time)) < near_time)
                 for point, other in pairs
             ):
@@ -177,13 +184,15 @@ class Search:
         return [one for one in self._failed if not any(other < one for other in self._failed)]
 
     def value(self, point: Point) -> float:
-        """How good a point is, less being better: the logarithm of what the goal minimises, and a steep price for what it forbids."""
+        """How good a point is, less being better: the logarithm of what the goal minimises, and a steep price for what it forbids, other
+        outputs among that."""
         base = self.base
         peak, time = math.log(point.peak / base.peak), math.log(point.time / base.time)
+        price = _PRICE if point.changes else 0.0
         if self.goal.budget is not None:
-            return time + 20 * max(0.0, math.log(point.peak / self.goal.budget))
+            return price + time + _PRICE * max(0.0, math.log(point.peak / self.goal.budget))
         limit = math.log(self.goal.max_time) if self.goal.max_time is not None else math.inf
-        return peak + _TIME_WEIGHT * time + 20 * max(0.0, time - limit)
+        return price + peak + _TIME_WEIGHT * time + _PRICE * max(0.0, time - limit)
 
     # -- stages
 
@@ -238,14 +247,18 @@ class Search:
         peaks, times = model.draw(candidates, dice)
         # Turn by turn for the goal, and for some other weighing of the two, which fills the front in between.
         weight = 1.0 if len(self.trials) % 3 else dice.random()
-        scores = [self._score(peak, time, weight) for peak, time in zip(peaks, times, strict=True)]
+        spoilt = {item for point in self.points() if point.changes and len(point.settings) == 1 for item in point.settings}
+        scores = [
+            self._score(peak, time, weight) + (_PRICE if spoilt & one else 0)
+            for one, peak, time in zip(candidates, peaks, times, strict=True)
+        ]
         return candidates[scores.index(min(scores))]
 
     def _score(self, peak: float, time: float, weight: float) -> float:
         if self.goal.budget is not None:
-            return weight * time + 20 * max(0.0, peak - math.log(self.goal.budget / self.base.peak)) + (1 - weight) * peak
+            return weight * time + _PRICE * max(0.0, peak - math.log(self.goal.budget / self.base.peak)) + (1 - weight) * peak
         limit = math.log(self.goal.max_time) if self.goal.max_time is not None else math.inf
-        return weight * peak + (1 - weight + _TIME_WEIGHT) * time + 20 * max(0.0, time - limit)
+        return weight * peak + (1 - weight + _TIME_WEIGHT) * time + _PRICE * max(0.0, time - limit)
 
     def _active(self) -> list[tuple[str, str]]:
         """The values worth combining."""
@@ -308,7 +321,7 @@ class Search:
 
 def _point(settings: Settings, trials: Sequence[Trial]) -> Point:
     middle = (statistics.median(one.peak or 0 for one in trials), statistics.median(one.time or 0 for one in trials))
-    return Point(settings, *middle, len(trials))
+    return Point(settings, *middle, len(trials), any(one.changes for one in trials))
 
 
 def front(points: Iterable[Point]) -> list[Point]:

@@ -19,6 +19,7 @@ from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
+from ..models import inputs
 from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
@@ -30,6 +31,8 @@ from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
 # Names of verified rows begin with this, so that no later search takes them for trials.
 _VERIFIED = "#"
+# The name under which the number of threads is searched over like a knob.
+_THREADS = "threads"
 VERIFYING_REPEATS = 5
 _MOST_PROPOSALS = 5
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
@@ -44,9 +47,9 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 class TuneRequest:
     """What to search for and where: the model, the runtime, and the words of `memprof run` that hold for all trials.
 
-    tries: values to try by knob, in place of the knob's own. tolerance: by how much outputs may differ from the default's, relative to the
-    largest, before it is said. time_ns: how long it may take, verification included. trust_runs: settings of earlier runs may be tried again,
-    whoever wrote them.
+    tries: values to try by knob, in place of the knob's own. threads: the thread counts to search over, the first being the default's; none for the
+    runtime's own. tolerance: by how much outputs may differ from the default's, relative to the largest, before it is said. time_ns: how long it
+    may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
     """
 
     model: str
@@ -54,7 +57,7 @@ class TuneRequest:
     goal: Goal = field(default_factory=Goal)
     fixed: Mapping[str, str] = field(default_factory=dict)
     tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    threads: int | None = None
+    threads: tuple[int, ...] = ()
     python: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
@@ -89,7 +92,8 @@ class Proposal:
 class Tuned:
     """The outcome: the default, the proposals of the front with the least peak first, and what the search learned on the way.
 
-    best: the proposal that the goal asks for, None where none reaches it. idle: values that change nothing by themselves. failed: the
+    best: the proposal that the goal asks for, None where none reaches it; never one that changes the outputs. repeats: how many fresh runs of each
+    the verified figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the
     smallest combinations that failed, each with what was said. complete: False where it ran out of time or was interrupted before the search
     had nothing left to gain. verified: False where it was interrupted before its proposals were measured again. runs: those behind the figures,
     the trials where nothing was verified; what differs only in what changes nothing is one variant.
@@ -108,6 +112,10 @@ class Tuned:
     verified: bool
     tolerance: float
     runs: tuple[Run, ...] = field(default=(), repr=False)
+    repeats: int = VERIFYING_REPEATS
+    threads: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
@@ -129,7 +137,7 @@ class _Tuner:
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
         self._suite = Suite(
             set=dict(request.fixed),
-            threads=(request.threads,) if request.threads else (),
+            threads=request.threads[:1],
             shapes=dict(request.shapes),
             inputs=request.inputs,
             warmup=_WARMUP,
@@ -137,18 +145,25 @@ class _Tuner:
             python=self._python,
         )
         self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
-        self._fixed = dict(self._order(DEFAULT, "default").job.knobs)
+        job = self._order(DEFAULT, "default").job
+        self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
         # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
         checked = {knob.name: knob for knob in self._runtime.knobs}
         self._written = {
-            (name, checked[name].check(value)): (name, value) for name, values in self._search.knobs.items() for value in values
+            (name, checked[name].check(value)): (name, value)
+            for name, values in self._search.knobs.items()
+            for value in values
+            if name in checked
         }
         self._said: dict[Settings, str] = {}
         self._tried: list[tuple[Settings, Run]] = []
         self._begin_ns = time.monotonic_ns()
         self._took_ns: list[int] = []
+        self._took_by: dict[Settings, int] = {}
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
+        if self._assumed:
+            self._progress.say(f"{self._model.name}: {inputs.said(self._assumed)}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
         for run in earlier:
@@ -172,22 +187,29 @@ class _Tuner:
     def _look(self) -> bool:
         """Measure what the search asks for; False where the time is up first."""
         while (settings := self._search.ask()) is not None:
-            if self._search.of(DEFAULT) and self._left_ns() < self._verifying_ns():
+            known = bool(self._search.of(DEFAULT))
+            spare_ns = self._left_ns() - self._verifying_ns()
+            if known and spare_ns < statistics.median(self._took_ns or [0]):
                 return False
             begin_ns = time.monotonic_ns()
-            run = self._measured(settings)
-            self._took_ns.append(time.monotonic_ns() - begin_ns)
+            run = self._measured(settings, int(spare_ns) if known else None)
+            took_ns = time.monotonic_ns() - begin_ns
+            if run.outcome.status == "timeout" and known and took_ns >= spare_ns:
+                return False  # the time was up, which says nothing of these settings
+            self._took_ns.append(took_ns)
+            self._took_by[settings] = took_ns
             self._note(settings, run)
             if settings == DEFAULT and not run.outcome.ok:
                 raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {run.outcome.sentence}")
             self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._words(self._search.trials[-1], run)}")
         return True
 
-    def _measured(self, settings: Settings) -> Run:
+    def _measured(self, settings: Settings, most_ns: int | None = None) -> Run:
         order = self._order(settings, shown(settings))
         limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
         job = replace(order.job, repeat=len([one for one in self._search.trials if one.settings == settings]) + 1)
-        order = replace(order, job=replace(job, timeout_ns=min(job.timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)))))
+        patience_ns = min(job.timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or job.timeout_ns)
+        order = replace(order, job=replace(job, timeout_ns=patience_ns))
         return next(iter(self._compared([order])))
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
@@ -195,7 +217,7 @@ class _Tuner:
         orders = [replace(order, outputs=str(self._outputs)) for order in orders]
         for run in campaign.measure(orders, Quiet(self._progress, len(self._search.trials)), lambda line: None):
             if run.outcome.ok and self._outputs.exists():
-                if not self._reference.exists() and run.job.knobs == self._fixed:
+                if not self._reference.exists() and (run.job.knobs, run.job.threads) == (self._fixed, self._threads):
                     self._reference.write_bytes(self._outputs.read_bytes())
                 if self._reference.exists():
                     run = replace(run, output_error=output_error(self._reference, self._outputs))
@@ -204,12 +226,14 @@ class _Tuner:
             yield run
 
     def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
-        variant = Variant(runtime=self._request.runtime, name=name, set=dict(settings), python=self._python)
+        knobs, threads = _split(settings)
+        variant = Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
         return order(replace(self._suite, runs=runs), self._model, variant)
 
     def _take_up(self, run: Run) -> None:
         job = run.job
-        if (job.model.sha256, job.runtime, job.threads) != (self._model.sha256, self._runtime.name, self._request.threads):
+        counts = self._request.threads or (None,)
+        if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.variant.startswith(_VERIFIED):
             return
@@ -217,6 +241,8 @@ class _Tuner:
         settings = frozenset(
             self._written.get((key, value), (key, words[key])) for key, value in job.knobs.items() if key not in self._fixed
         )
+        if job.threads != self._threads:
+            settings |= {(_THREADS, str(job.threads))}
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
             raise InputError("the runs to go on with were measured with other --set")
         if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
@@ -224,7 +250,7 @@ class _Tuner:
         self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run) -> None:
-        self._search.tell(_trial(settings, run))
+        self._search.tell(_trial(settings, run, self._request.tolerance))
         self._tried.append((settings, run))
         if not run.outcome.ok:
             self._said[settings] = run.outcome.sentence
@@ -246,31 +272,51 @@ class _Tuner:
         return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
 
     def _verifying_ns(self) -> float:
-        each = statistics.median(self._took_ns) if self._took_ns else 0
-        return each * VERIFYING_REPEATS * (1 + len(self._chosen())) * 1.2
+        """How long it will take to verify what would be proposed now."""
+        return VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._chosen())]) if self._took_ns else 0
+
+    def _round_ns(self, wanted: Sequence[Settings]) -> float:
+        """One fresh run of each: as long as its trial took, and its further iterations, and a little more."""
+        usual = statistics.median(self._took_ns)
+        points = {point.settings: point.time for point in self._search.points()}
+        more = _VERIFYING_RUNS - _SEARCH_RUNS
+        return 1.1 * sum(self._took_by.get(one, usual) + more * points.get(one, self._search.base.time) for one in wanted)
 
     # -- verifying
 
     def _chosen(self) -> list[Point]:
-        """The points of the front to verify: the best by the goal, and others along it."""
-        base = self._search.base
-        points = [point for point in front(self._search.plain_points()) if point.settings != DEFAULT and point.peak < base.peak * 0.995]
+        """The points to verify: of those that keep the outputs the best by the goal, and others along the front, which others may lie on too."""
+        base, every = self._search.base, self._search.plain_points()
+        safe = front(point for point in every if not point.changes)
+        points = [
+            point
+            for point in (*safe, *(one for one in front(every) if one.changes))
+            if point.settings != DEFAULT and point.peak < base.peak * 0.995
+        ]
         points.sort(key=self._search.value)
         best, rest = points[:2], sorted(points[2:], key=lambda point: point.peak)
         step = max(1, -(-len(rest) // (_MOST_PROPOSALS - len(best)))) if rest else 1
         return sorted(best + rest[::step], key=lambda point: point.peak)
 
     def _verify(self) -> dict[Settings, list[Run]]:
-        """Fresh runs of the default and of each point, interleaved."""
+        """Fresh runs of the default and of each point, interleaved; as many rounds of them as there is time for."""
         wanted = [DEFAULT, *(point.settings for point in self._chosen())]
-        self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {VERIFYING_REPEATS} fresh runs each, interleaved")
+        rounds = VERIFYING_REPEATS
+        if self._took_ns:  # nothing is known of how long it takes where all trials are those of an earlier search
+            rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
+        runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
+        self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
         orders = [
             self._order(settings, f"{_VERIFIED}{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)
         ]
-        each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, VERIFYING_REPEATS + 1) for order in orders]
         found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
-        for number, run in enumerate(self._compared(each)):
-            found[wanted[number % len(wanted)]].append(run)
+        for repeat in range(1, rounds + 1):
+            begin_ns = time.monotonic_ns()
+            each = [replace(order, job=replace(order.job, repeat=repeat)) for order in orders]
+            for settings, run in zip(wanted, self._compared(each), strict=True):
+                found[settings].append(run)
+            if self._left_ns() < time.monotonic_ns() - begin_ns:
+                break  # there is no time for another round like this one
         return found
 
     def _tuned(self, verified: Mapping[Settings, Sequence[Run]], complete: bool) -> Tuned:
@@ -284,11 +330,10 @@ class _Tuner:
             plain = self._search.plain()
             wanted = [DEFAULT, *(point.settings for point in self._chosen())]
             seen = {one: [run for settings, run in self._tried if plain.get(settings) == one] for one in wanted}
-            found = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(seen.items())]
-            # Beside values that move neither figure the outputs may be others.
-            good = [replace(one, output_error=None, changes_outputs=False) for one in found]
+            good = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(seen.items())]
         default, *others = good
-        kept = [one for one in others if not any(_beats(other, one) for other in good if other is not one)]
+        # What changes the outputs takes nothing from what keeps them.
+        kept = [one for one in others if not any(_beats(other, one) and other.changes_outputs <= one.changes_outputs for other in good)]
         kept.sort(key=lambda one: one.peak)
         return Tuned(
             model=self._model.name,
@@ -304,6 +349,10 @@ class _Tuner:
             verified=sure,
             tolerance=self._request.tolerance,
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
+            repeats=min(map(len, verified.values())) if sure else 0,
+            threads=self._threads,
+            shapes=inputs.shapes_that_run(Path(self._model.path), self._request.shapes, self._request.inputs) or {},
+            assumed=self._assumed,
         )
 
     def _plain_runs(self) -> Iterator[Run]:
@@ -312,7 +361,7 @@ class _Tuner:
             yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
 
     def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
-        trials = [_trial(settings, run) for run in runs]
+        trials = [_trial(settings, run, self._request.tolerance) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
         return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
@@ -330,7 +379,7 @@ class _Tuner:
             times=times,
             output_error=error,
             changes_outputs=error is not None and error > self._request.tolerance,
-            command=_command(self._request, {**self._request.fixed, **dict(settings)}),
+            command=_command(self._request, settings),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 
@@ -370,6 +419,7 @@ def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
     found = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
+    found[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
     return {name: values for name, values in found.items() if values}
 
 
@@ -392,12 +442,18 @@ def allocators() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _trial(settings: Settings, run: Run) -> Trial:
+def _split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
+    """Settings as knobs and thread counts, none where that is the default's."""
+    knobs = {name: value for name, value in settings if name != _THREADS}
+    return knobs, tuple(int(value) for name, value in settings if name == _THREADS)
+
+
+def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     mark = run.mark(EXECUTE)
     peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
     if not run.outcome.ok or peak is None or mark is None or not mark.times_ns:
         return Trial(settings, None, None)
-    return Trial(settings, peak, statistics.median(mark.times_ns))
+    return Trial(settings, peak, statistics.median(mark.times_ns), run.output_error is not None and run.output_error > tolerance)
 
 
 def _beats(one: Proposal, other: Proposal) -> bool:
@@ -407,19 +463,22 @@ def _beats(one: Proposal, other: Proposal) -> bool:
 
 def _best(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Proposal | None:
     if goal.budget is not None:
-        within = [one for one in (default, *proposals) if one.peak <= goal.budget]
+        within = [one for one in (default, *proposals) if one.peak <= goal.budget and not one.changes_outputs]
         return min(within, key=lambda one: one.time, default=None)
-    within = [one for one in proposals if goal.max_time is None or one.time <= goal.max_time * default.time]
+    within = [one for one in proposals if not one.changes_outputs]
+    within = [one for one in within if goal.max_time is None or one.time <= goal.max_time * default.time]
     return min(within, key=lambda one: one.peak, default=None)
 
 
-def _command(request: TuneRequest, knobs: Mapping[str, str]) -> str:
+def _command(request: TuneRequest, settings: Settings) -> str:
     from shlex import quote
 
+    knobs, threads = _split(settings)
+    knobs = {**request.fixed, **knobs}
     variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
     words = ["memprof", "run", request.model, "--variant", variant]
-    if request.threads:
-        words += ["--threads", str(request.threads)]
+    for count in threads or request.threads[:1]:
+        words += ["--threads", str(count)]
     if request.python:
         words += ["--python", request.python]
     for name, shape in request.shapes.items():

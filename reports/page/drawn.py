@@ -312,7 +312,7 @@ def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
         mark.end_ns - begin_ns,
         at_ns - begin_ns,
         mark.height_bytes,
-        mark.rss_peak_exact,
+        mark.sure,
         mark.interval_ns > 0,
     )
 

@@ -9,7 +9,7 @@ from memprof.units import format_bytes
 
 from .. import soundness
 from ..pictures.waterfall import FILLS
-from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, where
+from ..tables.explain import hows, lead, notes, settings, short, tables, title, verdict, warned, where
 from ..tables.grid import Section, html
 
 
@@ -21,6 +21,7 @@ def page_piece(found: Explanation) -> str:
     soundness.check(found, f"the explanation of {found.model.name}")
     say = escaping.escape
     parts = [f'<h3 class="name">{say(title(found))}</h3>', f"<p>{say(lead(found))}.</p>"]
+    parts += [f"<p><strong>{say(text)}</strong></p>" for text in warned(found)]
     if not found.findings:
         parts.append("<p>Nothing was found that makes it larger than it must be.</p>")
     else:

@@ -424,7 +424,7 @@ def exactness(runs: Sequence[Run]) -> list[str]:
     """How far the figures can be trusted, in sentences."""
     said = []
     marks = [mark for run in runs for mark in run.marks if mark.rss_peak_bytes is not None]
-    inexact = [mark for mark in marks if not mark.rss_peak_exact]
+    inexact = [mark for mark in marks if not mark.sure]
     bound = format_bytes(max(run.machine.peak_bound_bytes for run in runs))
     if len(inexact) < len(marks):
         said.append(

@@ -131,7 +131,7 @@ def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
         file=parts.file if parts else 0,
         low=peaks[0],
         high=peaks[-1],
-        exact=all(mark.rss_peak_exact for mark, _ in having),
+        exact=all(mark.sure for mark, _ in having),
         baseline=statistics.median(grounds) if grounds else None,
         failed=any(not run.outcome.ok and run.outcome.phase == phase for run in group),
         imported=run.imported,

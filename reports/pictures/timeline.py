@@ -220,7 +220,7 @@ def _legend(everyone: Sequence[Drawn]) -> list[Entry]:
     if any(one.run.imported for one in everyone):
         found.append(Entry("RSS of a log: split not known" if found else "RSS, as the log says", fill=UNSEEN))
     if marks:
-        exact = all(mark.rss_peak_exact for mark in marks)
+        exact = all(mark.sure for mark in marks)
         words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
         found.append(Entry(words, line={"linewidth": 1.6}))
     if any(metrics.baseline(one.run, _RSS_PEAK) is not None for one in everyone):

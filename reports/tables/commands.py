@@ -33,7 +33,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
     for run in runs:
         row = first.get((run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat), {})
         if run.values:
-            row["values"] = {value.name: value.value for value in run.values}
+            row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
         if run.processes:
             row["processes"] = [
                 {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
@@ -42,21 +42,26 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
 
 
 def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
-    """The last that a run reported of each name; the median over the repeats."""
-    found: dict[Key, dict[str, float]] = {}
+    """The last that a run reported of each name; the median over the repeats. A word where a repeat's last was no finite number."""
+    medians: dict[Key, dict[str, float]] = {}
+    notes: dict[Key, dict[str, str]] = {}
     for key, group in groups.items():
-        lasts = [{value.name: value.value for value in run.values} for run in group]
-        names = dict.fromkeys(name for last in lasts for name in last)
-        found[key] = {name: statistics.median(last[name] for last in lasts if name in last) for name in names}
-    everything = list(dict.fromkeys(name for values in found.values() for name in values))
+        lasts = [{value.name: value for value in run.values} for run in group]
+        notes[key] = {name: value.note or "not a number" for last in lasts for name, value in last.items() if value.value is None}
+        numbers: dict[str, list[float]] = {}
+        for value in (value for last in lasts for value in last.values()):
+            if value.value is not None:
+                numbers.setdefault(value.name, []).append(value.value)
+        medians[key] = {name: statistics.median(values) for name, values in numbers.items() if name not in notes[key]}
+    everything = list(dict.fromkeys(name for key in groups for name in (*medians[key], *notes[key])))
     if not everything:
         return []
-    sizes = [value for values in found.values() for name, value in values.items() if name.endswith("_bytes")]
+    sizes = [value for values in medians.values() for name, value in values.items() if name.endswith("_bytes")]
     size = grid.choose_unit(BYTES, sizes, unit)
-    columns = {name: shown_value(name, [values[name] for values in found.values() if name in values], size) for name in everything}
+    columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in everything}
     rows = []
-    for key, values in found.items():
-        cells = {name: columns[name][1].pop(0) if name in values else "-" for name in everything}
+    for key, values in medians.items():
+        cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in everything}
         rows.append((*labels(key), *(cells[name] for name in everything)))
     header = (*label_names, *(columns[name][0] for name in everything))
     return [Table("Reported by the program itself, last", header, tuple(rows), len(label_names))]

@@ -1,4 +1,4 @@
-"""What explain found, as text for a terminal, Markdown, JSON, a picture of the waterfall of each phase, and a piece of the page."""
+"""What explain found, as text for a terminal, as Markdown or as JSON; its words and tables are also those of the page and of the picture."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from memprof.units import format_bytes, format_duration
 
 from .. import soundness
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
+from .shapes import shaped
 
 _BAR = 46
 _MOST_TENSORS = 12
@@ -39,7 +40,11 @@ def title(found: Explanation) -> str:
     """What was looked at, in a line."""
     threads = f", {found.threads} thread{'s' if found.threads != 1 else ''}" if found.threads else ""
     knobs = f" with {', '.join(f'{name}={value}' for name, value in written(found.knobs).items())}" if found.knobs else ""
-    return f"{found.model.name} in {found.runtime} {found.runtime_version}{knobs}{threads}"
+    return f"{found.model.name} in {found.runtime} {found.runtime_version}{knobs}{threads}{shaped(found.shapes, found.assumed)}"
+
+
+def warned(found: Explanation) -> list[str]:
+    return [f"warning: {warning}" for warning in found.warnings]
 
 
 def lead(found: Explanation) -> str:
@@ -60,7 +65,8 @@ def headline(finding: Finding) -> str:
 
 
 def settings(proposal: Proposal) -> str:
-    return " ".join(f"--set {name}={value}" for name, value in written(proposal.settings).items())
+    pairs = written(proposal.settings).items()
+    return " ".join(f"--threads {value}" if name == "threads" else f"--set {name}={value}" for name, value in pairs)
 
 
 def verdict(proposal: Proposal, finding: Finding) -> list[str]:
@@ -76,13 +82,20 @@ def verdict(proposal: Proposal, finding: Finding) -> list[str]:
         sizes.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
     sizes += [_change("RSS at the end", done.end_bytes), _change("of it anonymous", done.anon_bytes)]
     cost = [
-        f"{name} {format_duration(pair[0])} -> {format_duration(pair[1])} ({pair[1] / pair[0] - 1:+.0%})"
-        for name, pair in (("an iteration", done.iteration_ns), ("load and prepare", done.prepared_ns))
+        f"{name} {_latency(pair[0], spread and spread[0])} -> {_latency(pair[1], spread and spread[1])} ({pair[1] / pair[0] - 1:+.0%})"
+        for name, pair, spread in (
+            ("an iteration", done.iteration_ns, done.iteration_spread_ns),
+            ("load and prepare", done.prepared_ns, done.prepared_spread_ns),
+        )
         if pair and pair[0]
     ]
     runs = f"{done.repeats} run{'s' if done.repeats != 1 else ''} each"
     lines = [f"measured, {runs}: {_saved(done)}", ", ".join(part for part in sizes if part), f"latency: {', '.join(cost)}" if cost else ""]
     return [line for line in lines if line]
+
+
+def _latency(ns: float, spread_ns: float | None) -> str:
+    return format_duration(ns) + (f" ± {format_duration(spread_ns)}" if spread_ns else "")
 
 
 def _saved(done: Verified) -> str:
@@ -94,6 +107,9 @@ def _saved(done: Verified) -> str:
         for before, after in [pair]
         if before - after > 1 << 20
     ]
+    if done.peak_raised and done.peak_bytes:
+        saved.append(f"it raises PEAK by {format_bytes(done.peak_bytes[1] - done.peak_bytes[0])}")
+        return f"{'it saves ' if len(saved) > 1 else ''}{', but '.join(saved)}"
     if not saved:
         return "it saves nothing"
     return f"it saves {' and '.join(saved)}{'' if done.beyond_noise else ' (not beyond noise, or too few runs to tell)'}"
@@ -218,7 +234,7 @@ def tables(found: Explanation) -> list[Table]:
 
 def _markdown(found: Explanation) -> str:
     say = escaped
-    lines = [f"### {say(title(found))}", "", f"{say(lead(found))}.", ""]
+    lines = [f"### {say(title(found))}", "", f"{say(lead(found))}.", "", *(f"**{say(text)}**\n" for text in warned(found))]
     if not found.findings:
         lines += ["Nothing was found that makes it larger than it must be.", ""]
     for place, finding in enumerate(found.findings, 1):
@@ -235,7 +251,7 @@ def _markdown(found: Explanation) -> str:
 
 def _text(found: Explanation) -> str:
     say = plain
-    lines = [say(title(found)), say(lead(found)), ""]
+    lines = [say(title(found)), say(lead(found)), *(say(text) for text in warned(found)), ""]
     lines += ["Findings, the worst first" if found.findings else "Nothing was found that makes it larger than it must be."]
     for place, finding in enumerate(found.findings, 1):
         lines += ["", f"{place}. {say(headline(finding))}"]
@@ -260,9 +276,3 @@ def _bars(found: Explanation) -> list[str]:
         share = min(max(one.bytes / phase.rss_bytes, 0), 1) if phase.rss_bytes else 0
         lines.append(f"  {one.name.ljust(widest)}  {format_bytes(one.bytes):>10}  {share:>4.0%}  {'█' * round(share * _BAR)}".rstrip())
     return lines
-
-
-# -- the picture
-
-
-# -- the page

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
-from memprof.units import format_bytes
 
 from . import grid
 from .grid import Say, Section, Table, Unit
+from .shapes import shaped
 
 
 def render(found: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -19,19 +19,24 @@ def render(found: Fitted, *, unit: str | None = None, format: str = "markdown") 
     if format == "json":
         return json.dumps(asdict(found), indent=1)
     say = plain if format == "text" else grid.escaped
-    return f"{_finding(found, say)}\n\n{grid.laid_out(section(found, unit), say)}"
+    return f"{_finding(found, say, unit)}\n\n{grid.laid_out(section(found, unit), say)}"
 
 
 def section(found: Fitted, unit: str | None = None) -> Section:
     """Two tables: the parts of the job, and the curve, where there is one."""
-    sizes = [size for part in found.parts for size in (part.least_bytes, part.rss_peak_bytes, part.touched_bytes) if size]
-    size = grid.choose_unit(BYTES, sizes, unit)
+    size = _unit(found, unit)
     rows = [
         (part.name, _shown(part.least_bytes, size), _shown(part.rss_peak_bytes, size), _shown(part.touched_bytes, size))
         for part in found.parts
     ]
     parts = Table(size.caption("Least memory"), ("part", "least limit", "RSS peak, no limit", "working set"), tuple(rows))
     return Section("", (parts, _curve(found, size)) if len(found.curve) > 1 else (parts,), tuple(_notes(found)))
+
+
+def _unit(found: Fitted, unit: str | None) -> Unit:
+    """The unit of the table and of the sentence above it, which say the same in the same words."""
+    sizes = [size for part in found.parts for size in (part.least_bytes, part.rss_peak_bytes, part.touched_bytes) if size]
+    return grid.choose_unit(BYTES, sizes, unit)
 
 
 def _curve(found: Fitted, size: Unit) -> Table:
@@ -58,18 +63,24 @@ def _shown(value: float | None, unit: Unit | None = None) -> str:
     return "-" if value is None else grid.number(value / unit.size) if unit is not None else f"{value:.0f}"
 
 
-def _finding(found: Fitted, say: Say) -> str:
-    what = ", ".join(say(text) for text in (found.model, found.runtime, found.settings) if text)
+def _finding(found: Fitted, say: Say, unit: str | None) -> str:
+    size = _unit(found, unit)
+
+    def words(value: float) -> str:
+        return f"{_shown(value, size)} {size.name}"
+
+    threads = f"{found.threads} thread{'s' if found.threads != 1 else ''}" if found.threads else ""
+    what = ", ".join(say(text) for text in (found.model, found.runtime, found.settings, threads) if text)
+    what += say(shaped(found.shapes, found.assumed))
     part = whole(found)
     slower = f", at most {found.max_time:g} times as slow," if found.max_time is not None else ""
     if part is None:
-        least = [f"{part.name} works in {format_bytes(part.least_bytes)}" for part in found.parts if part.least_bytes is not None]
+        least = [f"{part.name} works in {words(part.least_bytes)}" for part in found.parts if part.least_bytes is not None]
         return f"{what}: {', '.join(least) or 'no limit was found under which it works'}."
     if part.least_bytes is None:
         return f"{what}: no limit was found under which it runs{slower.rstrip(',')}."
     in_all = "" if found.exact else " of what it allocates"
-    peak = f"its RSS peak with no limit is {format_bytes(part.rss_peak_bytes)}"
-    return f"{what}: runs{slower} in {format_bytes(part.least_bytes)}{in_all}; {peak}."
+    return f"{what}: runs{slower} in {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
 
 
 def whole(found: Fitted) -> Part | None:

@@ -18,9 +18,12 @@ def inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
 def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     """Why peaks are not exact, each reason once."""
     marks = [(run, mark) for run in runs for mark in run.marks if phase in (PEAK, mark.phase)]
-    return list(
-        dict.fromkeys(_why_inexact(run, mark) for run, mark in marks if mark.rss_peak_bytes is not None and not mark.rss_peak_exact)
-    )
+    unsure = [(run, mark) for run, mark in marks if mark.rss_peak_bytes is not None and not mark.sure]
+    why = dict.fromkeys(_why_inexact(run, mark) for run, mark in unsure if mark.rss_peak_high_bytes is None)
+    bounds = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for _, mark in unsure if mark.rss_peak_high_bytes and mark.rss_peak_bytes]
+    if bounds:
+        why[f"the peak is what several processes had together for certain, and up to {max(bounds) - 1:.0%} more is possible"] = None
+    return list(why)
 
 
 def _why_inexact(run: Run, mark: Mark) -> str:

@@ -193,7 +193,7 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     found = _extremes(columns.t_ns, values, begin_ns, end_ns)
     if found is None or kind != KINDS[0]:
         return found
-    peaks = [mark.height_bytes for mark in run.marks if mark.rss_peak_exact and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
+    peaks = [mark.height_bytes for mark in run.marks if mark.sure and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
     return found[0], found[1], max(found[2], *peaks, 0)
 
 
@@ -215,7 +215,7 @@ def _span(run: Run, t_ns: Sequence[int], over: Window) -> tuple[int, int] | None
     last_ns = t_ns[-1]
     zero_ns = run.marks[0].begin_ns if run.marks else t_ns[0]
     startup = run.mark(STARTUP)
-    begin_ns = (startup.end_ns if startup is not None else t_ns[0]) if over.begin is None else zero_ns
+    begin_ns = startup.end_ns if startup is not None and over.begin is None else zero_ns  # without phases the program's begin
     end_ns = last_ns
     if over.begin is None and over.end is not None:
         begin_ns = zero_ns
@@ -253,13 +253,13 @@ def _value_names(runs: Iterable[Run]) -> list[str]:
 
 
 def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
-    found = [value for value in run.values if value.name == name]
+    found = [(value.t_ns, value.value) for value in run.values if value.name == name and value.value is not None]
     if not found or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
         return None
-    extremes = _extremes([value.t_ns for value in found], [value.value for value in found], *span)
+    extremes = _extremes([t_ns for t_ns, _ in found], [value for _, value in found], *span)
     if extremes is None or name.endswith("_bytes"):
         return extremes
-    inside = [value.value for value in found if span[0] <= value.t_ns <= span[1]]  # a loss is no level that holds until the next one
+    inside = [value for t_ns, value in found if span[0] <= t_ns <= span[1]]  # a loss is no level that holds until the next one
     return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
-from memprof.seek.tune import VERIFYING_REPEATS, Proposal, Tuned, shown
+from memprof.seek.tune import Proposal, Tuned, shown
 from memprof.units import format_bytes
 
 from . import grid
-from .grid import Say, Section, Table
+from .grid import Say, Section, Table, Unit
+from .shapes import shaped
 
 
 def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -19,7 +20,7 @@ def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -
     if format == "json":
         return json.dumps(_plain(found), indent=1)
     say = plain if format == "text" else grid.escaped
-    parts = [_finding(found, say), grid.laid_out(section(found, unit, bold=format != "text"), say)]
+    parts = [_finding(found, say, unit), grid.laid_out(section(found, unit, bold=format != "text"), say)]
     parts += [f"{name}\n\n    {one.command}" for name, one in _named(found) if one is not found.default]
     return "\n\n".join(parts)
 
@@ -27,7 +28,7 @@ def render(found: Tuned, *, unit: str | None = None, format: str = "markdown") -
 def section(found: Tuned, unit: str | None = None, bold: bool = True) -> Section:
     """The table of the default and every proposal, and what was learned on the way. bold: what changes the outputs is marked so."""
     every = [found.default, *found.proposals]
-    size = grid.choose_unit(BYTES, [one.peak for one in every], unit)
+    size = _unit(found, unit)
     time = grid.choose_unit(NS, [one.time for one in every])
     header = ("", "settings", f"PEAK ({size.name})", "of default", f"iteration ({time.name})", "of default", "outputs")
     rows = tuple(
@@ -45,6 +46,11 @@ def section(found: Tuned, unit: str | None = None, bold: bool = True) -> Section
     return Section("", (Table("", header, rows, 2),), tuple(_notes(found, bold)))
 
 
+def _unit(found: Tuned, unit: str | None) -> Unit:
+    """The unit of the table and of the sentence above it, which say the same in the same words."""
+    return grid.choose_unit(BYTES, [one.peak for one in (found.default, *found.proposals)], unit)
+
+
 def _named(found: Tuned) -> list[tuple[str, Proposal]]:
     return [(f"#{one.number}{' (best)' if one is found.best else ''}", one) for one in (found.default, *found.proposals)]
 
@@ -58,17 +64,20 @@ def _outputs(one: Proposal, bold: bool) -> str:
     return f"**{words}**" if one.changes_outputs and bold else words
 
 
-def _finding(found: Tuned, say: Say) -> str:
-    name = f"{say(found.model)}, {say(found.runtime)}"
+def _finding(found: Tuned, say: Say, unit: str | None) -> str:
+    size = _unit(found, unit)
+    threads = f", {found.threads} thread{'s' if found.threads != 1 else ''}" if found.threads else ""
+    name = f"{say(found.model)}, {say(found.runtime)}{threads}{say(shaped(found.shapes, found.assumed))}"
     if found.best is None:
         wanted = f"within {format_bytes(found.goal.budget)}" if found.goal.budget is not None else "below the default's peak"
-        return f"{name}: no settings were found that stay {wanted}."
+        kept = " and leave the outputs as they are" if any(one.changes_outputs for one in found.proposals) else ""
+        return f"{name}: no settings were found that stay {wanted}{kept}."
     if found.best is found.default:
         return f"{name}: the default keeps within {format_bytes(found.goal.budget or 0)}, and nothing that does is faster."
     share, longer = found.best.peak / found.default.peak, found.best.time / found.default.time
     return (
-        f"{name}: `{shown(found.best.settings)}` peaks at {format_bytes(found.best.peak)}, {share:.0%} of the default's "
-        f"{format_bytes(found.default.peak)}, and takes {longer:.0%} of its time an iteration."
+        f"{name}: `{shown(found.best.settings)}` peaks at {grid.number(found.best.peak / size.size)} {size.name}, {share:.1%} of the default's "
+        f"{grid.number(found.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time an iteration."
     )
 
 
@@ -76,7 +85,9 @@ def _notes(found: Tuned, bold: bool) -> list[str]:
     notes = []
     if found.verified:
         notes.append(
-            f"Medians of {VERIFYING_REPEATS} fresh runs each, interleaved, ± the distance to the farthest; {found.trials} trials before."
+            f"Medians of {found.repeats} fresh runs each, interleaved, ± the distance to the farthest; {found.trials} trials before."
+            if found.repeats > 1
+            else f"One fresh run each, for there was no time for more; {found.trials} trials before."
         )
     else:
         notes.append(f"Not verified: medians of what the search saw in {found.trials} trials.")
@@ -118,4 +129,8 @@ def _plain(found: Tuned) -> dict[str, Any]:
         "trials": found.trials,
         "complete": found.complete,
         "verified": found.verified,
+        "repeats": found.repeats,
+        "threads": found.threads,
+        "shapes": {name: list(shape) for name, shape in found.shapes.items()},
+        "assumed": {name: list(shape) for name, shape in found.assumed.items()},
     }

@@ -348,9 +348,11 @@ static MEMPROF_USED void memprof_iteration(void) {
 
 static MEMPROF_USED void memprof_value(const char *name, double number) {
     char line[MEMPROF_LINE], clean[MEMPROF_NAME + 1], text[40], *comma;
-    if (number != number || number > 1e300 || number < -1e300 || !memprof_enter()) return; /* JSON has no infinity */
+    if (!memprof_enter()) return;
     memprof_name(clean, name);
-    snprintf(text, sizeof text, "%.17g", number);
+    if (number != number) strcpy(text, "NaN");
+    else if (number - number != 0) strcpy(text, number > 0 ? "Infinity" : "-Infinity");
+    else snprintf(text, sizeof text, "%.17g", number);
     comma = strchr(text, ','); /* the point of the program's locale */
     if (comma != NULL) *comma = '.';
     memprof_write(line, snprintf(line, sizeof line, "{\"mark\":\"value\",\"pid\":%ld,\"name\":\"%s\",\"value\":%s,\"t_ns\":%lld}\n",

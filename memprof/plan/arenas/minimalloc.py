@@ -17,6 +17,8 @@ from ..orders.problem import Buffer
 
 _COLUMNS = ("id", "lower", "upper", "size")
 _LARGEST = 1 << 62
+# Placing takes the square of their number: seconds for as many.
+_MOST_BUFFERS = 30_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         raise InputError(f"{path} has no column {' and none '.join(missing)}: a file of buffers begins with id,lower,upper,size")
-    at = {name: header.index(name) for name in header}
+    at = {name: number for number, name in reversed(list(enumerate(header)))}
     names: dict[str, None] = {}
     buffers: list[Buffer] = []
     for number, row in enumerate(lines[1:], 2):
@@ -68,6 +70,10 @@ def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
             raise InputError(f"{where}: there is a buffer {name} already")
         names[name] = None
         buffers.append(Buffer(len(buffers), lower, upper, size))
+    if len(buffers) > _MOST_BUFFERS:
+        raise InputError(f"{path} has {len(buffers):,} buffers: more than {_MOST_BUFFERS:,} are not packed")
+    if sum(one.size for one in buffers) > _LARGEST:
+        raise InputError(f"{path}: its buffers are larger together than any memory")
     return Instance(tuple(names), tuple(buffers))
 
 

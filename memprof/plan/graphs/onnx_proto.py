@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import InputError, os_reason
 from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
-from .graph import Remarks, Span, Unknown, shown, size
+from .graph import Remarks, Span, Unknown, check_count, shown, size
 from .onnx_apart import Apart, Bounded, Refused
 from .sorting import topological
 
@@ -28,6 +28,7 @@ def load(path: Path) -> Any:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError(f"model {path}: there is no graph in it")
     graphs = [model.graph, *model.functions]
+    check_count(sum(len(graph.node) for graph in graphs), path)
     if not all(isinstance(text, str) for graph in graphs for text in _texts(graph)):
         # protobuf's package gives bytes for a string of proto2 that is not UTF-8.
         raise InputError(f"model {path}: a name in it is not UTF-8")

@@ -327,6 +327,7 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
     constant = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     inputs = [value for value in graph.input if value.name not in constant]
     check_names(shapes, [*(value.name for value in inputs), *(name for node in graph.node for name in node.output if name)], path)
+    _forget_no_names(graph)
     bound = _Bound(path)
     changed: list[str] = []
     for value in inputs:
@@ -358,6 +359,18 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
     if assumed:
         changed.append(f"{listed(assumed)} taken as 1: --shape or --batch says otherwise")
     return changed
+
+
+def _forget_no_names(graph: Any) -> None:
+    """Clear the names of dimensions that are none. Some exporters call all open dimensions `?`; each of them is another."""
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        if value.type.WhichOneof("value") == "tensor_type":
+            for dim in value.type.tensor_type.shape.dim if value.type.tensor_type.HasField("shape") else ():
+                if dim.WhichOneof("value") == "dim_param" and dim.dim_param.strip() in ("", "?"):
+                    dim.ClearField("dim_param")
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            _forget_no_names(inner)
 
 
 @dataclass

@@ -6,10 +6,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...errors import InputError, os_reason
 from ...files import sha256_of
 from .graph import Constant, Graph, Span
+
+# How often the whole of a file of weights may be read: in most models none lies over another.
+_READ_AT_MOST = 4
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,28 @@ def _duplicated(weights: Sequence[Constant]) -> Account:
             stored = weight.content.bytes if isinstance(weight.content, Span) else len(weight.content)
             alike.setdefault((weight.type, weight.shape, stored), []).append(weight)
     count = total = 0
+    _check_apart([weight for group in alike.values() if len(group) > 1 for weight in group])
     for group in alike.values():
         if len(group) < 2:
             continue
-        seen = {digest for weight in group if (digest := _digest(weight)) is not None}
+        spans = {weight.content: weight for weight in group}  # the same place is read once
+        seen = {digest for weight in spans.values() if (digest := _digest(weight)) is not None}
         known = sum(_digest_known(weight) for weight in group)
         copies = known - len(seen)
         count += copies
         total += copies * (group[0].bytes or 0)
     return Account(count, total)
+
+
+def _check_apart(weights: Sequence[Constant]) -> None:
+    """Raises InputError where weights lie over one another so much that reading them would be reading their file many times."""
+    spans = {weight.content for weight in weights if isinstance(weight.content, Span) and _within(weight.content)}
+    wanted: Counter[Path] = Counter()
+    for span in spans:
+        wanted[span.path] += span.bytes
+    for path, bytes in wanted.items():
+        if bytes > _READ_AT_MOST * path.stat().st_size:
+            raise InputError(f"{path}: the weights in it lie over one another, which no model's do")
 
 
 def _digest_known(weight: Constant) -> bool:

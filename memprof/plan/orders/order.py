@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from . import heuristics
 from .bits import bits
@@ -68,8 +69,14 @@ def _whole(problem: Problem, parts: list[_Part], lower: int) -> Best:
     forcing = max(parts, key=lambda part: part.lower)
     bottleneck = None if forcing.bottleneck is None else forcing.piece.ops[forcing.bottleneck]
     if highest <= lower:
-        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {forcing.proven_by}", bottleneck)
+        proven_by = "there being no other order" if _only(problem, order) else forcing.proven_by
+        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {proven_by}", bottleneck)
     return Best(order, highest, lower, False, f"{worst.found_by}; the search for a proof was not finished", bottleneck)
+
+
+def _only(problem: Problem, order: Sequence[int]) -> bool:
+    """Whether no other order is possible: each operator reads a result of the one before it."""
+    return all(before in problem.producers[op] for before, op in pairwise(order))
 
 
 class _Clock:
@@ -112,7 +119,7 @@ class _Part:
         problem = self.piece.problem
         self.take(heuristics.model_order(problem), "the model's order")
         if len(self.order) == 1:
-            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "there being no other order"
+            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "what one operator needs in any order"
             return
         exact = series_parallel(problem, self.graph)
         if exact is not None:

@@ -1,0 +1,208 @@
+"""What a child says on the pipe of its marks: lines (runners/marks.py has their form) that become the records of its phases.
+
+A line that is not understood is counted and left out, whatever a program may write there.
+"""
+
+import os
+import time
+
+from . import procfs, wire
+from .timeline import Timeline
+
+_LINE_LIMIT = 1 << 16
+NEVER = 1 << 62
+_ERROR_KINDS = ("import", "refused", "error")
+
+
+class Listener:
+    """Follows the phases of one process. Whoever uses it has _begin_ns, _marks_read, _intervals and _hold.
+
+    marks, values, about: what is known by now, as memprof.runs.records has it. pid: the process that was started; measured: the one that speaks.
+    """
+
+    def __init__(self):
+        self.timeline = Timeline()
+        self.marks = []
+        self.values = []
+        self.about = None
+        self.polls = 0
+        self._polls_begin = 0
+        self._phase = ""
+        self._open = []  # phases that have begun, the innermost last: that is `_phase`
+        self._times = []
+        self._error = None
+        self._done = False
+        self._foreign = 0
+        self._rest = b""
+        self._skipping = False
+        self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
+
+    def _marked(self):
+        data = take(self._marks_read)  # once only: one who writes without end must not keep the loop from its other work
+        if data == b"":
+            self._watched.pop(self._marks_read, None)
+        if not data:
+            return
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            else:
+                self._take_line(line)
+        if len(self._rest) > _LINE_LIMIT:
+            self._rest = b""
+            self._foreign += not self._skipping
+            self._skipping = True
+
+    def _take_line(self, line):
+        try:
+            mark = wire.loads(line.decode("utf-8"))
+            kind, pid = mark["mark"], mark["pid"]
+            if pid != self.measured:
+                if self._phase or self.marks or kind not in ("begin", "program"):
+                    raise ValueError("a mark of another process")
+                self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
+            getattr(self, "_mark_" + kind)(mark)
+        except Exception:  # whatever a program may write there
+            self._foreign += 1
+
+    def _measure(self, pid):
+        ancestor = pid
+        while ancestor not in (self.pid, os.getpid()):
+            ancestor = procfs.parent(ancestor)  # None, which ends here, for a process that is none of the child's
+        statm = procfs.Statm(pid)
+        self._statm.close()
+        self._statm, self.measured = statm, pid
+        self.timeline = Timeline()  # what was polled so far was the wrapper
+
+    def _mark_program(self, _):
+        pass  # a debugger says which process its program is, before that has anything to say
+
+    def _mark_begin(self, mark):
+        self._phase = word(mark["phase"])
+        self._open.append(self._phase)
+        self._times = []
+        self._polls_begin = self.polls
+
+    def _mark_times(self, mark):
+        self._times += [count(time_ns) for time_ns in mark["times_ns"]]
+
+    def _mark_about(self, mark):
+        self.about = {
+            "runtime_version": text(mark["runtime_version"]),
+            "python_version": text(mark["python_version"]),
+            "notes": [text(note) for note in mark["notes"]],
+            "packages": {text(name): text(version) for name, version in mark.get("packages", {}).items()},
+        }
+
+    def _mark_error(self, mark):
+        if mark["kind"] not in _ERROR_KINDS:
+            raise ValueError("an error of no known kind")
+        self._error = {"status": mark["kind"], "phase": word(mark["phase"]), "message": text(mark["message"])}
+
+    def _mark_done(self, _):
+        self._done = True
+
+    def _mark_end(self, mark):
+        begin_ns, end_ns = count(mark["begin_ns"]), count(mark["end_ns"])
+        if end_ns < begin_ns:
+            raise ValueError("a phase that ends before it begins")
+        phase = word(mark["phase"])
+        if self.measured == self.pid and phase == "STARTUP":
+            begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
+        seen = self._highest(begin_ns, end_ns)
+        figures = {name: count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
+        hwm = figures.pop("hwm_phase_bytes", 0)
+        exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
+        figures.pop("hwm_begin_bytes", None)
+        if exact and phase == "STARTUP" and seen > hwm + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+            seen = 0  # that was another program: a mark's process has only its own memory, not that from before its last exec
+        peak = max(seen, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
+        record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
+        record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
+        record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
+        record.update(figures)
+        self._keep(record)
+        if phase in self._open:
+            self._open.remove(phase)
+        self._phase, self._times = self._open[-1] if self._open else "", []
+        self._polls_begin = self.polls
+        if self._hold:
+            self._held = [phase, time.monotonic_ns(), False]
+
+    def _highest(self, begin_ns, end_ns):
+        return self.timeline.highest(begin_ns, end_ns)
+
+    def _keep(self, record):
+        """Keep a phase. One that was there before has come once more: each time is an iteration of it, and its figures at the end are the last."""
+        before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
+        if before is None:
+            self.marks.append(record)
+            return
+        times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
+        times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
+        record["times_ns"] = times_ns
+        record["begin_ns"] = before["begin_ns"]
+        record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
+        record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
+        for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
+            if name in before and name in record:
+                record[name] += before[name]
+        if "rss_peak_high_bytes" in before:
+            record["rss_peak_high_bytes"] = max(before["rss_peak_high_bytes"], record["rss_peak_bytes"])
+        if "rss_begin_bytes" in before:
+            record["rss_begin_bytes"] = before["rss_begin_bytes"]
+        before.clear()
+        before.update(record)
+
+
+_FIGURES = (
+    "hwm_bytes",
+    "rss_begin_bytes",
+    "rss_end_bytes",
+    "anon_end_bytes",
+    "file_end_bytes",
+    "shmem_end_bytes",
+    "swap_end_bytes",
+    "vms_end_bytes",
+    "vms_peak_bytes",
+    "pss_end_bytes",
+    "uss_end_bytes",
+    "heap_used_end_bytes",
+    "heap_free_end_bytes",
+    "minor_faults",
+    "major_faults",
+    "read_bytes",
+    "cpu_ns",
+)
+
+
+def text(value):
+    if not isinstance(value, str):
+        raise TypeError("text is wanted")
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")  # half a surrogate pair is no text that a file could hold
+
+
+def word(value):
+    word = "_".join(text(value).split())[:200]
+    if not word:
+        raise ValueError("a name must not be empty")
+    return word
+
+
+def count(value):
+    number = int(value)
+    if not 0 <= number < NEVER:
+        raise ValueError("no time and no size")
+    return number
+
+
+def take(descriptor):
+    """What can be read now: None where there is nothing yet, b"" at the end."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+    except OSError:  # EIO: how a terminal says that nobody has its other side open
+        return b""

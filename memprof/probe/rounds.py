@@ -1,0 +1,111 @@
+"""Readings of the shares (PSS) of all processes of a tree, a few at a time: when one is worth its cost, and what it tells.
+
+A reading takes milliseconds a process and holds its memory map meanwhile, so it has a share of the time and is spread over polls. What
+happens to the tree meanwhile makes it wrong. A reading in which a process came or went is dropped, and so is one that is passed by events;
+what the few others may have changed is added to its bounds.
+"""
+
+import time
+
+from . import procfs
+
+_clock = time.thread_time_ns  # what reading itself takes: on a busy machine it is held up for much longer
+_SHARE = 0.018  # of one CPU
+_ALLOWANCE_NS = 100_000_000  # beyond the share: a short run is read too
+_SLICE_NS = 2_000_000  # the longest that one poll is held up; one process is always read whole
+_WANTED = 0.004  # of the sum: bounds closer than this need no reading
+_LEAST = 256 << 10
+_REFRESH_NS, _SOON_NS = 500_000_000, 50_000_000  # shares are read again after this in any case, and where processes have come or gone
+_QUIET_NS = 2_000_000  # without an event, before a reading begins
+_PATIENCE_NS = 100_000_000  # but it waits no longer for that
+_PAUSE_NS, _PAUSE_MOST_NS = 2_000_000, 64_000_000  # after a reading that was dropped, doubled each time
+
+
+class Rounds:
+    """The readings of one tree."""
+
+    def __init__(self, now):
+        self.count = 0
+        self.refused = 0  # processes whose shares may not be read
+        self._begin_ns = self._last_ns = now
+        self._spent_ns = 0
+        self._waiting = None  # processes that are still to be read in this round
+        self._read = []
+        self._moved = self._moved_seen = self._limit = 0
+        self._others = 0  # when a process came or went, since the last round
+        self._moved_ns = self._wanted_ns = self._pause_until_ns = 0
+        self._pause_ns = _PAUSE_NS
+        self._leaving = []
+
+    def left(self, pid, now):
+        """A process has let go of its memory, which is unmapped while it ends: until then the others' shares are too small."""
+        self._leaving.append(pid)
+        self.changed(now)
+
+    def changed(self, now):
+        """A process has come or gone: what is being read is mixed."""
+        self._others = now
+        self.drop(now)
+
+    def drop(self, now):
+        """What is being read is mixed: too much has happened."""
+        if self._waiting is not None:
+            self._waiting, self._read = None, []
+            self._pause_ns = min(2 * self._pause_ns, _PAUSE_MOST_NS)
+            self._pause_until_ns = now + self._pause_ns
+
+    def step(self, now, members, whole, tell_faults):
+        """Begin a round where it is time for one, or read on; the processes have just been polled.
+
+        whole: the Sum of all members. tell_faults: called with a process, so that the sums hear of its faults. Returns [(process, shares)] one poll
+        after the last was read, when what happened meanwhile is known, else None. The shares are None where they may not be read.
+        """
+        if self._waiting is None and not self._time_to_begin(now, whole):
+            return None
+        begin_ns = _clock()
+        if self._waiting is None:
+            for node in members:
+                tell_faults(node)
+            self._waiting, self._read, self._moved = list(members), [], whole.moved
+            self._limit = max(_LEAST, _WANTED * whole.last[0], whole.width / 8)
+        complete = not self._waiting
+        while self._waiting:
+            node = self._waiting.pop()
+            self._read.append((node, procfs.shares(node.pid)))
+            if _clock() - begin_ns > _SLICE_NS:
+                break
+        if complete:
+            for node in members:
+                tell_faults(node)
+        self._spent_ns += _clock() - begin_ns
+        if self.spread(whole) > self._limit:
+            self.drop(now)
+        elif complete:
+            done, self._waiting, self._read = self._read, None, []
+            self._last_ns, self._wanted_ns, self._pause_ns = now, 0, _PAUSE_NS
+            self.count += 1
+            self._others = 0
+            self.refused = sum(shares is None for _, shares in done)
+            return done
+        return None
+
+    def spread(self, whole):
+        """How far the overlap that was read may be from the one at the end of the round, in bytes."""
+        return whole.moved - self._moved
+
+    def _time_to_begin(self, now, whole):
+        if whole.moved != self._moved_seen:
+            self._moved_seen, self._moved_ns = whole.moved, now
+        refresh_ns = _SOON_NS if self._others else _REFRESH_NS
+        if now - max(self._last_ns, self._others) < refresh_ns and whole.width < max(_LEAST, _WANTED * whole.last[0]):
+            self._wanted_ns = 0
+            return False
+        self._wanted_ns = self._wanted_ns or now
+        if now < self._pause_until_ns or (now - self._moved_ns < _QUIET_NS and now - self._wanted_ns < _PATIENCE_NS):
+            return False
+        if self._spent_ns > (now - self._begin_ns) * _SHARE + _ALLOWANCE_NS:
+            return False
+        if self._leaving:
+            states = [(pid, procfs.stat(pid)) for pid in self._leaving]
+            self._leaving = [pid for pid, stat in states if stat is not None and not stat.ended]
+        return not self._leaving

@@ -1,0 +1,359 @@
+"""Calls of the phases' functions, followed inside gdb: what each stop of the program means, and the lines that say what a phase cost.
+
+Part of symbols.py, which gdb loads by its path and whose docstring has the contract. Stdlib only, Python 3.6 and later.
+"""
+
+import time
+
+import gdb
+from marks import Marks, reset_high_water, shares
+from traced import Look, alive, counters, exit_code, figures, here, made_marks, physical, quiet, ran
+
+_FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
+_SHARES_APART = 50  # times as long between two readings of PSS as one takes, which is milliseconds for a large process
+_NO_CALLER = (0, 1 << 64)  # the return address and level of a call that gdb sees nobody above: it ends with its thread
+# When it is said what following calls costs: once gdb has held the program for so long, and for this share of the time; and again whenever
+# that has become so many times as much.
+_COST_NS, _COST_SHARE, _COST_AGAIN = 2000000000, 0.2, 5
+
+
+class Call:
+    """One call of a phase's function that has not returned. level: the stack pointer its caller has after the return."""
+
+    def __init__(self, phase, thread, level, address, outermost):
+        self.phase, self.thread, self.level, self.address, self.outermost = phase, thread, level, address, outermost
+        self.begin_ns = 0
+        self.left = None  # the process at a longjmp that may have ended this call
+
+
+class Phase:
+    """A phase: its function, and what is known of it while it runs."""
+
+    def __init__(self, name, symbol, known):
+        self.name, self.symbol, self.known = name, symbol, known
+        self.calls = []
+        self.count = 0
+        self.times_ns = []
+        self.shares_ns = self.shared_ns = 0
+
+    def open(self, process):
+        self.begin_ns, self.peak, self.times_ns = 0, 0, []
+        self.before, self.reset, self.counters = process.status, process.reset, counters(process.pid)
+
+
+class Tracer:
+    """Follows the calls of the phases' functions and says what they cost."""
+
+    def __init__(self, phases):
+        self.marks = Marks()
+        self.phases = [Phase(*phase) for phase in phases]
+        self.returns = {}
+        self.measured = None
+        self.highest = 0
+        self.handling_ns = 0
+        self.notes = []
+        self.foreign = 0
+        self.first_ns = self.stopped_ns = 0  # when a function was first entered, and for how long gdb has held the program since
+        self.said_ns = self.reading_ns = 0
+
+    # -- what a stop means
+
+    def entered(self, phase, now_ns):
+        """A phase's function was entered."""
+        thread = here()
+        if self.measured is None:
+            self._startup(thread[0])
+        if thread[0] != self.measured:
+            self.foreign += 1
+            return
+        caller = physical(gdb.newest_frame()).older()
+        address, level = (caller.pc(), int(caller.read_register("sp"))) if caller is not None else _NO_CALLER
+        self._settle(thread, level, now_ns, address)
+        inferior = gdb.selected_inferior().num
+        if caller is not None and (inferior, address) not in self.returns:
+            self.returns[inferior, address] = Return(self, address)
+        call = Call(phase, thread, level, address, not any(other.thread == thread for other in phase.calls))
+        phase.count += call.outermost
+        if not phase.calls:
+            process = self._fold(Look(thread[0], now_ns))
+            process.reset = reset_high_water(thread[0])
+            phase.open(process)
+            self.marks.write({"mark": "begin", "pid": thread[0], "phase": phase.name, "t_ns": now_ns})
+        phase.calls.append(call)
+        self.first_ns = self.first_ns or now_ns
+        call.begin_ns = time.monotonic_ns()
+        phase.begin_ns = phase.begin_ns or call.begin_ns
+
+    def returned(self, address, now_ns):
+        """Somebody came by an address where a call returns to."""
+        thread = here()
+        if thread[0] != self.measured:
+            return
+        level = int(gdb.newest_frame().read_register("sp"))
+        for phase in self.phases:
+            for call in [call for call in phase.calls if call.thread == thread]:
+                if call.level == level and call.address == address:
+                    self._end(call, Look(thread[0], now_ns))
+                elif call.level <= level:
+                    self._abandon(call, now_ns)
+
+    def jumped(self, now_ns):
+        """A longjmp begins: what lies beyond its target will never return, but from here it cannot be seen how far that is."""
+        thread = here()
+        calls = [call for phase in self.phases for call in phase.calls if call.thread == thread]
+        if calls:
+            left = self._fold(Look(thread[0], now_ns))
+            for call in calls:
+                call.left = call.left or left
+
+    def caught(self, now_ns):
+        """An exception was caught: calls beyond the frame that caught it are over."""
+        thread = here()
+        caller = physical(gdb.newest_frame()).older()
+        if any(call.thread == thread for phase in self.phases for call in phase.calls) and caller is not None:
+            self._settle(thread, int(caller.read_register("sp")), now_ns)
+
+    def ending(self, now_ns):
+        """The process is about to end, with its memory still there."""
+        pid = here()[0]
+        if pid != self.measured:
+            return
+        if made_marks():
+            self.note("the program's own marks (memprof.h) were not heeded: with --phase its phases are functions alone")
+        for phase in self.phases:
+            for call in list(phase.calls):
+                if call.thread == here() and call.left is not None and not self._on_stack(call):
+                    self._abandon(call, now_ns)
+                elif not alive(call.thread):
+                    self._abandon(call, now_ns)
+        if exit_code() not in (0, None):
+            return  # it failed in the phase: that is how the phase is to stay
+        for phase in self.phases:
+            for call in list(phase.calls):
+                self.note("%s: %s never returned, the program ended inside it" % (phase.name, phase.symbol))
+                self._end(call, Look(pid, now_ns))
+
+    # -- calls
+
+    def _settle(self, thread, level, now_ns, address=None):
+        """End calls of this thread that cannot return any more, now that its stack ends at this level, and those of threads that ended.
+
+        address: where a call that begins now returns to; one that has the same address and level has called it in its own place (a tail
+        call), and both return together.
+        """
+        for phase in self.phases:
+            for call in list(phase.calls):
+                if call.thread != thread:
+                    if not alive(call.thread):
+                        self._abandon(call, now_ns)
+                elif call.left is None and (call.level, call.address) == (level, address):
+                    continue
+                elif call.level <= level or (call.left is not None and not self._on_stack(call)):
+                    self._abandon(call, now_ns)
+
+    def _abandon(self, call, now_ns):
+        how = "by longjmp" if call.left is not None else "by an exception or the end of its thread"
+        self.note("%s: %s was left %s instead of returning" % (call.phase.name, call.phase.symbol, how))
+        self._end(call, call.left or Look(call.thread[0], now_ns))
+
+    @staticmethod
+    def _on_stack(call):
+        frame = gdb.newest_frame()
+        for _ in range(_FRAMES):
+            if frame is None or not frame.is_valid():
+                return False
+            if frame.pc() == call.address and int(frame.read_register("sp")) == call.level:
+                return True
+            frame = frame.older()
+        return True
+
+    def _end(self, call, process):
+        phase = call.phase
+        phase.calls.remove(call)
+        self._fold(process)
+        if call.outermost:
+            phase.times_ns.append(max(process.now_ns - call.begin_ns - self.handling_ns, 0))
+        if not phase.calls:
+            self._close(phase, process)
+
+    def _fold(self, process):
+        """Keep the high-water mark for every phase that runs: it may be reset next."""
+        hwm = process.status.get("hwm", 0)
+        self.highest = max(self.highest, hwm)
+        for phase in self.phases:
+            if phase.calls:
+                phase.peak = max(phase.peak, hwm)
+        return process
+
+    def forget(self):
+        """Where calls return to means nothing any more in a process that has become another program, nor do its calls."""
+        inferior = gdb.selected_inferior()
+        if not inferior.pid or inferior.pid != self.measured:
+            return
+        for key in [key for key in self.returns if key[0] == inferior.num]:
+            self.returns.pop(key).delete()
+        for phase in self.phases:
+            for call in list(phase.calls):
+                self.note("%s: %s never returned, the program became another one inside it" % (phase.name, phase.symbol))
+                self._end(call, Look(call.thread[0], time.monotonic_ns()))
+
+    # -- lines
+
+    def _startup(self, pid):
+        self.measured = pid
+        # What it starts from here on is not looked at: it runs as it would without gdb, and the addresses that calls return to are none of its.
+        quiet("set detach-on-fork on")
+        process = self._fold(Look(pid, time.monotonic_ns()))
+        running_ns, self.reading_ns = ran(pid, process.now_ns)
+        begin_ns = process.now_ns - running_ns
+        self.marks.write({"mark": "begin", "pid": pid, "phase": "STARTUP", "t_ns": begin_ns})
+        line = {"mark": "end", "pid": pid, "phase": "STARTUP", "begin_ns": begin_ns, "end_ns": max(process.now_ns, begin_ns)}
+        zero = {"hwm_reset": True, "hwm_begin_bytes": 0, "rss_begin_bytes": 0}
+        line.update(zero, **figures(process, process.status.get("hwm"), self.highest, (0, 0, 0, 0)))
+        line.update(shares(pid))
+        self.marks.write(line)
+        self.say_about()
+
+    def _close(self, phase, process):
+        end_ns = max(process.now_ns - self.handling_ns, phase.begin_ns)
+        pid = process.pid
+        if len(phase.times_ns) > 1:
+            for start in range(0, len(phase.times_ns), 100):
+                self.marks.write({"mark": "times", "pid": pid, "phase": phase.name, "times_ns": phase.times_ns[start : start + 100]})
+        line = {"mark": "end", "pid": pid, "phase": phase.name, "begin_ns": phase.begin_ns, "end_ns": end_ns, "hwm_reset": phase.reset}
+        line["hwm_begin_bytes"], line["rss_begin_bytes"] = phase.before.get("hwm", 0), phase.before.get("rss", 0)
+        line.update(figures(process, max(phase.peak, process.status.get("hwm", 0)), self.highest, phase.counters))
+        line.update(self._shares(phase, process))
+        self.marks.write(line)
+
+    @staticmethod
+    def _shares(phase, process):
+        # Only of a process that is where the phase ended, and not at each of many short calls.
+        now_ns = time.monotonic_ns()
+        if now_ns - phase.shared_ns < _SHARES_APART * phase.shares_ns:
+            return {}
+        known = shares(process.pid)
+        phase.shared_ns = time.monotonic_ns()
+        phase.shares_ns = phase.shared_ns - now_ns
+        return known
+
+    def note(self, sentence):
+        """Keep a sentence for the reader of the figures."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def held(self, began_ns):
+        """The program stood still since then and goes on now; what it cost so far is said while there is still time to ask for less."""
+        now_ns = time.monotonic_ns()
+        self.stopped_ns += (now_ns - began_ns + self.handling_ns) if self.first_ns else 0
+        again_ns = max(_COST_NS, _COST_AGAIN * self.said_ns)
+        if self.first_ns and self.stopped_ns >= max(again_ns, _COST_SHARE * (now_ns - self.first_ns)):
+            self.said_ns = self.stopped_ns
+            self.marks.write({"mark": "say", "pid": self.measured, "text": self.cost(now_ns)})
+
+    def cost(self, now_ns):
+        """What following the function that is called most has cost, in a sentence."""
+        phase = max(self.phases, key=lambda phase: phase.count)
+        calls = sum(phase.count for phase in self.phases)
+        each_ms = self.stopped_ns / 1e6 / max(calls, 1)
+        return "%s: %s was called %s times in %.0f s, in which gdb held the program for %.0f s (%.2f ms a call): %s" % (
+            phase.name,
+            phase.symbol,
+            "{:,}".format(phase.count),
+            (now_ns - self.first_ns) / 1e9,
+            self.stopped_ns / 1e9,
+            each_ms,
+            "name a function that is called less often, such as the one that calls it",
+        )
+
+    def say_about(self):
+        """Say what a reader of these figures must know."""
+        handling = "phases from symbols: gdb stops the program at each entry and return; %.2f ms of that lay inside a call's time " % (
+            self.handling_ns / 1e6
+        )
+        notes = [handling + "and were taken off", *self.notes]
+        if self.reading_ns >= 10000000:
+            notes.append("STARTUP is without the %.2f s in which gdb read symbols" % (self.reading_ns / 1e9))
+        if self.said_ns:
+            notes.append(self.cost(time.monotonic_ns()))
+        if self.foreign:
+            notes.append("%d call(s) in processes other than the measured one were left out" % self.foreign)
+        line = {"mark": "about", "runtime_version": "", "python_version": "", "notes": notes}
+        if not self.marks.write(dict(line, pid=self.measured)):
+            self.marks.write(dict(line, pid=self.measured, notes=[note[:300] for note in notes[:5]]))
+
+    def refuse(self, sentence, pid, phase="STARTUP"):
+        """Say why there is nothing to measure, or no such phase."""
+        for most in (2500, 800, 200):
+            if self.marks.write({"mark": "error", "pid": pid, "phase": phase, "kind": "refused", "message": sentence[:most]}):
+                return
+
+
+# -- breakpoints
+
+
+class _Stop(gdb.Breakpoint):
+    """A place where the program is stopped for as long as it takes to look at it."""
+
+    def __init__(self, tracer, location):
+        super(_Stop, self).__init__(location, internal=True)
+        self.silent = True
+        self.tracer = tracer
+
+    def stop(self):
+        now_ns = time.monotonic_ns()
+        try:
+            self.reached(now_ns)
+        except Exception as error:  # gdb would print it where nobody reads, and the call would be missing without a word
+            self.tracer.note("gdb: %s: %s" % (type(error).__name__, error))
+        self.tracer.held(now_ns)
+        return False
+
+
+class Entry(_Stop):
+    def __init__(self, tracer, phase, symbol):
+        self.phase = phase
+        super(Entry, self).__init__(tracer, "-qualified -function " + symbol)
+
+    def reached(self, now_ns):
+        self.tracer.entered(self.phase, now_ns)
+
+
+class Return(_Stop):
+    def __init__(self, tracer, address):
+        self.address = address
+        super(Return, self).__init__(tracer, "*%d" % address)
+
+    def reached(self, now_ns):
+        self.tracer.returned(self.address, now_ns)
+
+
+class Jump(_Stop):
+    def reached(self, now_ns):
+        self.tracer.jumped(now_ns)
+
+
+class Catch(_Stop):
+    def reached(self, now_ns):
+        self.tracer.caught(now_ns)
+
+
+class End(_Stop):
+    def reached(self, now_ns):
+        self.tracer.ending(now_ns)
+
+
+class Step(_Stop):
+    """One of the places in a row at which `handling` is measured; that which makes them `enough` stops the program for good."""
+
+    def __init__(self, tracer, address, steps, enough):
+        self.steps, self.enough = steps, enough
+        super(Step, self).__init__(tracer, "*%d" % address)
+
+    def stop(self):
+        now_ns = time.monotonic_ns()
+        if self.steps:
+            gap_ns = now_ns - self.steps[-1]
+            self.tracer.handling_ns = min(self.tracer.handling_ns or gap_ns, gap_ns)
+        self.steps.append(time.monotonic_ns())
+        return len(self.steps) == self.enough

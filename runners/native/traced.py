@@ -1,0 +1,119 @@
+"""The process that gdb has stopped, as the kernel shows it: its size, its counters, which of its threads was stopped.
+
+Part of symbols.py, which gdb loads by its path. Stdlib only, Python 3.6 and later.
+"""
+
+import os
+import time
+
+import gdb
+from marks import bytes_read, read_status
+
+_FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
+
+
+class Look:
+    """A process as it is at a stop: when it was stopped, what it holds, and whether its high-water mark is reset there."""
+
+    def __init__(self, pid, now_ns):
+        self.pid, self.now_ns, self.reset = pid, now_ns, False
+        self.status = read_status(pid)
+
+
+def here():
+    """(process id, thread id) of what was stopped."""
+    pid, thread, _ = gdb.selected_thread().ptid
+    return pid, thread
+
+
+def physical(frame):
+    """The frame of a function that was really called: what lies within it may be inlined from its first instruction on."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame
+
+
+def alive(thread):
+    return os.path.exists("/proc/%d/task/%d" % thread)
+
+
+_used_ns = {}  # by inferior: the CPU time that gdb had used when it came
+
+
+def came(inferior):
+    """Note how much CPU time gdb has used until a process came."""
+    _used_ns[inferior.num] = int(time.process_time() * 1e9)
+
+
+def ran(pid, now_ns):
+    """For how long the selected process has really run until now, and for how long it stood still while gdb read symbols, in ns.
+
+    The program waits while gdb reads the symbols of a library that is being loaded, for seconds where these are large. All of that is CPU time
+    of gdb's. Where several of its threads read at once, that is more than what passed by; the process's own CPU time is the least it ran.
+    """
+    since_ns = max(now_ns - _started_ns(pid), 0)
+    busy_ns = int(time.process_time() * 1e9) - _used_ns.get(gdb.selected_inferior().num, 0)
+    running_ns = min(since_ns, max(since_ns - busy_ns, counters(pid)[3]))
+    return running_ns, since_ns - running_ns
+
+
+def _started_ns(pid):
+    """When a process was started, on CLOCK_MONOTONIC: /proc/PID/stat counts it in ticks since boot, suspended time included."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return time.monotonic_ns()
+    asleep_ns = int((time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)) * 1e9)
+    return max(ticks * 1000000000 // os.sysconf("SC_CLK_TCK") - asleep_ns, 0)
+
+
+def counters(pid):
+    """Minor and major faults, bytes read from disk (-1 where unknown) and CPU time in ns, of all the process's threads."""
+    minor = major = 0
+    try:
+        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
+            fields = file.read(4096).rpartition(b")")[2].split()  # from field 3 on: 10 is minflt, 12 majflt
+        minor, major = int(fields[7]), int(fields[9])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        cpu_ns = int(time.clock_gettime((~pid << 3) | 2) * 1e9)  # clock_getcpuclockid(3), which Python does not offer
+    except OSError:
+        cpu_ns = 0
+    return minor, major, bytes_read(pid), cpu_ns
+
+
+def figures(process, hwm, highest, before):
+    """A phase's figures where it ended, under the names of its line."""
+    status, now = process.status, counters(process.pid)
+    minor, major, read, cpu_ns = (max(after - then, 0) for after, then in zip(now, before))
+    values = {"hwm_phase_bytes": hwm, "hwm_bytes": highest or None, "vms_peak_bytes": status.get("vms_peak")}
+    values.update({"minor_faults": minor, "major_faults": major, "read_bytes": read if now[2] >= 0 else None, "cpu_ns": cpu_ns})
+    for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
+        values[name + "_end_bytes"] = status.get(name)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def made_marks():
+    """Whether memprof_enter of memprof.h was called: it looks once whether somebody listens, and `looked` is its state's first field."""
+    try:
+        return int(gdb.parse_and_eval("*(int *)&memprof_state_")) != 0
+    except (gdb.error, gdb.MemoryError):
+        return False
+
+
+def exit_code():
+    """What a process that has just called _exit ends with, None on machines whose first argument register is not known here."""
+    frame = gdb.newest_frame()
+    machine = frame.architecture().name()
+    register = next((name for start, name in _FIRST_ARGUMENT.items() if machine.startswith(start)), None)
+    return int(frame.read_register(register)) & 255 if register else None
+
+
+def quiet(command):
+    """A gdb command whose talk nobody needs, nor its failure in a gdb that does not know it."""
+    try:
+        gdb.execute(command, to_string=True)
+    except gdb.error:
+        pass

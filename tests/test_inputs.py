@@ -1,0 +1,175 @@
+"""Which inputs a model file declares, which of their dimensions are open, and that this is said wherever a 1 was taken for them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import made
+import numpy
+import pytest
+
+from memprof.explain import activations, engine
+from memprof.measuring import orders
+from memprof.measuring.suite import Suite, Variant
+from memprof.models import inputs
+from memprof.runs import failures
+from memprof.runs.records import Outcome
+
+onnx = pytest.importorskip("onnx")
+
+
+def model(folder: Path, *shapes: tuple, name: str = "open.onnx") -> Path:
+    """x, y, ... with these shapes, a text being an open dimension, and a weight that older files list among the inputs too."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(numpy.ones(3, numpy.float32), "weight")
+    values = [helper.make_tensor_value_info("xyz"[index], TensorProto.FLOAT, shape) for index, shape in enumerate(shapes)]
+    values.append(helper.make_tensor_value_info("weight", TensorProto.FLOAT, [3]))
+    node = helper.make_node("Relu", ["x"], ["out"])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, shapes[0])
+    graph = helper.make_graph([node], "g", values, [out], [weight])
+    path = folder / name
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def test_open_dimensions_of_onnx(tmp_path: Path) -> None:
+    path = model(tmp_path, ("n", 3, None, 5), (2,))
+    assert inputs.inputs(path) == (inputs.Input("x", (None, 3, None, 5)), inputs.Input("y", (2,)))
+    assert inputs.shapes_that_run(path, {}, None) == {"x": (1, 3, 1, 5), "y": (2,)}
+    assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
+    assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}
+    sentence = inputs.said(inputs.taken_as_one(path, {}, None))
+    assert "x runs as 1x3x1x5" in sentence and "--shape x=1,3,1,5" in sentence
+    assert inputs.said({}) == ""
+
+
+def test_inputs_from_a_file_are_shapes_too(tmp_path: Path) -> None:
+    path, arrays = model(tmp_path, ("n", 4), ("m",)), tmp_path / "in.npz"
+    numpy.savez(arrays, x=numpy.zeros((7, 4), numpy.float32))
+    assert inputs.array_shapes(str(arrays)) == {"x": (7, 4)}
+    assert inputs.shapes_that_run(path, {"x": (2, 4)}, str(arrays)) == {"x": (7, 4), "y": (1,)}, (
+        "the file wins, as it does where they are made"
+    )
+    assert inputs.taken_as_one(path, {}, str(arrays)) == {"y": (1,)}
+    arrays.write_bytes(arrays.read_bytes()[:40])
+    assert inputs.array_shapes(str(arrays)) is None and inputs.shapes_that_run(path, {}, str(arrays)) is None
+
+
+def test_openvino_s_open_dimensions(tmp_path: Path) -> None:
+    path = tmp_path / "net.xml"
+    path.write_text('<net><layers><layer name="x" type="Parameter"><data shape="?,3,1..8" element_type="f32"/></layer></layers></net>')
+    assert inputs.inputs(path) == (inputs.Input("x", (None, 3, None)),)
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".tflite", ".xml", ".bin"])
+def test_what_is_no_model_declares_nothing(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"net{ending}"
+    for content in (b"", b"\xff" * 100, struct.pack("<I", 8) + b"TFL3" + b"\x7f" * 30):
+        path.write_bytes(content)
+        assert inputs.inputs(path) == ()
+    assert inputs.inputs(tmp_path / "gone.onnx") == ()
+
+
+def test_it_is_said_beforehand_and_kept_in_the_record(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    suite = Suite(models=(str(model(tmp_path, ("n", 3))),), variants=(Variant(runtime="onnxruntime"),))
+    planned = orders.plan(suite)
+    assert [remark for remark in planned.remarks if "taken as 1: x runs as 1x3" in remark]
+    assert all(order.job.assumed == {"x": (1, 3)} for order in planned.orders)
+    given = orders.plan(Suite(models=suite.models, variants=suite.variants, shapes={"x": (4, 3)}))
+    assert not any("taken as 1" in remark for remark in given.remarks) and given.orders[0].job.assumed == {}
+
+
+def test_a_failure_after_it_says_so_too(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper
+
+    # A convolution of 3 x 3 without padding has nothing to do on 1 x 1.
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], [0.0] * 9)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["out"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, "h", "w"])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "conv.onnx")
+    done = memprof("run", "conv.onnx", "-r", "onnxruntime", "--repeats", "1", "-o", "runs.jsonl")
+    assert done.returncode == 4
+    (failed,) = (line for line in done.stderr.splitlines() if "failed:" in line)
+    assert "taken as 1: x runs as 1x1x1x1" in failed
+    assert "taken as 1: x runs as 1x1x1x1" in done.stdout, "the table's note"
+    explained = memprof("explain", "conv.onnx", "-r", "onnxruntime")
+    assert explained.returncode == 4 and "taken as 1: x runs as 1x1x1x1" in explained.stderr.splitlines()[-1]
+
+
+def test_explain_says_the_shapes_in_its_heading_and_its_record(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model(tmp_path, ("n", 3))
+    done = memprof("explain", "open.onnx", "-r", "onnxruntime", "--runs", "1", "--warmup", "0", "-o", "why.json")
+    assert done.returncode == 0, done.stderr
+    assert "x 1x3 (open dimensions taken as 1: --shape)" in done.stdout.splitlines()[0]
+    assert "taken as 1: x runs as 1x3" in done.stderr
+    assert json.loads((tmp_path / "why.json").read_text())["assumed"] == {"x": [1, 3]}
+
+
+def test_the_plan_beside_what_ran_is_of_the_shapes_that_ran(tmp_path: Path) -> None:
+    path, arrays = model(tmp_path, ("n", 1024)), tmp_path / "in.npz"
+    numpy.savez(arrays, x=numpy.zeros((1000, 1024), numpy.float32))
+    job = made.job()
+    job = replace(job, model=replace(job.model, path=str(path)))
+    assert activations.highest(path, engine._shapes(job)) == 2 * 4 * 1024
+    from_file = replace(job, inputs=str(arrays))
+    assert activations.highest(path, engine._shapes(from_file)) == 2 * 4 * 1024 * 1000
+    asked = replace(job, shapes={"x": (10, 1024)})
+    assert activations.highest(path, engine._shapes(asked)) == 2 * 4 * 1024 * 10
+    assert engine._shapes(replace(job, runtime="./mine.py")) is None, "it may make its inputs in any size"
+    arrays.write_bytes(b"torn")
+    assert engine._shapes(from_file) is None
+
+
+# -- the reason that a runtime prints
+
+
+@pytest.mark.parametrize(
+    ("message", "printed", "reason"),
+    [
+        ("compilation went wrong", "loading\nUnsupported operation: MIRROR_PAD\nbye\n", "Unsupported operation: MIRROR_PAD"),
+        ("Unsupported operation: MIRROR_PAD", "Unsupported operation: MIRROR_PAD\n", ""),
+        ("it failed", "all is well\n", ""),
+        ("it failed", "", ""),
+        ("it failed", "Error: first\nError: last\n  at frame 3 (error)\n", "Error: last"),
+    ],
+)
+def test_the_reason_among_what_was_printed(message: str, printed: str, reason: str) -> None:
+    run = made.run(outcome=Outcome("error", "PREPARE", message))
+    assert failures.reason(replace(run, output_tail=printed)) == reason
+
+
+PRINTS = """
+class Runtime:
+    version = "1"
+    def load(self, model, options): pass
+    def prepare(self):
+        import sys
+        sys.stderr.write("line one\\nUnsupported operation: MIRROR_PAD\\nline three\\n")
+        raise RuntimeError("it does not compile")
+    def execute(self): pass
+"""
+
+
+def test_the_runtime_s_own_reason_is_on_stderr_and_in_the_note(memprof, tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text(PRINTS)
+    (tmp_path / "net.bin").write_bytes(b"model")
+    done = memprof("run", "net.bin", "-r", "./prints.py", "--repeats", "1", "-o", "runs.jsonl")
+    assert done.returncode == 4
+    for text in (done.stderr, done.stdout.replace("\\", "")):
+        assert "it does not compile; it printed: Unsupported operation: MIRROR_PAD" in text
+        assert "line three" not in text
+    for command in ("run", "explain"):
+        loud = memprof(command, "net.bin", "-r", "./prints.py", "--verbose", *(("-o", "more.jsonl") if command == "run" else ()))
+        assert "line one" in loud.stderr and "line three" in loud.stderr, command
