@@ -22,16 +22,18 @@ from plan_models import node, save, value, weight
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.models.identity import identify
-from memprof.plan import executed
+from memprof.plan import executed, measured
 from memprof.plan.analysis import Question, analyse, planned, read_order, rows
 from memprof.plan.graphs import written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
+from memprof.plan.measured import by_model
 from memprof.plan.orders.order import best_order
 from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
 from memprof.plan.swapping import Known, at_shapes
 from memprof.plan.training import training
+from memprof.reports.tables import plan as report
 from memprof.runs.records import Run
 from memprof.units import parse_bandwidth
 
@@ -542,8 +544,7 @@ def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     assert 'id="planned"' in text and "tensors, planned" in text
     path.write_bytes(path.read_bytes() + b"\x08\x09")  # another model by content: no plan beside these runs
     memprof("page", "r.jsonl", "-o", "page.html")
-    text = (tmp_path / "page.html").read_text()
-    assert "tensors, planned" not in text and "is not the model that was measured any more" in text
+    assert 'id="planned"' not in (tmp_path / "page.html").read_text()
 
 
 # -- pack
@@ -743,3 +744,40 @@ def test_residency_is_planned_at_the_shapes_of_its_runs(tmp_path: Path) -> None:
         at_shapes(Known((small,), ()), {"x": (3, 64)})
     with pytest.raises(InputError, match="took their inputs from a file"):
         at_shapes(Known((of_file,), ()), {})
+
+
+def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    runs = [run_at(path, x=(1024, 64)), run_at(path, x=(2048, 64)), run_at(path, threads=2, x=(2048, 64)), run_at(path, inputs="in.npz")]
+
+    plans = by_model(runs)["m.onnx"]
+    peaks = [plan.analysis.chosen.peak_bytes for plan in plans if plan.analysis is not None]
+    section = report.beside(runs, plans)
+
+    assert peaks == [2 * 1024 * 64 * 4, 2 * 2048 * 64 * 4]
+    assert section is not None
+    assert [table.title for table in section.tables] == ["Sizes in MiB, x=1024x64", "Sizes in MiB, x=2048x64"]
+    assert [[row[0] for row in table.rows] for table in section.tables] == [
+        ["onnxruntime, default threads"],
+        ["onnxruntime, default threads", "onnxruntime, 2 threads"],
+    ]
+    assert "Not planned: inputs came from a file, and the record of these runs does not hold their shapes." in section.notes
+
+
+def test_no_more_shapes_are_planned_than_anybody_looks_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    monkeypatch.setattr(measured, "_MOST", 2)
+    plans = by_model([run_at(path, x=(extent, 64)) for extent in range(1, 6)])["m.onnx"]
+    assert [plan.why for plan in plans] == ["", "", "2 models and shapes are planned, and no more of them"]
+
+
+def test_the_reason_why_there_is_no_plan_is_the_right_one(tmp_path: Path) -> None:
+    path = open_shaped(tmp_path / "m.onnx")
+    run = run_at(path)
+    path.write_bytes(path.read_bytes() + b"\x08\x09")
+    assert by_model([run])["m.onnx"][0].why == f"{path} is not the file that was measured: its content is another"
+    path.unlink()
+    (plan,) = by_model([run])["m.onnx"]
+    assert plan.why == f"the model is no longer at {path}"
+    section = report.beside([run], [plan])
+    assert section is not None and not section.tables and section.notes == (f"Not planned: the model is no longer at {path}.",)

@@ -15,8 +15,7 @@ import plan_models as models
 from plan_models import node, save, value
 
 from memprof.models.identity import identify
-from memprof.plan.beside import beside
-from memprof.reports import page
+from memprof.plan.measured import by_model
 from memprof.reports.page import words
 from memprof.reports.pictures import choosing
 from memprof.reports.tables import plan, table
@@ -86,48 +85,20 @@ def test_thread_counts_are_rows_of_their_own(tmp_path):
     path = models.wide(tmp_path / "wide.onnx")
     made = [of(path, run("a", threads=1)), of(path, run("a", threads=2, extra_mib=100))]
 
-    section = plan.beside(beside(made))
+    section = plan.beside(made, by_model(made)["wide.onnx"])
 
     assert section is not None
     assert [(row[0], row[-1]) for row in section.tables[0].rows] == [("a, 1 thread", "228.0"), ("a, 2 threads", "328.0")]
 
 
-def test_each_set_of_shapes_has_its_plan(tmp_path):
+def test_shapes_of_a_file_of_inputs_are_planned(tmp_path):
     path = open_model(tmp_path / "m.onnx")
-    small = of(path, run("a"), {"x": (1 << 20,)})
-    large = of(path, run("b"), given={"x": (8 << 20,)}, inputs="/data/in.npz")
+    made = [of(path, run("a"), {"x": (1 << 20,)}), of(path, run("b"), given={"x": (8 << 20,)}, inputs="/data/in.npz")]
 
-    section = plan.beside(beside([small, large]))
+    section = plan.beside(made, by_model(made)["m.onnx"])
 
     assert section is not None
-    assert [table.title for table in section.tables] == ["Sizes at x 1048576 (MiB)", "Sizes at x 8388608 (MiB)"]
-    assert [table.rows[0][2] for table in section.tables] == ["8.00", "64.0"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"inputs": "/data/in.npz"}, "its inputs came from a file, and these runs do not say their shapes"),
-        ({"shapes": {"nothing": (1,)}}, "nothing"),
-        ("gone", "is not at hand"),
-        ("other", "is not the model that was measured any more"),
-    ],
-)
-def test_where_there_is_no_plan_the_true_reason_is_said(tmp_path, change, said):
-    path = open_model(tmp_path / "m.onnx")
-    made = of(path, run("a"))
-    if isinstance(change, dict):
-        made = replace(made, job=replace(made.job, **change))
-    elif change == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes() + b"\x08\x09")
-
-    text = page.render([made], plans=beside([made]))
-
-    assert "No plan: " in text and said in text
-    assert "tensors, planned" not in text
-
-
-def test_of_what_has_no_graph_no_plan_is_expected():
-    assert plan.beside(beside([run(model="net.json")])) is None
+    assert [(table.title, table.rows[0][2]) for table in section.tables] == [
+        ("Sizes in MiB, x=1048576", "8.00"),
+        ("Sizes in MiB, x=8388608", "64.0"),
+    ]

@@ -32,7 +32,7 @@ def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> 
 def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] = ()) -> str:
     """Write the page of these runs files, say what was wrong with them, and return the page's size for people."""
     from ..explain import records
-    from ..plan.beside import beside
+    from ..plan.measured import by_model
     from ..runs import store
     from ..units import format_bytes
     from . import report, talk, write
@@ -41,8 +41,9 @@ def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] =
     for warning in loaded.warnings:
         talk(warning)
     explanations = [records.load(Path(path)) for path in explained]
+    plans = by_model(loaded.runs)
     page = report("page").render(
-        loaded.runs, warnings=loaded.warnings, sources=(*files, *explained), explanations=explanations, plans=beside(loaded.runs)
+        loaded.runs, warnings=loaded.warnings, sources=(*files, *explained), explanations=explanations, plans=plans
     )
     content = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
     write(output, lambda path: path.write_bytes(content))

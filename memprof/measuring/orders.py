@@ -12,7 +12,6 @@ from pathlib import Path
 from ..errors import InputError, MemprofError, UsageError
 from ..models import inputs
 from ..models.identity import identify
-from ..models.inputs import array_shapes
 from ..programs import commands, native, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
@@ -187,7 +186,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         timeout_ns=suite.timeout_ns or 0,
         interval_ns=suite.interval_ns or MS,
         iterations_interval_ns=_iterations_interval(suite, threads or runtime.default_threads),
-        given=(array_shapes(suite.inputs) or {}) if suite.inputs else {},
+        given=(inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {},
         shapes=suite.shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(suite, model, runtime),

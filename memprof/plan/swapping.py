@@ -12,7 +12,7 @@ from ..runs import store
 from ..runs.records import Run
 from . import executed
 from .analysis import BEST, Chosen, Planned, chosen_order
-from .beside import shapes_of, unknown
+from .measured import shapes_of, unknown, written
 from .orders.order import best_order
 from .residency import Residency, residency
 from .training import STATES
@@ -44,7 +44,7 @@ def at_shapes(known: Known, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict
 
     Raises UsageError where the runs have several and none are asked for, InputError where no run has the ones that are.
     """
-    each = {_key(shapes_of(run)) for run in known.runs if not unknown(run)}
+    each = {shapes_of(run) for run in known.runs if not unknown(run)}
     if not known.runs:
         return dict(shapes), known
     if not each:
@@ -52,25 +52,14 @@ def at_shapes(known: Known, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict
             "these runs took their inputs from a file, and their record does not hold the inputs' shapes: no plan is like them"
         )
     if not shapes and len(each) > 1:
-        raise UsageError(f"these runs are of several shapes, and --shape chooses: {'; '.join(sorted(map(_words, each)))}")
-    wanted = _key(shapes) if shapes else each.pop()
-    runs = tuple(run for run in known.runs if not unknown(run) and _key(shapes_of(run)) == wanted)
+        raise UsageError(f"these runs are of several shapes, and --shape chooses: {'; '.join(sorted(map(written, each)))}")
+    wanted = tuple(sorted(shapes.items())) if shapes else each.pop()
+    runs = tuple(run for run in known.runs if not unknown(run) and shapes_of(run) == wanted)
     if not runs:
-        raise InputError(f"no run is at {_words(wanted)}; these are at {'; '.join(sorted(map(_words, each)))}")
+        raise InputError(f"no run is at {written(wanted)}; these are at {'; '.join(sorted(map(written, each)))}")
     others = len(known.runs) - len(runs)
     left_out = [f"{others} run{'s' if others > 1 else ''} of other shapes or inputs left out"] if others else []
     return dict(wanted), Known(runs, (*known.remarks, *left_out))
-
-
-_Key = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def _key(shapes: Mapping[str, tuple[int, ...]]) -> _Key:
-    return tuple(sorted(shapes.items()))
-
-
-def _words(key: _Key) -> str:
-    return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in key) or "the model's own shapes"
 
 
 def swapping(plan: Planned, order: str, lookahead: int, profile: Path | None) -> tuple[Residency, tuple[str, ...]]:

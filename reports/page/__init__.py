@@ -6,13 +6,13 @@ between. standalone.py is why what comes from a runs file stays text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
 from memprof.errors import InputError
 from memprof.explain.records import Explanation
-from memprof.plan.beside import Beside
+from memprof.plan.measured import Measured
 from memprof.runs.records import Run
 
 from .. import standalone
@@ -33,10 +33,10 @@ def render(
     warnings: Sequence[str] = (),
     sources: Sequence[str] = (),
     explanations: Sequence[Explanation] = (),
-    plans: Sequence[Beside] = (),
+    plans: Mapping[str, Sequence[Measured]] | None = None,
 ) -> str:
-    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found; plans:
-    of the models that ran, to stand beside what was measured.
+    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found; plans: of
+    their models, by name.
 
     Raises InputError where there is no run, or a run's timeline is damaged.
     """
@@ -53,7 +53,7 @@ def render(
         sources=sources,
         notices=words.notices(runs, warnings),
         models=[words.model(group) for group in by_model],
-        plans=[plan.beside([one for one in plans if one.runs[0].job.model.name == group[0].job.model.name]) for group in by_model],
+        plans=[plan.beside(group, (plans or {}).get(group[0].job.model.name, ())) for group in by_model],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in by_model],
         machines=words.machines(runs),
         exactness=words.exactness(runs),

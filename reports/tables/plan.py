@@ -12,8 +12,8 @@ from typing import Any
 from memprof.errors import UsageError
 from memprof.plan.analysis import Analysis, Ordered, Row
 from memprof.plan.arenas.packing import Packed
-from memprof.plan.beside import Beside
 from memprof.plan.graphs.weights import Account
+from memprof.plan.measured import Measured, Shapes, written
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary
@@ -21,7 +21,7 @@ from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, 
 from memprof.units import BYTE_UNITS, format_bytes
 
 from ..rows import named
-from . import grid, ran, swap
+from . import grid, swap
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -394,77 +394,72 @@ def _latency(runs: Sequence[Run]) -> float | None:
 # -- beside measurements
 
 
-def beside(plans: Sequence[Beside]) -> Section | None:
-    """Planned activations beside what the phases of one model's runs measured, a table for each set of shapes.
+def beside(runs: Sequence[Run], plans: Sequence[Measured]) -> Section | None:
+    """Planned activations beside what the phases of these runs of one model measured, a table for each of its plans; None without plans.
 
-    None where no plan is expected, or where nothing was measured that could stand beside one.
+    Where nothing could be planned there are notes alone, which say why.
     """
-    having = [plan for plan in plans if plan.analysis is not None or plan.reason]
-    shown = [table for plan in having if plan.analysis is not None for table in _beside(plan, plan.analysis, len(having) > 1)]
-    notes = [f"No plan{_at(plan, len(having) > 1)}: {plan.reason}." for plan in having if plan.analysis is None]
-    if shown:
+    if not plans:
+        return None
+    tables, notes = [], []
+    for plan in plans:
+        rows, unit = _phases([run for run in runs if plan.of(run)], summary.groups(runs))
+        if plan.analysis is not None and rows:
+            tables.append(_beside(plan.analysis, plan.shapes, rows, unit))
+            notes += _beside_notes(plan.analysis)
+    if tables:
         notes = [
             "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order.",
             "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
             "WARMUP and EXECUTE.",
             SCRATCH,
-            *dict.fromkeys(
-                note for plan in having if plan.analysis is not None for note in _remarks(plan.analysis, _at(plan, len(having) > 1))
-            ),
             *notes,
         ]
-    return Section("", tuple(shown), tuple(notes)) if notes else None
+    notes += [f"Not planned: {plan.why}." for plan in plans if plan.why]
+    return Section("", tuple(tables), tuple(dict.fromkeys(notes)))
 
 
-def _at(plan: Beside, several: bool) -> str:
-    """Which of several sets of shapes this is."""
-    return f" at {ran.shapes(plan.runs[0]) or 'the shapes of the model'}" if several else ""
-
-
-def _beside(plan: Beside, analysis: Analysis, several: bool) -> list[Table]:
-    rows, unit = _phases(plan.runs)
-    if not rows:
-        return []
-    peak = analysis.chosen.peak_bytes
+def _beside(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[float | None, ...]]], unit: Unit) -> Table:
+    peak, weights = analysis.chosen.peak_bytes, analysis.weights.held.bytes
     least = "at least " if analysis.unsized else ""
     lines = [
         (
             name,
-            grid.number(analysis.weights.held.bytes / unit.size),
+            grid.number(weights / unit.size),
             least + grid.number(peak / unit.size),
-            grid.number((analysis.weights.held.bytes + peak) / unit.size),
+            grid.number((weights + peak) / unit.size),
             *("-" if value is None else grid.number(value / unit.size) for value in values),
         )
         for name, values in rows
     ]
     header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
-    return [Table(unit.caption(f"Sizes{_at(plan, several)}"), header, tuple(lines))]
+    return Table(f"Sizes in {unit.name}{f', {written(shapes)}' if shapes else ''}", header, tuple(lines))
 
 
-def _remarks(analysis: Analysis, at: str) -> list[str]:
+def _beside_notes(analysis: Analysis) -> list[str]:
     peak = analysis.chosen.peak_bytes
-    notes = [f"The peak of tensors{at} is {format_bytes(peak)}, at {analysis.chosen.operator}."]
+    notes = [f"The planned peak of {format_bytes(peak)} is at {analysis.chosen.operator}."]
     if analysis.best is not None and analysis.best.peak_bytes < peak:
         notes.append(
             f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
             f"{' (proven to be the least)' if analysis.proven else ''}: memprof plan reorder writes it."
         )
     notes += [_sentence(analysis.moved)] if analysis.moved else []
-    notes += [f"Assumed: {one}." for one in analysis.assumptions[:3]]
-    return notes
+    return notes + [f"Assumed: {assumption}." for assumption in analysis.assumptions[:3]]
 
 
-def _phases(runs: Sequence[Run]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
+def _phases(runs: Sequence[Run], among: Iterable[summary.Key]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
+    """What phases measured, by variant and threads; among: all rows of the model, whose names must differ."""
     import statistics
 
-    groups = summary.groups(run for run in runs if run.outcome.ok and run.mark(STARTUP) is not None)
-    called = named(groups)
+    names = named(list(among))
+    groups = summary.groups([run for run in runs if run.outcome.ok and run.mark(STARTUP) is not None])
     rows = []
     for key, group in groups.items():
         each = [_above(run) for run in group]
         columns = [[value for one in each if (value := one[place]) is not None] for place in range(3)]
         middle = [statistics.median(values) if values else None for values in columns]
-        rows.append((called[key], tuple(middle)))
+        rows.append((names[key], tuple(middle)))
     largest = [value for _, values in rows for value in values if value is not None]
     return rows, grid.choose_unit(metrics.BYTES, largest)
 
