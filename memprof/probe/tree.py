@@ -187,6 +187,7 @@ class Tree:
             return
         node.values = values
         node.rss, node.file, node.vms = values
+        node.rss_peak = max(node.rss_peak, node.rss)
         anon = node.rss - node.file
         stat = procfs.stat(node.pid)
         if stat is not None:
