@@ -16,7 +16,7 @@ from native_programs import HEAD, built, order, phases, program, ran
 import memprof as memprof_package
 from memprof.errors import InputError, UsageError
 from memprof.measuring import orders, suite
-from memprof.programs import commands
+from memprof.programs import commands, symbols
 from memprof.reports.tables import table
 from memprof.runs import store
 
@@ -545,3 +545,11 @@ def test_words_that_are_no_text_are_refused(memprof):
     done = memprof("exec", "--", "echo", b"\xff".decode("utf-8", "surrogateescape"))
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1].endswith("is not UTF-8")
+
+
+@pytest.mark.parametrize("name", ["PEAK", "STARTUP", "startup", "RUN", "BASELINE"])
+def test_names_of_memprofs_own_figures_are_no_phases(name):
+    with pytest.raises(UsageError, match=f"no phase can be called {name.upper()}"):
+        commands.parse_regex(f"{name}=done")
+    with pytest.raises(UsageError, match=f"no phase can be called {name.upper()}"):
+        symbols.parse_phase(f"{name.upper()}=main")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import pytest
-from failing import MIB
+from failing import MIB, wait_for
 from native_programs import built, program, ran
 
 from memprof.probe import procfs
 from memprof.probe.rounds import Rounds
 from memprof.probe.sums import Sum
+from memprof.probe.tree import Tree
 from memprof.reports.tables import table
 
 TREES = Path(__file__).resolve().parents[1] / "ci" / "attack" / "trees.c"
@@ -174,6 +178,19 @@ def test_samples_that_wait_are_bounded(monkeypatch):
         sums.sum.sample(t_ns, [One(100 + t_ns), One(100)])
     assert len(sums.settled) >= 30
     assert [t_ns for t_ns, _, _ in sums.settled] == sorted({t_ns for t_ns, _, _ in sums.settled})
+
+
+def test_a_child_that_never_moved_has_missed_nothing():
+    # Its resident set is the one that it was forked with; a page more in its high-water mark is not all of it.
+    with subprocess.Popen([program("hold(50 * MIB); if (fork() == 0) { sleep(60); _exit(0); } sleep(60);")]) as process:
+        wait_for(lambda: len(psutil.Process(process.pid).children()) == 1, 10)
+        watched = Tree(process.pid, time.monotonic_ns())
+        for _ in range(5):
+            watched.poll(time.monotonic_ns())
+        (child,) = [node for node in watched._nodes.values() if node.pid != process.pid]
+        assert child.rss_peak >= 50 * MIB
+        for left in (*psutil.Process(process.pid).children(), process):
+            left.kill()
 
 
 # -- readings

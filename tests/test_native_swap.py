@@ -71,6 +71,13 @@ def test_max_takes_in_exact_peaks_that_lie_within():
     assert figures("prepare", one=inexact)[2] == 260
 
 
+def test_without_phases_the_run_begins_with_the_program():
+    one = levels()
+    whole = mark("RUN", 0, 10, 900)
+    one = replace(one, marks=(replace(whole, begin_ns=whole.begin_ns - 1_000_000),))  # the first sample comes a moment later
+    assert figures(None, one=one)[2] == 900
+
+
 @pytest.mark.parametrize(
     ("window", "said"),
     [

@@ -209,6 +209,16 @@ def test_a_double_forked_daemon_belongs_to_the_tree_while_it_runs():
     assert any("outlived the measured one and were ended: program" in said for said in run.warnings)
 
 
+def test_the_process_between_a_daemon_and_its_parent_counts_once():
+    # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the probe.
+    body = """if (fork() == 0) { if (fork() == 0) { if (fork() == 0) { usleep(300000); _exit(0); } _exit(0); } usleep(50000); _exit(0); }
+        usleep(400000);"""
+    run = ran(program(body))
+
+    short = [int(word.split()[2]) for word in run.warnings if "between two polls" in word]
+    assert len(run.processes) + sum(short) == 4
+
+
 def test_a_tree_that_is_cut_off_at_its_time_limit_is_gone():
     run = ran("sh", "-c", "sleep 600 & sleep 600 & wait", timeout_ns=10**9)
     assert run.outcome.word == "timeout"

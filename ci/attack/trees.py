@@ -2,7 +2,7 @@
 
 Each case of trees.c is measured by `memprof exec` so often, idle and beside so many busy loops. Its memory is known but for what every small
 process has. Right is a sum whose interval holds that; narrow is an interval under 5% of its upper end. Exits 1 where a sum was wrong, or
-where fewer than 95% were narrow.
+where fewer than 95% were narrow; of a case that cannot be, only the first.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ CASES = {
 SMALL_MIB = 2.0  # what the first process has besides, libraries included
 EACH_MIB = 0.8  # what each further one adds to that at most: its tables, stack and copies of a few pages
 NARROW = 0.05
+WIDE = ("storm",)  # processes come and go faster than shares can be read: the bounds hold, but nothing brings them together
 ENOUGH = 0.95
 
 
@@ -76,7 +77,7 @@ def told(case: str, busy: int, sums: list[tuple[float, float]], verbose: bool) -
         for (low, high), is_right, is_narrow in zip(sums, right, narrow, strict=True):
             if not (is_right and is_narrow):
                 print(f"    {'wide' if is_right else 'wrong'}: {low:.1f} to {high:.1f}")
-    return all(right) and sum(narrow) >= ENOUGH * len(sums)
+    return all(right) and (case in WIDE or sum(narrow) >= ENOUGH * len(sums))
 
 
 def measured(program: Path, case: str, folder: Path) -> tuple[float, float]:

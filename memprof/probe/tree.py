@@ -136,6 +136,8 @@ class Tree:
         """The reaper has waited for a process; faults: its minor faults and those of its children."""
         if pid not in self._seen:
             self.unseen += 1
+        elif pid not in self._nodes:
+            self._seen.discard(pid)
         self._reaped_faults[pid] = faults
 
     def high_water(self, pid):
@@ -187,6 +189,7 @@ class Tree:
             return
         node.values = values
         node.rss, node.file, node.vms = values
+        node.rss_peak = max(node.rss_peak, node.rss)
         anon = node.rss - node.file
         stat = procfs.stat(node.pid)
         if stat is not None:
@@ -260,8 +263,8 @@ class Tree:
         for pid in node.kids:
             if pid not in kids:
                 node.gone += 1
-                if pid not in self._nodes:
-                    self._seen.discard(pid)  # it was waited for: its number may come again
+                if pid not in self._nodes and procfs.stat(pid) is None:
+                    self._seen.discard(pid)  # it was waited for, and has not fallen to the reaper: its number may come again
         node.kids = kids
 
     def _orphans(self, now):
