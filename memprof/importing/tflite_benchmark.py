@@ -28,8 +28,8 @@ _TIMINGS = re.compile(
 _FOOTPRINT = re.compile(rf"[Mm]emory footprint delta from the start of the tool \(MB\): init={_NUMBER} overall={_NUMBER}")
 _OLD_FOOTPRINT = re.compile(rf"Peak memory footprint \(MB\): init={_NUMBER} overall={_NUMBER}")
 _MONITORED = re.compile(rf"Overall peak memory footprint \(MB\) via periodic monitoring: {_NUMBER}")
-# Bounded: a line that repeats the words would be read from each of them to its end.
-_GRAPH = re.compile(r"Graph: \[([^\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,4096})")
+# Neither part reads on over its own beginning: a line that repeats it would be read from each to the end.
+_GRAPH = re.compile(r"Graph: \[([^\[\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,4096})")
 _SIZE = re.compile(rf"input model file size \(MB\): {_NUMBER}")
 _THREADS = re.compile(r"(?:#threads used for CPU inference|Num threads): \[([0-9]{1,5})\]")
 _COUNT = re.compile(r"\bcount=([0-9]{1,9})\b((?: [a-z0-9]+=[0-9.e+-]+)+)")
