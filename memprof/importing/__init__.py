@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
+from ..runs import store
 from ..runs.records import SCHEMA, About, Job, Machine, Model, Outcome, Run
 from ..runs.store import NOTHING_SEEN
 from . import mprof, onert_csv, onert_log, onnxruntime_profile, psrecord, tflite_benchmark
@@ -67,6 +68,7 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
             apart = f" {index}" if len(found) > 1 else ""
             one = one if one.model else replace(one, model=path.stem)
             run = _run(one, (variant or one.variant or path.stem) + (apart if variant or not one.variant else ""), name, machine)
+            store.check(run, str(path))  # a damaged log may say times that no clock has
             key = (run.job.model.name, run.job.variant, run.job.threads)
             counts[key] = counts.get(key, 0) + 1
             made.append(replace(run, job=replace(run.job, repeat=counts[key])))

@@ -162,10 +162,15 @@ def decode(line: bytes, where: str) -> Run:
         if version > SCHEMA:
             raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
         raise InputError(f"{where}: {error}") from None
+    check(run, where)
+    return run
+
+
+def check(run: Run, where: str) -> None:
+    """Raises InputError, naming `where` and the figure, where a run has one that nothing can have measured."""
     odd = _odd(run)
     if odd:
         raise InputError(f"{where}: {odd} is below 0, or larger than any that was measured")
-    return run
 
 
 # Amounts of memory and durations are whole numbers that a float holds exactly: 8 PiB, 104 days. Times since the machine's start may be later.
