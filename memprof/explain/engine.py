@@ -128,9 +128,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
         )
     for phase in held.hold_at:
         if not any(look.phase == f"{phase}/peak" for look in looks):
-            remarks.append(
-                f"the transient of {phase} was over before the child could be stopped inside it: its content is not known"
-            )
+            remarks.append(f"the transient of {phase} was over before the child could be stopped inside it: its content is not known")
     order_of = {phase: number for number, phase in enumerate(ends)}
     return sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
 

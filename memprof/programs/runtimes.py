@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import InputError, UsageError, near, os_reason
+from ..errors import InputError, UsageError, near, near_or_all, os_reason
 from ..units import parse_bytes
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
@@ -116,6 +116,11 @@ class Runtime:
         return not self.formats or ending in self.formats
 
     @property
+    def endings(self) -> tuple[str, ...]:
+        """The endings of the files it takes as a person reads them; none if it takes any file."""
+        return tuple("a folder" if ending == "/" else ending for ending in self.formats)
+
+    @property
     def how_to_install(self) -> str:
         """The command that installs it, or why there is none."""
         name = self.name.removesuffix(_NATIVE)
@@ -189,7 +194,7 @@ def find(name: str, python: str) -> Runtime:
     if runtime is None:
         names = [runtime.name for runtime in runtimes]
         own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
-        raise UsageError(f"there is no runtime {name!r}{own or near(name, names) or '; there are ' + ', '.join(names)}")
+        raise UsageError(f"there is no runtime {name!r}{own or near_or_all(name, names)}")
     if not runtime.installed:
         how = runtime.how_to_install
         if python != sys.executable and how.startswith("pip "):  # that environment need not have memprof, whose extra it would be
