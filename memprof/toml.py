@@ -13,7 +13,7 @@ _MOST_DOTS = 500  # in a line, which a key cannot leave
 
 
 def read(path: Path, type: type[Any] = dict) -> Any:
-    """The content of a file as this type. Raises OSError where it cannot be read, ValueError with a sentence for what it cannot say."""
+    """The content of a file as this type. Raises OSError if it cannot be read, ValueError with a sentence for other content."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:

@@ -26,9 +26,10 @@ from pathlib import Path
 from memprof.judge import baseline, ranks, verdicts
 from memprof.measuring import campaign
 from memprof.measuring.orders import Order, plan
+from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.runs import store
-from memprof.runs.records import Job, Run
+from memprof.runs.records import Run
 
 from . import docs, tools
 
@@ -92,13 +93,6 @@ def main() -> None:
 # -- measuring
 
 
-class _Quiet:
-    def started(self, job: Job, index: int, total: int) -> None: ...
-    def live(self, phase: str, rss_bytes: int) -> None: ...
-    def finished(self, run: Run) -> None: ...
-    def say(self, sentence: str) -> None: ...
-
-
 def _measure(setting: Setting, begin_s: float) -> None:
     """Bring a series to its length: for every two groups of A, which are an A/A pair, one with the increase."""
     runs = _runs(setting)
@@ -126,7 +120,7 @@ def _runs(setting: Setting) -> list[Run]:
 
 def _keep(setting: Setting, orders: Sequence[Order]) -> list[Run]:
     writer = store.Writer(setting.path, append=True)
-    return [run for run in campaign.measure(orders, _Quiet(), writer.write) if run.outcome.ok]
+    return [run for run in campaign.measure(orders, Silent(), writer.write) if run.outcome.ok]
 
 
 def _increase(runs: Sequence[Run]) -> int:
