@@ -1,6 +1,6 @@
 """Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and asked what memory was made of at a peak.
 
-What memprof.runs.store.unpack does without numpy, for pictures of hundreds of timelines.
+memprof.runs.store.unpack does the first without numpy, for reports of a few timelines. This is for pictures of hundreds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Columns:
 
     @property
     def anon(self) -> Array:
-        """What is neither file-backed nor shared. The kernel reads the two counters one after the other, so it can come out below 0."""
+        """Memory that is neither file-backed nor shared. The kernel reads both counters one after the other, so a difference can be below 0."""
         anon: Array = numpy.maximum(self.rss - self.file, 0)
         return anon
 
@@ -44,7 +44,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Split:
-    """What a resident set was made of, in bytes; `file` counts what is shared too."""
+    """The parts of a resident set, in bytes; `file` counts shared memory too."""
 
     anon: int
     file: int
@@ -55,7 +55,7 @@ class Split:
 
 
 def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
-    """The columns of a timeline. Raises InputError where they are damaged, calling it so."""
+    """The columns of a timeline. Raises InputError where they are damaged; `called` names the timeline in it."""
     steps = [numpy.frombuffer(data, dtype="<i8") for data in store.unpacked(timeline, called)]
     if any(numpy.abs(column.astype(float)).sum() >= 2.0**63 for column in steps):
         raise InputError(f"{called} is damaged: its numbers are larger than any that was measured")
@@ -63,17 +63,17 @@ def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
 
 
 def thin(rows: Columns, buckets: int) -> Columns:
-    """At most five rows for each of so many equal stretches of time, at the times when they were seen.
+    """At most five rows for each of `buckets` equal stretches of time, each at the time when it was seen.
 
-    The first and last row stay, and of each stretch those with its largest and smallest RSS, and its largest other columns.
+    The first and last row stay. Of each stretch the rows stay that have its largest and smallest RSS, and its largest other columns.
     """
     if len(rows) <= 5 * buckets:
         return rows
     span = max(int(rows.t_ns[-1] - rows.t_ns[0]), 1)
     bucket = (rows.t_ns - rows.t_ns[0]) * buckets // (span + 1)
     starts = numpy.flatnonzero(numpy.diff(bucket, prepend=-1))
-    found = [_highest(column, starts) for column in (rows.rss, -rows.rss, rows.anon, rows.file, rows.vms)]
-    chosen = numpy.unique(numpy.concatenate([*found, numpy.array([0, len(rows) - 1])]))
+    extremes = [_highest(column, starts) for column in (rows.rss, -rows.rss, rows.anon, rows.file, rows.vms)]
+    chosen = numpy.unique(numpy.concatenate([*extremes, numpy.array([0, len(rows) - 1])]))
     return Columns(rows.t_ns[chosen], rows.rss[chosen], rows.file[chosen], rows.vms[chosen])
 
 
@@ -88,39 +88,39 @@ def _highest(column: Array, starts: Array) -> Array:
 
 
 def split(mark: Mark, rows: Columns) -> Split | None:
-    """What memory was made of where a phase was nearest to its peak, as far as was seen: at its highest sample or at its end.
+    """The parts of memory nearest to a phase's peak, as far as was seen: at its highest sample or at its end.
 
-    A high-water mark has no split of its own; what it is above the total of this one was seen by nobody. None where nothing was seen.
+    A high-water mark cannot be split; what it has above this total was seen by nobody. None where nothing was seen.
     """
-    seen = []
+    splits = []
     if mark.anon_end_bytes is not None and mark.file_end_bytes is not None:
-        seen.append(Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)))
+        splits.append(Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)))
     inside = rows.between(mark.begin_ns, mark.end_ns)
     if len(inside):
         top = int(inside.rss.argmax())
-        seen.append(Split(int(inside.anon[top]), int(inside.rss[top] - inside.anon[top])))
+        splits.append(Split(int(inside.anon[top]), int(inside.rss[top] - inside.anon[top])))
     # A sample may lie a little above the peak where per-CPU counters were summed late; the peak is what is shown.
-    return max((_within(one, mark.height_bytes) for one in seen), key=lambda one: one.total, default=None)
+    return max((_within(parts, mark.height_bytes) for parts in splits), key=lambda parts: parts.total, default=None)
 
 
-def _within(one: Split, peak: int) -> Split:
-    return one if one.total <= peak else Split(max(peak - one.file, 0), min(one.file, peak))
+def _within(parts: Split, peak_bytes: int) -> Split:
+    return parts if parts.total <= peak_bytes else Split(max(peak_bytes - parts.file, 0), min(parts.file, peak_bytes))
 
 
 class Cache:
     """Columns of runs, unpacked once each."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[Run, Columns]] = {}
+        self._columns: dict[int, tuple[Run, Columns]] = {}
 
     def __call__(self, run: Run) -> Columns:
-        if id(run) not in self._found:
-            self._found[id(run)] = (run, columns(run.timeline))
-        return self._found[id(run)][1]
+        if id(run) not in self._columns:
+            self._columns[id(run)] = (run, columns(run.timeline))
+        return self._columns[id(run)][1]
 
 
 def typical(group: Sequence[Run]) -> Run:
-    """The repeat that stands for all: of those that succeeded the one with the median PEAK (the lower of two), else the longest one."""
+    """The repeat that stands for all: of those that succeeded, that with the median PEAK (the lower of two), else the longest."""
     good = [run for run in group if run.outcome.ok and run.marks]
     if good:
         peaks = sorted(good, key=lambda run: max(mark.height_bytes for mark in run.marks))
@@ -139,13 +139,13 @@ class Span:
 
 
 def spans(run: Run, rows: Columns) -> list[Span]:
-    """The phases of a run in their order, and at the end that in which it failed, up to the last sample."""
-    found = [Span(mark.phase, mark.begin_ns, mark.end_ns, mark) for mark in run.marks]
+    """The phases of a run in their order; the last may be the phase in which it failed, up to the last sample."""
+    phases = [Span(mark.phase, mark.begin_ns, mark.end_ns, mark) for mark in run.marks]
     if not run.outcome.ok and run.outcome.phase:
         end_ns = int(rows.t_ns[-1]) if len(rows) else 0
-        begin_ns = found[-1].end_ns if found else int(rows.t_ns[0]) if len(rows) else 0
-        found.append(Span(run.outcome.phase, begin_ns, max(begin_ns, end_ns), None))
-    return found
+        begin_ns = phases[-1].end_ns if phases else int(rows.t_ns[0]) if len(rows) else 0
+        phases.append(Span(run.outcome.phase, begin_ns, max(begin_ns, end_ns), None))
+    return phases
 
 
 @dataclass(frozen=True)

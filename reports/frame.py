@@ -19,7 +19,7 @@ from .columns import Array, Columns, columns
 from .soundness import sound
 
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
-# What tells rows apart that have the same keys, and what a failed one said; behind the metrics.
+# Behind the metrics: the message of a failed run, and what tells apart rows that have the same keys.
 DETAILS = ("message", "knobs", "shapes", "runtime_version", "kernel", "model_sha256")
 
 # The columns whose cells are text.
@@ -29,7 +29,7 @@ WORDS = tuple(name for name in (*KEYS, *DETAILS) if name not in ("threads", "rep
 def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     """One row a run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in, and PEAK none.
 
-    outcome is `ok` in phases that ended well, else what became of the run there: its status, or the name of the signal. Bytes, nanoseconds
+    outcome is `ok` in phases that ended well, else the run's status or the name of the signal that ended it. Bytes, nanoseconds
     (rounded) and counts are whole numbers. knobs and shapes: as they are written on the command line, with commas between.
     """
     runs = list(runs)
@@ -74,7 +74,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def write_parquet(runs: Iterable[Run], path: Path) -> None:
-    """The same as a Parquet file. Raises InputError where pyarrow is missing."""
+    """The same frame as a Parquet file. Raises InputError where pyarrow is missing."""
     try:
         runs_frame(runs).to_parquet(path, index=False)
     except ImportError as error:
@@ -89,16 +89,18 @@ def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     """
     runs = list(runs)
     sound(runs)
-    seen = [columns(run.timeline, run.job.variant) for run in runs]
-    lengths = [len(rows) for rows in seen]
+    timelines = [columns(run.timeline, run.job.variant) for run in runs]
+    lengths = [len(rows) for rows in timelines]
     frame = pandas.DataFrame({name: _repeated([of(run) for run in runs], lengths) for name, of in _NAMES.items()})
     frame["threads"] = pandas.array([run.job.threads for run in runs], dtype="Int64").repeat(lengths)
     frame["repeat"] = numpy.repeat([run.job.repeat for run in runs], lengths)
-    frame["phase"] = _phases(runs, seen)
-    begins = [run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0 for run, rows in zip(runs, seen, strict=True)]
-    frame["t_ns"] = _joined([rows.t_ns - begin_ns for rows, begin_ns in zip(seen, begins, strict=True)])
+    frame["phase"] = _phases(runs, timelines)
+    begins = [
+        run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0 for run, rows in zip(runs, timelines, strict=True)
+    ]
+    frame["t_ns"] = _joined([rows.t_ns - begin_ns for rows, begin_ns in zip(timelines, begins, strict=True)])
     for name in ("rss", "file", "vms"):
-        frame[f"{name}_bytes"] = _joined([getattr(rows, name) for rows in seen])
+        frame[f"{name}_bytes"] = _joined([getattr(rows, name) for rows in timelines])
     return frame
 
 
@@ -116,14 +118,14 @@ def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pandas.Categorica
     return _categories(numpy.repeat([codes[word] for word in words], lengths), categories)
 
 
-def _phases(runs: Sequence[Run], seen: Sequence[Columns]) -> pandas.Categorical:
+def _phases(runs: Sequence[Run], timelines: Sequence[Columns]) -> pandas.Categorical:
     """The phase that each sample lies in."""
     names = ["", *summary.phases(runs)]
-    codes = [numpy.zeros(len(rows), "int8" if len(names) < 128 else "int32") for rows in seen]
-    for run, rows, found in zip(runs, seen, codes, strict=True):
+    codes = [numpy.zeros(len(rows), "int8" if len(names) < 128 else "int32") for rows in timelines]
+    for run, rows, codes_of_run in zip(runs, timelines, codes, strict=True):
         for mark in run.marks:
             low, high = numpy.searchsorted(rows.t_ns, [mark.begin_ns, mark.end_ns + 1])
-            found[low:high] = names.index(mark.phase)
+            codes_of_run[low:high] = names.index(mark.phase)
     return _categories(numpy.concatenate(codes) if codes else numpy.zeros(0, "int8"), names)
 
 

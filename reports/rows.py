@@ -1,4 +1,4 @@
-"""What rows and columns of tables, pictures and pages are called: one rule, so that a variant has one name wherever it is shown."""
+"""Names of rows and columns in tables, pictures and pages, so that a variant has the same name wherever it is shown; counts in words."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ BASELINE = "baseline"
 
 
 def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
-    """What names a row: the variant, and its thread count and machine where they differ. threads: false where columns are thread counts."""
+    """The parts of a row's name: the variant, and thread count and machine where they differ. threads: false where columns are thread counts."""
     several_threads = threads and len({key.threads for key in keys}) > 1
     several_machines = len({key.machine for key in keys}) > 1
     return ("variant", *(["threads"] if several_threads else []), *(["machine"] if several_machines else []))
 
 
 def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
-    """A row's name, a text for each of label_names."""
+    """A row's name, a text for each part of label_names."""
     return tuple({"variant": key.variant, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
 
 
 def label(key: Key, names: Sequence[str]) -> str:
     """The same in one text: `ort, 4 threads, board`."""
-    words = {"variant": key.variant, "threads": counted(key.threads), "machine": key.machine}
+    words = {
+        "variant": key.variant,
+        "threads": counted(key.threads, "thread") if key.threads else "default threads",
+        "machine": key.machine,
+    }
     return ", ".join(words[name] for name in names)
 
 
 def named(keys: Collection[Key]) -> dict[Key, str]:
-    """The label of each of these keys, as short as they can be told apart."""
+    """The label of each of these keys, as short as tells them apart."""
     names = label_names(keys)
     return {key: label(key, names) for key in keys}
 
 
-def counted(threads: int | None) -> str:
-    """`4 threads`."""
-    return "default threads" if not threads else f"{threads} thread{'s' if threads != 1 else ''}"
+def counted(number: int, noun: str) -> str:
+    """`1 thread`, `1,200 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def phases(runs: Sequence[Run]) -> list[str]:
@@ -48,7 +52,7 @@ def phases(runs: Sequence[Run]) -> list[str]:
 
 
 def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
-    """The columns that a metric's table has of these phases; STARTUP is the baseline of memory."""
+    """The columns of a metric's table for these phases; the baseline of memory is STARTUP's."""
     if metric.unit == NS:
         # How long an import takes is no property of the model, and warming up is not timed.
         return [phase for phase in phases if phase not in (STARTUP, WARMUP)]

@@ -18,7 +18,7 @@ def sound(runs: Iterable[Run]) -> None:
 
 
 def check(record: object, called: str) -> None:
-    """Raises InputError, calling it so, where a record has a figure that no machine has."""
+    """Raises InputError where a record has a figure that no machine has; `called` names the record in it."""
     if _largest(record) > _LARGEST:
         raise InputError(f"{called}: it holds a figure larger than any machine has")
 

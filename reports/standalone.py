@@ -1,8 +1,8 @@
-"""What every page of memprof's is made with: data and scripts that cannot be mistaken for one another, a policy that loads nothing, and a
-file that replaces an earlier page and nothing else.
+"""Makes all pages of memprof: data and scripts that cannot be mistaken for each other, a policy that loads nothing, and a file that replaces
+an earlier page and nothing else.
 
-What comes from a measured program is escaped twice over: jinja2's autoescape and JSON without `<` keep it text, and the policy runs no
-script but those whose hashes it names.
+Text from a measured program is guarded twice: jinja2's autoescape and JSON without `<` keep it text, and the policy runs no script but
+those whose hashes it names.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from markupsafe import Markup
 from memprof.files import check_target
 
 _WEB = "memprof.reports.web"
+_BASE = "base.html"
 _STYLES = ("uplot/uPlot.css", "common.css")
 _SCRIPTS = ("uplot/uPlot.js", "common.js")
 GENERATOR = b'name="generator" content="memprof '
@@ -30,22 +31,33 @@ GENERATOR = b'name="generator" content="memprof '
 _THEME = "document.documentElement.dataset.theme=matchMedia('(prefers-color-scheme: dark)').matches?'dark':'light'"
 
 
-def render(package: str, name: str, data: Any, **words: Any) -> str:
-    """The page NAME.html of a package with its NAME.js and, where there is one, NAME.css, after what all pages share.
+def render(
+    package: str, name: str, data: Any, *, title: str, subtitle: str, notices: Sequence[str] = (), sources: Sequence[str] = (), **words: Any
+) -> str:
+    """The page of NAME.html in a package, which extends web/base.html, with NAME.js and, if there is one, NAME.css behind those that all pages
+    share.
 
-    data: what the script draws. words: what the template says; all of it is escaped that is not Markup.
+    data: for the script to draw. notices: above everything else. sources: the files that the page is made from. words: for the template.
+    Everything is escaped that is not Markup.
     """
-    own = files(package).joinpath(f"{name}.css")
-    styles = [*(asset(_WEB, part) for part in _STYLES), own.read_text(encoding="utf-8") if own.is_file() else ""]
+    style = files(package).joinpath(f"{name}.css")
+    styles = [*(asset(_WEB, part) for part in _STYLES), style.read_text(encoding="utf-8") if style.is_file() else ""]
     scripts = [*(asset(_WEB, part) for part in _SCRIPTS), asset(package, f"{name}.js")]
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(asset(package, f"{name}.html")).render(
+    templates = {_BASE: asset(_WEB, _BASE), name: asset(package, f"{name}.html")}
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(name).render(
         policy=_policy([_THEME, *scripts]),
         style=Markup("".join(styles)),
         theme_script=Markup(_THEME),
         scripts=[Markup(script) for script in scripts],
         data=Markup(_json_text(data)),
         made=_made(),
+        title=title,
+        subtitle=subtitle,
+        notices=notices,
+        sources=sources,
         **words,
     )
 
@@ -70,7 +82,7 @@ def asset(package: str, name: str) -> str:
 
 
 def _made() -> str:
-    """By which memprof a page is made, and when."""
+    """The version of memprof that makes a page, and the time."""
     return f"memprof {_version()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 
 

@@ -8,7 +8,7 @@ A process for each run, all begun at 0 so that they lie under one another. The f
     ph "i"                  an instant on thread 2: the peak of each phase, and the PEAK of the run for its whole process (s "p")
     ph "M"                  names of processes and threads, the order of processes, how a run failed
 
-Iterations carry their true durations, but only these are recorded: they are laid one after another from the begin of their phase.
+The record has the durations of iterations, but not when they began: they are laid one after another from the begin of their phase.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from memprof.runs.records import Mark, Run
 from memprof.units import format_bytes
 
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
+from .rows import counted
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads
@@ -50,8 +51,8 @@ def render(runs: Sequence[Run], *, all_repeats: bool = False) -> str:
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
     machines = {run.machine.name: run.machine for run in runs}
-    said = [f"{one.name}: {one.words}" for one in machines.values()]
-    return {"tool": "memprof", "machines": _text("; ".join(said))}
+    facts = [f"{machine.name}: {machine.words}" for machine in machines.values()]
+    return {"tool": "memprof", "machines": _text("; ".join(facts))}
 
 
 def _events(pid: int, run: Run, buckets: int) -> Iterator[Event]:
@@ -77,7 +78,7 @@ class _Clock:
 
 def _metadata(pid: int, run: Run) -> Iterator[Event]:
     job = run.job
-    threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
+    threads = f", {counted(job.threads, 'thread')}" if job.threads else ""
     name = f"{job.model.name}, {job.variant}{threads}, repeat {job.repeat}, {run.machine.name}"
     yield _named(pid, 0, "process_name", name=_text(name))
     yield _named(pid, 0, "process_sort_index", sort_index=pid)
@@ -100,7 +101,7 @@ def _slices(pid: int, run: Run, span: Span, clock: _Clock) -> Iterator[Event]:
     at_ns = span.begin_ns
     for index, time_ns in enumerate(span.mark.times_ns, 1):
         if at_ns + time_ns > span.end_ns:
-            return  # they do not fit into their phase, so something is wrong with one of the two
+            return  # they do not fit into their phase, so its times or theirs are wrong
         yield _slice(pid, f"iteration {index}", "iteration", clock(at_ns), time_ns, {"begin": "not recorded: right after the one before"})
         at_ns += time_ns
 
@@ -114,36 +115,35 @@ def _figures(mark: Mark) -> dict[str, object]:
 
 
 def _peaks(pid: int, run: Run, rows: Columns, clock: _Clock) -> Iterator[Event]:
-    found = [peak(mark, rows, run.machine.peak_bound_bytes) for mark in run.marks]
-    for one in found:
-        yield _instant(pid, f"peak of {one.phase}: {_size(one)}", "t", one, clock)
-    if found and run.outcome.ok:
-        top = max(found, key=lambda one: one.bytes)
+    peaks = [peak(mark, rows, run.machine.peak_bound_bytes) for mark in run.marks]
+    for phase_peak in peaks:
+        yield _instant(pid, f"peak of {phase_peak.phase}: {_size(phase_peak)}", "t", phase_peak, clock)
+    if peaks and run.outcome.ok:
+        top = max(peaks, key=lambda phase_peak: phase_peak.bytes)
         yield _instant(pid, f"PEAK: {_size(top)} in {top.phase}", "p", top, clock)
 
 
-def _size(one: Peak) -> str:
-    return ("" if one.exact else "~") + format_bytes(one.bytes)
+def _size(peak: Peak) -> str:
+    return ("" if peak.exact else "~") + format_bytes(peak.bytes)
 
 
-def _instant(pid: int, name: str, scope: str, one: Peak, clock: _Clock) -> Event:
-    args: dict[str, object] = {"rss_peak_bytes": one.bytes, "exact": one.exact, "seen_by_polling_bytes": one.seen_bytes}
-    if not one.shown:
+def _instant(pid: int, name: str, scope: str, peak: Peak, clock: _Clock) -> Event:
+    args: dict[str, object] = {"rss_peak_bytes": peak.bytes, "exact": peak.exact, "seen_by_polling_bytes": peak.seen_bytes}
+    if not peak.shown:
         args["time"] = "not known: polling missed it; the middle of the phase"
     shown = {key: value for key, value in args.items() if value is not None}
-    return {"ph": "i", "pid": pid, "tid": _PEAKS, "ts": clock(one.t_ns), "s": scope, "name": _text(name), "cat": "peak", "args": shown}
+    return {"ph": "i", "pid": pid, "tid": _PEAKS, "ts": clock(peak.t_ns), "s": scope, "name": _text(name), "cat": "peak", "args": shown}
 
 
 def _counters(pid: int, rows: Columns, clock: _Clock) -> Iterator[Event]:
-    # Plain numbers all at once: one by one they would be numpy's, at ten times the cost.
-    anon = rows.anon.tolist()
-    for t_ns, own, rss, vms in zip(rows.t_ns.tolist(), anon, rows.rss.tolist(), rows.vms.tolist(), strict=True):
-        yield from _both(pid, clock(t_ns), own, rss - own, vms)
+    # Python's numbers, all at once: taken singly they would be numpy's, at ten times the cost.
+    for t_ns, anon, rss, vms in zip(rows.t_ns.tolist(), rows.anon.tolist(), rows.rss.tolist(), rows.vms.tolist(), strict=True):
+        yield from _levels(pid, clock(t_ns), anon, rss - anon, vms)
     if len(rows):
-        yield from _both(pid, clock(int(rows.t_ns[-1]) + 1000), 0, 0, 0)
+        yield from _levels(pid, clock(int(rows.t_ns[-1]) + 1000), 0, 0, 0)
 
 
-def _both(pid: int, ts: float, anon: int, file: int, vms: int) -> Iterator[Event]:
+def _levels(pid: int, ts: float, anon: int, file: int, vms: int) -> Iterator[Event]:
     split = {"anonymous": anon, "file-backed and shared": file}
     yield {"ph": "C", "pid": pid, "tid": 0, "ts": ts, "name": "RSS (bytes)", "args": split}
     yield {"ph": "C", "pid": pid, "tid": 0, "ts": ts, "name": "VMS (bytes)", "args": {"vms": vms}}

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from made import MIB, machine, mark, run, runs, timeline
 
 from memprof.errors import InputError
+from memprof.plan.measured import Measured
 from memprof.reports import page, standalone
 from memprof.reports.page import drawn, words
 from memprof.reports.tables import table
@@ -225,6 +226,23 @@ def test_what_comes_from_a_runs_file_cannot_end_or_begin_a_script():
     assert text.count("</script>") == text.count("<script") == 5
     assert "alert(3)</script>" not in text
     assert "onerror=alert(2)>" not in text
+
+
+def test_a_model_that_could_not_be_planned_has_the_reason():
+    plans = {"net.onnx": (Measured("", (), None, "the model is no longer at /x/<net>"),)}
+
+    planned = page.render([run("a")], plans=plans).partition('id="planned"')[2]
+
+    assert "<li>Not planned: the model is no longer at /x/&lt;net&gt;.</li>" in planned
+
+
+def test_a_program_has_no_section_of_plans():
+    made = run("a", model="sleep", argv=("sleep", "1"))
+    program = replace(made, job=replace(made.job, model=replace(made.job.model, files=())))
+    plans = {"sleep": (Measured("", (), None, "graphs are read from .onnx files"),), "net.onnx": (Measured("", (), None, "no"),)}
+
+    assert 'id="planned"' not in page.render([program], plans=plans)
+    assert "A program has no graph to plan." in page.render([program, run("a")], plans=plans)
 
 
 def test_the_page_names_nothing_that_it_would_have_to_fetch():

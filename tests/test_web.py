@@ -1,10 +1,11 @@
-"""What all pages carry: uPlot as its authors publish it, and nothing that it was changed by."""
+"""All pages share a template, and carry uPlot as its authors publish it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from importlib.resources import files
+from pathlib import Path
 
 UPLOT = files("memprof.reports.web").joinpath("uplot")
 
@@ -21,3 +22,11 @@ def test_uplot_can_stand_in_a_script_element():
     text = UPLOT.joinpath("uPlot.js").read_text()
 
     assert "</script" not in text.lower() and "<!--" not in text
+
+
+def test_only_one_template_has_what_pages_share():
+    """A page that brings its own head would drift from the others, and from the policy."""
+    templates = [path for path in Path(str(files("memprof.reports"))).rglob("*.html") if path.name != "base.html"]
+
+    assert len(templates) == 3
+    assert all(path.read_text().startswith('{% extends "base.html" %}') for path in templates)

@@ -395,11 +395,11 @@ def _latency(runs: Sequence[Run]) -> float | None:
 
 
 def beside(runs: Sequence[Run], plans: Sequence[Measured]) -> Section | None:
-    """Planned activations beside what the phases of these runs of one model measured, a table for each of its plans; None without plans.
+    """Planned activations beside the measured phases of these runs of one model, a table for each of its plans.
 
-    Where nothing could be planned there are notes alone, which say why.
+    Where nothing could be planned there are notes alone, which say why. None without plans, and for programs, which have no graph.
     """
-    if not plans:
+    if not plans or not any(run.job.model.files or run.imported for run in runs):
         return None
     tables, notes = [], []
     for plan in plans:
