@@ -40,7 +40,7 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     """
     remarks: list[str] = []
     if order.job.assumed:
-        progress.say(f"{order.job.model.name}: {inputs.said(order.job.assumed)}")
+        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed)}")
     wanted, tiny = _index(order, remarks, progress)
     # Its iterations are polled as all else is: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))

@@ -90,7 +90,7 @@ def plan(suite: Suite) -> Plan:
             wanted = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
         made = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
-        remarks += dict.fromkeys(f"{model.name}: {inputs.said(order.job.assumed)}" for order in made if order.job.assumed)
+        remarks += dict.fromkeys(f"{model.name}: {inputs.remark(order.job.assumed)}" for order in made if order.job.assumed)
         orders += made
         orders += _commands(suite, programs, model)
     errors = [order.error for order in orders if order.error is not None]

@@ -7,7 +7,6 @@ never gives the memory of a graph's inputs, outputs and variables to anything el
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
-from ...models import tflite_file
-from ...models.flatbuffer import Flat, Torn
+from ...files import mapped
+from ...models import Torn, tflite_file
+from ...models.flatbuffer import Flat
 from .graph import (
     FLOATING,
     Activation,
@@ -91,7 +91,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     that has the old one. Raises InputError for a torn or impossible model, UsageError for a shape that cannot be had so.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with mapped(path) as data:
             return _Reader(path, Flat(data), shapes, batch).graph()
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None

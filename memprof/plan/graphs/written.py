@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import InputError, UsageError, os_reason
-from ...files import FORCE, check_new, replacing
-from ...models import flatbuffer, tflite_file
+from ...files import FORCE, check_new, mapped, replacing
+from ...models import Torn, flatbuffer, tflite_file
 from ...models.identity import files_of
-from ...models.protobuf import BYTES, Field, Torn, encoded, fields
+from ...models.protobuf import BYTES, Field, encoded, fields
 from . import onnx_proto
 from .graph import Graph
 
@@ -38,14 +38,14 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
     places = [graph.operators[number].place for number in order]
     try:
         copied = _external(source, target, overwrite) if graph.format == "onnx" else []
-        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, replacing(target) as (out,):
+        with mapped(source) as data, replacing(target) as (out,):
             if graph.format == "onnx":
                 _onnx(data, places, source, out)
             else:
                 _tflite(data, places, source, out)
     except OSError as error:
         raise InputError(f"cannot write {target}: {os_reason(error)}") from None
-    except (Torn, flatbuffer.Torn):
+    except Torn:
         raise InputError(f"model {source}: it changed while it was read") from None
     return target, *copied
 
