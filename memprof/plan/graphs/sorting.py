@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
+from ..orders.topological import topological
 from .graph import Operator
-
-
-def topological(waits: Sequence[Collection[int]]) -> list[int]:
-    """Numbers so that each stands behind those it waits for: again and again the least of those that wait for nothing more. What is in a cycle
-    or behind one is left out."""
-    if all(source < number for number, sources in enumerate(waits) for source in sources):
-        return list(range(len(waits)))
-    followers: dict[int, list[int]] = {}
-    for number, sources in enumerate(waits):
-        for source in sources:
-            followers.setdefault(source, []).append(number)
-    left = [len(sources) for sources in waits]
-    ready = [number for number, count in enumerate(left) if not count]
-    heapq.heapify(ready)
-    found: list[int] = []
-    while ready:
-        number = heapq.heappop(ready)
-        found.append(number)
-        for follower in followers.get(number, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                heapq.heappush(ready, follower)
-    return found
 
 
 def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names: Sequence[str], where: str) -> tuple[list[Operator], str]:
