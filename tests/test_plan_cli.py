@@ -31,7 +31,7 @@ from memprof.plan.measured import by_model
 from memprof.plan.orders.order import best_order
 from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
-from memprof.plan.swapping import Known, at_shapes
+from memprof.plan.swapping import ModelRuns, at_shapes
 from memprof.plan.training import training
 from memprof.reports.tables import plan as report
 from memprof.runs.records import Run
@@ -735,15 +735,15 @@ def test_residency_is_planned_at_the_shapes_of_its_runs(tmp_path: Path) -> None:
     small, large = run_at(path, x=(2, 64)), run_at(path, x=(8, 64))
     of_file = run_at(path, inputs="in.npz")
 
-    assert at_shapes(Known((small, small), ()), {}) == ({"x": (2, 64)}, Known((small, small), ()))
-    shapes, known = at_shapes(Known((small, large, of_file), ()), {"x": (8, 64)})
+    assert at_shapes(ModelRuns((small, small), ()), {}) == ({"x": (2, 64)}, ModelRuns((small, small), ()))
+    shapes, known = at_shapes(ModelRuns((small, large, of_file), ()), {"x": (8, 64)})
     assert (shapes, known.runs, known.remarks) == ({"x": (8, 64)}, (large,), ("2 runs of other shapes or inputs left out",))
     with pytest.raises(UsageError, match="several shapes, and --shape chooses: x=2x64; x=8x64"):
-        at_shapes(Known((small, large), ()), {})
+        at_shapes(ModelRuns((small, large), ()), {})
     with pytest.raises(InputError, match="no run is at x=3x64; these are at x=2x64"):
-        at_shapes(Known((small,), ()), {"x": (3, 64)})
+        at_shapes(ModelRuns((small,), ()), {"x": (3, 64)})
     with pytest.raises(InputError, match="took their inputs from a file"):
-        at_shapes(Known((of_file,), ()), {})
+        at_shapes(ModelRuns((of_file,), ()), {})
 
 
 def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> None:
