@@ -123,7 +123,8 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
         (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
         (["f.onnx", "--order", "twice.txt"], 2, "stands there twice"),
         (["f.onnx", "--order", "early.txt"], 2, "stands before L, whose result it reads"),
-        (["f.onnx", "--order", "short.txt"], 2, "operators are missing"),
+        (["f.onnx", "--order", "short.txt"], 2, "4 operators are missing, M among them"),
+        (["f.onnx", "--order", "nearly.txt"], 2, "nearly.txt: Add is missing"),
         (["f.onnx", "--order", "typo.txt"], 2, "no operator 'Ad'; did you mean Add"),
         (["f.onnx", "--order", "profile.json"], 4, "does not have 5 of 5 operators"),
         (["f.onnx", "--order", "broken.json"], 5, "begins as JSON and is none"),
@@ -142,6 +143,7 @@ def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: 
         "twice.txt": "L\nL\n",
         "early.txt": "M\nL\nN\nP\nAdd\n",
         "short.txt": "L\n",
+        "nearly.txt": "L\nM\nN\nP\n",
         "typo.txt": "L\nM\nN\nP\nAd\n",
         "broken.json": "[1,",
     }
@@ -259,7 +261,7 @@ def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Mem
         (["wide.onnx", "-o", "there.onnx"], 5, "exists; --force replaces it"),
         (["wide.onnx", "-o", "better.tflite"], 2, "is written to a .onnx file"),
         (["wide.onnx", "-o", "nowhere/better.onnx"], 5, "there is no folder nowhere"),
-        (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "is the one it has"),
+        (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "has this order already"),
     ],
 )
 def test_reorder_says_no(wide: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Which files make up a model, what they hold and how much of them is weights.
+"""The files that make up a model, their content by hash, and the bytes of the weights in them.
 
 A model is a file with the external data it names (ONNX), a folder (an onert nnpackage), or a pair (OpenVINO's .xml and .bin). Files are read
 only as far as needed, without any runtime's package. The modules that read a format cite its documents.

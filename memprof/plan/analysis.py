@@ -374,6 +374,8 @@ def _checked(mapped: Mapped, order: Sequence[int], path: Path) -> tuple[int, ...
             raise UsageError(f"order {path}: {mapped.operators[op]} stands before {mapped.operators[unwritten[0]]}, whose result it reads")
         seen.add(op)
     if len(seen) < mapped.problem.count:
-        missing = next(name for op, name in enumerate(mapped.operators) if op not in seen)
-        raise UsageError(f"order {path}: {mapped.problem.count - len(seen)} operators are missing, {missing} among them")
+        missing = [name for op, name in enumerate(mapped.operators) if op not in seen]
+        if len(missing) == 1:
+            raise UsageError(f"order {path}: {missing[0]} is missing")
+        raise UsageError(f"order {path}: {len(missing)} operators are missing, {missing[0]} among them")
     return tuple(order)

@@ -36,7 +36,7 @@ class Reordered:
 def reordered(plan: Planned, question: Question, order: str, target: Path, overwrite: bool) -> Reordered:
     """Write a model in another order. Raises UsageError for the order that its file has, and the errors of `reorder`."""
     if order == MODEL and not plan.graph.moved:
-        raise UsageError("the model's order is the one it has: --order best, or a file with another")
+        raise UsageError("the model has this order already: --order best, or a file with another order")
     reduced = plan.mapped.problem
     search = best_order(reduced, question.time_limit_s) if order == BEST else None
     asked = AskedOrder(search.order, search.how) if search is not None else asked_order(plan, order)

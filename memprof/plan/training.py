@@ -85,7 +85,7 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
         "every floating weight is trained, but for running statistics; a gradient has the size and type of what it belongs to",
         "a loss reads the outputs and gives each its gradient; the inputs get none",
         "the shares of a tensor that several operators read are added in place",
-        f"gradients are applied {applied}; {optimizer} keeps {STATES[optimizer]} values for each trained one",
+        f"gradients are applied {applied}; {optimizer} keeps {STATES[optimizer]} values for each trained value",
         "what a runtime recomputes, and what its backward kernels need beyond gradients and kept activations, is no part of it",
     ]
     if graph.format != "onnx":

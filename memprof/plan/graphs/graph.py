@@ -44,7 +44,7 @@ def words(*texts: str) -> frozenset[str]:
 
 
 def shown(name: str) -> str:
-    """A name out of a file as it may be printed: on one line, without what would steer a terminal."""
+    """A name out of a file as it may be printed: on one line, without characters that steer a terminal."""
     return name if name.isprintable() else "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
 
 

@@ -85,7 +85,7 @@ class _Reader:
                 f"{self._quantizing} QuantizeLinear and DequantizeLinear of activations count as written; a runtime that fuses them holds less"
             )
         if self._sparse:
-            self.remarks.assumptions.append(f"{len(self._sparse)} sparse weights count as stored; a runtime that unpacks them holds more")
+            self.remarks.assumptions.append(f"sparse weights ({len(self._sparse)}) count as stored; a runtime that unpacks them holds more")
         return Graph(
             name=main.name,
             format="onnx",
@@ -219,7 +219,7 @@ class _Scope:
         )
         return graph, self._captured
 
-    # -- one node
+    # -- a node
 
     def _node(self, place: int, node: Any) -> None:
         name = self._name(node)

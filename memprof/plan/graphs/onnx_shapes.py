@@ -40,7 +40,7 @@ def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks
         _set_shape(result.graph, name, shape)
     states = _loop_states(result.graph)
     if states:
-        remarks.assumptions.append(f"{states} states of loops have the shape that a round gives them")
+        remarks.assumptions.append(f"states of loops ({states}) have the shape that a round gives them")
     if inner_shapes or states:
         result = _infer(result, remarks, apart)
     means = _Means(_opset(model))
@@ -72,7 +72,7 @@ class _Means:
     spent: bool = False
 
     def suffice(self) -> bool:
-        """Whether one more value may be computed."""
+        """Whether another value may be computed."""
         self.spent = self.spent or self.bytes < 0 or time.monotonic() > self.until
         return not self.spent
 
@@ -348,7 +348,9 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
             _set_dims(kind, wanted)
         dims = kind.shape.dim
         if wanted is not None and len(wanted) != len(dims):
-            raise UsageError(f"{path}: input {value.name} has {len(dims)} dimensions, and {len(wanted)} were given")
+            raise UsageError(
+                f"{path}: input {value.name} has {len(dims)} dimension{'' if len(dims) == 1 else 's'}, and the shape given has {len(wanted)}"
+            )
         for axis, dim in enumerate(dims):
             if wanted is not None:
                 before = dim.dim_value

@@ -185,7 +185,7 @@ class _Reader:
                 wanted.add(_Rebatch(shape[0], given[0]))
         if self._batch is not None:
             if len(firsts) > 1:
-                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch is not one of theirs; use --shape")
+                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch cannot stand for all; use --shape")
             wanted |= {_Rebatch(first, self._batch) for first in firsts if first != self._batch}
         inner = [name for name in self._shapes if name not in {names[index] for index in inputs}]
         if inner:
@@ -250,15 +250,15 @@ class _Reader:
 
     def _remark(self) -> None:
         if self._rebatch is not None:
-            kept = f"; {self._unscaled} activations have another first dimension and stay as they are" if self._unscaled else ""
+            kept = f"; activations of another first dimension ({self._unscaled}) stay as they are" if self._unscaled else ""
             self._assumptions.append(
                 f"a first dimension of {self._rebatch.old} taken as {self._rebatch.new} in every activation that has it, for TFLite's shapes are "
                 f"inferred by its own kernels alone{kept}"
             )
         if self._dynamic:
-            self._assumptions.append(f"{self._dynamic} tensors of dynamic shape taken with the extents that the file gives")
+            self._assumptions.append(f"tensors of dynamic shape ({self._dynamic}) taken with the extents that the file gives")
         if self._sparse:
-            self._assumptions.append(f"{self._sparse} sparse weights count as stored; a kernel that unpacks them holds more")
+            self._assumptions.append(f"sparse weights ({self._sparse}) count as stored; a kernel that unpacks them holds more")
         if self._custom:
             names = tuple(f"{kind} ({count})" for kind, count in self._custom.most_common())
             self._unknown.append(Unknown("custom operators: their shapes are those the file states, their working is not known", names))

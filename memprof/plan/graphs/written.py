@@ -102,7 +102,7 @@ def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
             before = [source for source in waits[at] if source not in done and source != at]
             if before and at not in done:
                 if any(source in planned for source in before):
-                    raise UsageError("this order puts an operator before one whose result it needs")
+                    raise UsageError("this order puts an operator before another whose result it needs")
                 waiting += before
                 continue
             waiting.pop()
