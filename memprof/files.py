@@ -1,9 +1,10 @@
 """Where a file may be written, and files that appear whole or not at all: written beside their place under another name, then renamed.
-And the SHA-256 of what a file holds."""
+Files mapped to be read, and the SHA-256 of their content."""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import secrets
 import shutil
@@ -103,6 +104,13 @@ def _in_place(path: Path) -> bool:
     if not path.exists() or path.is_dir():
         return False
     return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """A file's bytes, mapped to be read. Raises OSError, and ValueError for an empty file."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
 
 
 def sha256_of(*paths: Path, offset: int = 0, length: int | None = None) -> tuple[str, int]:

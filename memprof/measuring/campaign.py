@@ -62,7 +62,7 @@ def _hints(run: Run) -> tuple[str, ...]:
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.said(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
