@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -63,7 +63,6 @@ class Recorded:
     files: tuple[Path, ...]
     run: Run
     partial: str | None = None
-    remarks: tuple[str, ...] = field(default=())
 
 
 def parse_phases(text: str) -> str | None:
