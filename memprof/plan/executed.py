@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import InputError, MeasurementError, os_reason
 from ..importing import onnxruntime_profile
-from ..importing.found import count
+from ..importing.measurement import count
 from .graphs import onnx_proto
 from .graphs.graph import Graph
 
