@@ -81,8 +81,8 @@ def models(setting: Setting) -> Iterator[str]:
     from memprof.plan.graphs import read, reduced
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    found = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
-    yield from _orders(found, setting.seconds or 10, KNOWN)
+    problems = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
+    yield from _orders(problems, setting.seconds or 10, KNOWN)
 
 
 def irregular(setting: Setting) -> Iterator[str]:
@@ -169,16 +169,16 @@ def packing(setting: Setting) -> Iterator[str]:
             taken, over, plain = [], [], []
             for seed in range(count):
                 _say(f"pack: {kind}, {buffers} buffers, instance {seed + 1} of {count}")
-                some = cut_rectangle(seed, buffers, grain=int(options.get("grain", 1)), dropped=options.get("dropped", 0.0))
-                capacity = load(some)
+                instance = cut_rectangle(seed, buffers, grain=int(options.get("grain", 1)), dropped=options.get("dropped", 0.0))
+                capacity = load(instance)
                 begin = time.perf_counter()
-                found = pack(some, seconds, capacity)
-                if found.verdict(capacity) == "met":
+                arena = pack(instance, seconds, capacity)
+                if arena.verdict(capacity) == "met":
                     taken.append(time.perf_counter() - begin)
                 else:
-                    over.append(found.size_bytes / capacity)
-                assert overlapping(some, found.offsets) is None
-                plain.append(greedy(some).size_bytes / capacity)
+                    over.append(arena.size_bytes / capacity)
+                assert overlapping(instance, arena.offsets) is None
+                plain.append(greedy(instance).size_bytes / capacity)
             yield _row(
                 kind,
                 buffers,
