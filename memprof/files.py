@@ -1,5 +1,5 @@
 """Where a file may be written, and files that appear whole or not at all: written beside their place under another name, then renamed.
-And the SHA-256 of what a file holds."""
+And the SHA-256 of files."""
 
 from __future__ import annotations
 
