@@ -217,7 +217,7 @@ def test_without_a_group_the_second_best_is_said(held, monkeypatch):
     found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
     assert not found.exact
-    assert "which counts what is allocated and not what is resident" in found.limiter
+    assert "which counts allocated and not resident memory" in found.limiter
     assert found.parts[0].least_bytes > 40 * MIB
 
 
