@@ -184,10 +184,10 @@ class _Fitter:
             job.assumed,
         )
 
-    # -- one run without a limit, looked at while it stands still
+    # -- a run without a limit, looked at while it stands still
 
     def _touched_bytes(self) -> dict[str, int]:
-        """The bytes that each phase touched. The run also tells the files it maps and how long it takes, and with that what is to come."""
+        """The bytes that each phase touched. The run also tells the files it maps and how long it takes."""
         touched: dict[str, int] = {}
         files: dict[str, None] = {}
 

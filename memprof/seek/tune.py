@@ -88,7 +88,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The outcome: the default, the proposals of the front with the least peak first, and what the search learned on the way.
+    """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
 
     best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
     figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
