@@ -1,6 +1,6 @@
 """memprof as a library: measure, load, and hand over to pandas.
 
-Everything here returns the same types as the files hold; `Runs` is a tuple of Run with a few doors on it.
+Everything here returns the types that the files hold; `Runs` is a tuple of Run with a few methods.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from .measuring import campaign, suite
 from .measuring.keeping import keeping
 from .measuring.orders import plan
-from .measuring.progress import Progress
+from .measuring.progress import Progress, Silent
 from .measuring.suite import Suite, Variant
 from .runs import metrics, store, summary
-from .runs.records import Job, Run
+from .runs.records import Run
 
 if TYPE_CHECKING:
     import pandas
@@ -75,13 +75,6 @@ def _report(name: str) -> Any:
     return import_module(f"memprof.reports.{name}")
 
 
-class _Silent:
-    def started(self, job: Job, index: int, total: int) -> None: ...
-    def live(self, phase: str, rss_bytes: int) -> None: ...
-    def finished(self, run: Run) -> None: ...
-    def say(self, sentence: str) -> None: ...
-
-
 def measure(
     models: Sequence[str | Path] = (),
     runtimes: Sequence[str] = (),
@@ -100,10 +93,10 @@ def measure(
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
     cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
-    Raises UsageError or InputError before anything is measured where something is wrong with what was asked; a child that fails is a
-    Run with that outcome, not an exception.
+    Raises UsageError or InputError for wrong arguments before anything is measured. A child that fails is a Run with that outcome, not an
+    exception.
     """
-    wanted = Suite(
+    wanted_suite = Suite(
         models=tuple(str(model) for model in models),
         runtimes=tuple(runtimes),
         variants=(*variants, *map(suite.parse_cmd, cmds)),
@@ -113,11 +106,11 @@ def measure(
         runs=runs,
         repeats=repeats,
     )
-    planned, told = plan(wanted), progress or _Silent()
-    with keeping(Path(output) if output is not None else None, told.say, append=append) as keep:
+    planned, listener = plan(wanted_suite), progress or Silent()
+    with keeping(Path(output) if output is not None else None, listener.say, append=append) as keep:
         for remark in planned.remarks:
-            told.say(remark)
-        return Runs(campaign.measure(planned.orders, told, keep))
+            listener.say(remark)
+        return Runs(campaign.measure(planned.orders, listener, keep))
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> Runs:

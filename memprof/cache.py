@@ -1,4 +1,4 @@
-"""The folders that memprof keeps: its cache, and its state, which nobody else may read. Without a writable home a temporary folder serves."""
+"""The folders that memprof keeps: its cache, and its state, which nobody else may read. Without a writable home it takes a temporary folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .errors import InputError, os_reason
 
 
 def cache_folder(name: str) -> Path:
-    """A folder of memprof's in the user's cache, made where it is missing. Raises InputError where that cannot be."""
+    """A folder of memprof's in the user's cache, made if it is missing. Raises InputError if it cannot be made."""
     return _folder("XDG_CACHE_HOME", "~/.cache", name, 0o777)
 
 
 def state_folder() -> Path:
-    """The folder of what memprof must not lose and nobody else may see, made where it is missing. Raises InputError where that cannot be."""
+    """The folder for files that memprof must not lose and nobody else may see, made if it is missing. Raises InputError if it cannot be made."""
     return _folder("XDG_STATE_HOME", "~/.local/state", "", 0o700)
 
 
@@ -34,8 +34,8 @@ def _folder(variable: str, usual: str, name: str, mode: int) -> Path:
     own = Path(tempfile.gettempdir()) / f"memprof-{os.geteuid()}"
     try:
         own.mkdir(mode=0o700, exist_ok=True)
-        found = own.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        facts = own.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise InputError(f"{reason}; {own} is not this user's alone")
         return _made(own / Path(usual).name / name, mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""Everything memprof says no with, and the exit code that goes with it.
+"""The errors of memprof, each with its exit code.
 
     MemprofError
     ├── UsageError          2   an option, a knob, a runtime's name, a budget
@@ -8,14 +8,14 @@
 
 Anything else that is raised is a defect of memprof's: exit code 70 (EX_SOFTWARE of sysexits.h), and a file for a report.
 
-The message is the sentence the user reads; it is raised where the fact is known and caught in one place, memprof.cli.
+The message is the sentence that the user reads. An error is raised where the fact is known, and caught in one place, memprof.cli.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
@@ -30,7 +30,7 @@ class MemprofError(Exception):
 
 
 class UsageError(MemprofError):
-    """What was asked for cannot be meant."""
+    """The words of the command cannot be meant so."""
 
     exit_code = 2
 
@@ -61,11 +61,16 @@ def near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
+def near_or_all(name: str, known: Collection[str]) -> str:
+    """`near`; if no name is close, `; there are X, Y`."""
+    return near(name, known) or f"; there are {', '.join(known)}"
+
+
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that there was no memory to be had: Python's own, the kernel's or the loader's words."""
+    """Whether an error, or an error that led to it, says that there was no memory, in Python's, the kernel's or the loader's words."""
     while error is not None:
         if isinstance(error, SystemError) and _is_limited():
-            return True  # what a C extension raises that did not look after an allocation
+            return True  # a C extension that does not check an allocation raises this
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
         if isinstance(error, ImportError) and any(words in str(error) for words in ("failed to map segment", "cannot allocate memory")):
@@ -77,7 +82,7 @@ def out_of_memory(error: BaseException | None) -> bool:
 def _is_limited() -> bool:
     try:
         import resource
-    except ImportError:  # not Linux, or it cannot be mapped either
+    except ImportError:  # not Linux, or there is no memory to load it either
         return True
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 

@@ -1,9 +1,10 @@
 """Where a file may be written, and files that appear whole or not at all: written beside their place under another name, then renamed.
-And the SHA-256 of what a file holds."""
+Files mapped to be read, and the SHA-256 of their content."""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import secrets
 import shutil
@@ -15,13 +16,13 @@ from typing import BinaryIO
 from .errors import InputError, os_reason
 
 _HEAD = 256
-FORCE = "--force replaces it"  # what commands that write models and plans offer instead
+FORCE = "--force replaces it"  # the advice of commands that write models and plans
 
 
-def check_target(path: Path, ours: Callable[[bytes], bool] | None = None, what: str = "") -> None:
-    """Raises InputError where it is known beforehand that no file can be written at this path.
+def check_target(path: Path, may_replace: Callable[[bytes], bool] | None = None, what: str = "") -> None:
+    """Raises InputError if it is known beforehand that no file can be written at this path.
 
-    ours: whether a file that begins with these bytes may be replaced, any where it is None; what: such a file in words, `a PNG picture`.
+    may_replace: whether a file that begins with these bytes may be replaced, None for any file. what: such a file in words, `a PNG picture`.
     """
     try:
         if path.is_dir():
@@ -35,17 +36,17 @@ def check_target(path: Path, ours: Callable[[bytes], bool] | None = None, what: 
         if path.exists():
             if not os.access(path, os.W_OK):
                 raise InputError(f"{path} cannot be written: no permission to replace it")
-            if ours is not None:
+            if may_replace is not None:
                 with path.open("rb") as file:
                     head = file.read(_HEAD)
-                if head and not ours(head.lstrip()):
+                if head and not may_replace(head.lstrip()):
                     raise InputError(f"{path} exists and is not {what}; it was left as it is")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
 
 def check_new(*paths: Path, instead: str, overwrite: bool = False) -> None:
-    """`check_target` for each; without `overwrite` a file that exists raises InputError too, with what can be done instead."""
+    """`check_target` for each path. Without `overwrite` a file that exists raises InputError too; instead: advice for its message."""
     for path in paths:
         check_target(path)
         if not overwrite and os.path.lexists(path):
@@ -54,11 +55,11 @@ def check_new(*paths: Path, instead: str, overwrite: bool = False) -> None:
 
 @contextmanager
 def drafts(*paths: Path) -> Iterator[list[Path]]:
-    """A name beside each path, to be written to; they take the paths' names together when the block ends well, and vanish when it fails.
+    """A draft beside each path, to be written to. The drafts take the paths' names together when the block ends well, and vanish when it fails.
 
-    The first path is the one by which others are found. It takes its name last, and an old file of that name goes first
-    where there are several, so that no model ever stands beside another's data. A link is followed; a device or a pipe is its own draft, for
-    it cannot be replaced. Raises OSError.
+    The first path names the file by which the others are found. If there are several, its old file goes first and its draft takes the name
+    last, so that no model ever stands beside another's data. A link is followed. A device or a pipe cannot be replaced: it is its own draft.
+    Raises OSError.
     """
     targets = [path if _in_place(path) else path.resolve() for path in paths]
     beside = [target if _in_place(target) else _beside(target) for target in targets]
@@ -85,7 +86,7 @@ def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file in one step, in place of an earlier one. Raises InputError."""
+    """Write a file in one step; an earlier file is replaced. Raises InputError."""
     try:
         with replacing(path) as (file,):
             file.write(data)
@@ -99,14 +100,21 @@ def _beside(path: Path) -> Path:
 
 
 def _in_place(path: Path) -> bool:
-    """Whether it is a device, a pipe, or one of this process's own descriptors, whatever that is: `/dev/stdout`, a FIFO."""
+    """Whether it is a device, a pipe, or a descriptor of this process: `/dev/stdout`, a FIFO."""
     if not path.exists() or path.is_dir():
         return False
     return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
 
 
+@contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """A file's bytes, mapped to be read. Raises OSError, and ValueError for an empty file."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
 def sha256_of(*paths: Path, offset: int = 0, length: int | None = None) -> tuple[str, int]:
-    """The SHA-256 of files one after another, and how many bytes they are together; of so many bytes of each from an offset. Raises OSError."""
+    """The SHA-256 of files one after another, and their size together; of `length` bytes of each from `offset` on. Raises OSError."""
     digest, size = hashlib.sha256(), 0
     for path in paths:
         with path.open("rb") as file:

@@ -1,15 +1,15 @@
-"""Foreign words on a terminal: names, messages and what a measured program wrote may hold anything, and are shown, never obeyed."""
+"""Foreign words on a terminal: names, messages and output of measured programs may hold anything, and are shown, never obeyed."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# Marks that turn the direction of writing round, for what follows too.
+# Marks that turn the direction of writing round, of the text after them too.
 _DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def plain(text: str) -> str:
-    """Text on one line, without what would steer a terminal, break an XML file or turn the writing's direction round.
+    """Text on one line, without characters that would steer a terminal, break an XML file or turn the writing's direction round.
 
     A byte of a file's name that is no UTF-8 is written as Python does, `\\udcff`.
     """
@@ -19,7 +19,7 @@ def plain(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The same with its lines and spaces kept, for a cell of a file that may be printed."""
+    """`plain` with lines and spaces kept, for a cell of a file that may be printed."""
     return "".join(mark if mark in "\n\t" else _shown(mark) for mark in text)
 
 

@@ -1,18 +1,18 @@
-"""The pytest plugin: a limit on a test's peak RSS, and a fixture that measures a model or a function in a process of its own.
+"""The pytest plugin: a limit on a test's peak RSS, and a fixture that measures a model or a function in a separate process.
 
     @pytest.mark.peak_rss("120 MiB")
-    def test_loading(): ...                    # the test runs in a process of its own, whose peak while it runs must not exceed the limit
+    def test_loading(): ...                    # the test runs in a separate process, whose peak meanwhile must not exceed the limit
 
     @pytest.mark.peak_rss("120 MiB")
-    def test_model(memprof):                   # with the fixture, the limit is on what the fixture measures, which must be something
+    def test_model(memprof):                   # with the fixture, the limit is on the fixture's measurements; there must be at least one
         memprof.model("net.onnx", "onnxruntime")
 
     def test_function(memprof):
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
 
 A marked test's process is a pytest that runs this one test: fixtures are set up anew there, session fixtures too. Processes that the test
-starts count: the limit is on the sum. Options of the command line and of addopts reach it, but those that choose among tests, spread them over
-processes, stop in a debugger or write reports. On other systems than Linux marked tests and the fixture are skipped.
+starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
+processes, stop in a debugger or write reports. Marked tests and the fixture are skipped on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .runs.records import Run
 
 _REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
-_MARKS = "MEMPROF_PYTEST_MARKS"  # there too: the file that writes marks
+_MARKS = "MEMPROF_PYTEST_MARKS"  # in that process too: the file that writes marks
 _MARK = "peak_rss"
 _PHASE = "TEST"
 _CHILD = """
@@ -56,7 +56,7 @@ import pytest
 sys.exit(pytest.main(words["args"]))
 """
 _MONTH_NS = 30 * 24 * 3600 * 10**9
-# Options that are the first process's affair: they choose among tests, spread them, stop in a debugger, or write reports and caches.
+# Options for the first process alone: they choose among tests, spread them, stop in a debugger, or write reports and caches.
 _FLAGS = {
     *("-d", "--pdb", "--trace", "--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"),
     *("--sw-skip", "--stepwise-skip", "--sw-reset", "--stepwise-reset", "--cache-clear", "--pyargs"),
@@ -71,44 +71,44 @@ _ONLY_LINUX = "memprof measures on Linux only"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{_MARK}(limit, above_baseline=False): the test's peak RSS must not exceed the limit, such as '120 MiB'; it runs in a process of its "
-        "own, or, with the memprof fixture, the limit is on what that measures. above_baseline: what there was before does not count.",
+        f"{_MARK}(limit, above_baseline=False): the test's peak RSS must not exceed the limit, such as '120 MiB'; it runs in a separate "
+        "process, or, with the memprof fixture, the limit is on the fixture's measurements. above_baseline: memory from before does not count.",
     )
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a mark says: a size in bytes, and whether it is on the peak or on what the peak adds."""
+    """The limit of a mark: a size in bytes, and whether it is on the peak or on its growth above the memory before."""
 
     bytes: int
     above_baseline: bool = False
 
     @classmethod
     def of(cls, item: pytest.Item) -> Limit | None:
-        """The limit of a test, None where it has none. Raises UsageError for a mark that says something else."""
+        """The limit of a test, None if it has no mark. Raises UsageError for a mark with other arguments."""
         mark = item.get_closest_marker(_MARK)
         if mark is None:
             return None
-        rest = dict(mark.kwargs)
-        above = rest.pop("above_baseline", False)
-        if len(mark.args) != 1 or rest or not isinstance(mark.args[0], str | int):
+        words = dict(mark.kwargs)
+        above = words.pop("above_baseline", False)
+        if len(mark.args) != 1 or words or not isinstance(mark.args[0], str | int):
             raise UsageError(f'{item.nodeid}: write @pytest.mark.{_MARK}("120 MiB")')
         return cls(parse_bytes(str(mark.args[0])), bool(above))
 
     def check(self, peak_bytes: int, before_bytes: int, what: str = "the test") -> None:
-        """Fail the test where the limit is exceeded."""
-        found = peak_bytes - before_bytes if self.above_baseline else peak_bytes
-        if found > self.bytes:
+        """Fail the test if the limit is exceeded."""
+        size_bytes = peak_bytes - before_bytes if self.above_baseline else peak_bytes
+        if size_bytes > self.bytes:
             where = f" above the {format_bytes(before_bytes)} before it" if self.above_baseline else ""
-            pytest.fail(f"{what}'s peak RSS is {format_bytes(found)}{where}; the limit is {format_bytes(self.bytes)}", pytrace=False)
+            pytest.fail(f"{what}'s peak RSS is {format_bytes(size_bytes)}{where}; the limit is {format_bytes(self.bytes)}", pytrace=False)
 
 
-# -- marked tests: in the process that was asked to run them
+# -- marked tests: in the first process
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test in a process of its own, and report what that reports."""
+    """Run a marked test in a separate process, and pass on its reports."""
     if os.environ.get(_REPORTS) or not item.get_closest_marker(_MARK) or "memprof" in getattr(item, "fixturenames", ()):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -144,10 +144,10 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
 
 
 def _measured_test(item: pytest.Item, folder: Path, reports: Path) -> Run:
-    """Run the test in its own process, polled from outside with all that it starts."""
-    from .api import _Silent
+    """Run the test in its own process, which is polled from outside with all that it starts."""
     from .measuring import campaign
     from .measuring.orders import plan
+    from .measuring.progress import Silent
     from .measuring.suite import Suite, Variant
     from .programs.commands import Command
     from .programs.runtimes import runners_path
@@ -158,7 +158,7 @@ def _measured_test(item: pytest.Item, folder: Path, reports: Path) -> Run:
     environment = {_REPORTS: str(reports), _MARKS: str(runners_path() / "memprof_marks.py")}
     command = Command("test", (sys.executable, "-c", _CHILD, str(words)), environment, str(item.config.invocation_params.dir))
     suite = Suite(variants=(Variant(COMMAND, "test", command=command),), repeats=1, cache="asis", timeout_ns=_MONTH_NS)
-    (run,) = campaign.measure(plan(suite).orders, _Silent(), lambda line: None)
+    (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
     return run
 
 
@@ -178,21 +178,21 @@ def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run)
 
 
 def _arguments(item: pytest.Item) -> list[str]:
-    """The words of the pytest that runs this one test: those that this one was given, as far as they concern a test, and its place."""
+    """The words of the pytest that runs this one test: the words of this pytest, as far as they concern a test, and the test's place."""
     config = item.config
     name = item.nodeid.partition("::")[2]
-    given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
+    given_words = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     for positional in reversed(getattr(config.option, "file_or_dir", None) or []):
-        if positional in given:
-            del given[len(given) - 1 - given[::-1].index(positional)]
-    words = [*_heeded(given), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
+        if positional in given_words:
+            del given_words[len(given_words) - 1 - given_words[::-1].index(positional)]
+    words = [*_heeded(given_words), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
     words += ["-c", str(config.inipath)] if config.inipath else []
     return [*words, f"--import-mode={config.getoption('importmode')}"]
 
 
-def _heeded(given: Sequence[str]) -> Iterator[str]:
-    """The words without options that are the first process's affair, and their values."""
-    words = iter(given)
+def _heeded(given_words: Sequence[str]) -> Iterator[str]:
+    """The words without options for the first process alone, and without their values."""
+    words = iter(given_words)
     for word in words:
         option, equals, _ = word.partition("=")
         if option in _VALUED:
@@ -233,7 +233,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Around a test with the fixture: keep the largest peak that it measured. Around a marked test in its own process: the test's own."""
+    """Around a test with the fixture: keep the largest peak that it measured. Around a marked test in its own process: measure and judge it."""
     fixture = getattr(item, "funcargs", {}).get("memprof")
     if isinstance(fixture, Memprof):
         return (yield from fixture.around(item))
@@ -281,10 +281,10 @@ def _status(field: str) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured: its Runs, one a repeat, all of them ended well.
+    """A measurement: its Runs, one a repeat, all of them ended well.
 
-    peak_bytes: the largest RSS of all repeats and phases. grown_bytes: by how much that is above what there was before, which is the baseline
-    of a model (its runtime imported) and, for a function, the moment before the call; the largest of all repeats.
+    peak_bytes: the largest RSS of all repeats and phases. grown_bytes: by how much the peak is above the memory before: for a model the baseline
+    (its runtime imported), for a function the moment before the call; the largest of all repeats.
     """
 
     runs: Runs = field(repr=False)  # pytest shows what a failed assert was about
@@ -292,7 +292,7 @@ class Measured:
     grown_bytes: int
 
     def phase_peak_bytes(self, phase: str) -> int:
-        """The largest RSS in a phase, over all repeats. Raises UsageError for a phase that there is not."""
+        """The largest RSS in a phase, over all repeats. Raises UsageError for an unknown phase."""
         peaks = [mark.height_bytes for run in self.runs for mark in run.marks if mark.phase == phase]
         if not peaks:
             raise UsageError(f"there is no phase {phase!r}")
@@ -300,7 +300,7 @@ class Measured:
 
 
 class Memprof:
-    """The fixture: measures in processes of their own, and fails the test where one does not end well or exceeds the test's limit."""
+    """The fixture: measures in separate processes, and fails the test if a process does not end well or exceeds the test's limit."""
 
     def __init__(self, folder: Path, limit: Limit | None) -> None:
         self._folder = folder
@@ -308,7 +308,7 @@ class Memprof:
         self._peaks_bytes: list[int] = []
 
     def around(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Around the test's call: its property in JUnit XML, and a failure where it has a limit and measures nothing."""
+        """Around the test's call: its property in JUnit XML, and a failure if it has a limit and measures nothing."""
         try:
             result = yield
         finally:
@@ -337,13 +337,14 @@ class Memprof:
         from . import api
 
         sweep = [threads] if threads else ()
-        found = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats)
-        return self._measured(found, Path(model).name, "STARTUP")
+        measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats)
+        return self._measured(measured_runs, Path(model).name, "STARTUP")
 
     def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
         """Call a function once a repeat, in a new interpreter that imports its module for it.
 
-        Raises UsageError for one that no other process can import (a lambda, a function inside a function) or whose arguments no pickle holds.
+        Raises UsageError for a function that no other process can import (a lambda, a function inside a function) or whose arguments cannot be
+        pickled.
         """
         from . import api
         from .measuring.suite import Variant
@@ -357,24 +358,24 @@ class Memprof:
         except Exception as error:
             raise UsageError(f"{name}: its arguments cannot be handed to another process: {error}") from None
         module = sys.modules.get(function.__module__)
-        asked = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
+        request = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
         token = secrets.token_hex(16)  # what the file holds is executed, so only this very file is
         path = self._folder / f"{name}.json"
-        path.write_text(json.dumps({**asked, "token": token}), encoding="utf-8")
+        path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
         variant = Variant(str(runners_path() / "function.py"), env={"MEMPROF_FUNCTION": token})
-        found = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats)
-        return self._measured(found, name, "PREPARE")
+        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats)
+        return self._measured(measured_runs, name, "PREPARE")
 
     def _measured(self, runs: Runs, what: str, before: str) -> Measured:
         failed = next((run.outcome for run in runs if not run.outcome.ok), None)
         if failed is not None:
             pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
-        found = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
-        self._peaks_bytes.append(found.peak_bytes)
+        measured = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
+        self._peaks_bytes.append(measured.peak_bytes)
         if self._limit is not None:
             worst = max(runs, key=_peak)
             self._limit.check(_peak(worst), _end(worst, before), what)
-        return found
+        return measured
 
 
 def _peak(run: Run) -> int:
@@ -388,7 +389,7 @@ def _end(run: Run, phase: str) -> int:
 
 @pytest.fixture
 def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
-    """Measures a model or a function in a process of its own: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
+    """Measures a model or a function in a separate process: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
     if not sys.platform.startswith("linux"):
         pytest.skip(_ONLY_LINUX)
     return Memprof(tmp_path, Limit.of(request.node))

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
+from .errors import InputError, UsageError, os_reason
+
 _MOST_BYTES = 1 << 20
 # Python's own reader takes time and memory that grow with the square of a dotted key's length: seconds and gigabytes for 40 kB.
 _MOST_DOTS = 500  # in a line, which a key cannot leave
 
 
 def read(path: Path, type: type[Any] = dict) -> Any:
-    """The content of a file as this type. Raises OSError where it cannot be read, ValueError with a sentence for what it cannot say."""
+    """The content of a file as this type. Raises OSError if it cannot be read, ValueError with a sentence for other content."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -24,3 +26,13 @@ def read(path: Path, type: type[Any] = dict) -> Any:
         return msgspec.toml.decode(data, type=type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def read_named(kind: str, path: Path, type: type[Any] = dict) -> Any:
+    """As `read`, with `kind` and path before each sentence. Raises InputError if the file cannot be read, UsageError if its content is wrong."""
+    try:
+        return read(path, type)
+    except OSError as error:
+        raise InputError(f"{kind} {path}: {os_reason(error)}") from None
+    except ValueError as error:
+        raise UsageError(f"{kind} {path}: {error}") from None

@@ -35,7 +35,7 @@ def parse_bytes(text: str) -> int:
 
 
 def exact_bytes(count: int) -> str:
-    """A size as `parse_bytes` reads it, in the largest binary unit that it is a whole number of: 65536 is `64KiB`, 65537 `65537`."""
+    """A size as `parse_bytes` reads it, in the largest binary unit that divides it: 65536 is `64KiB`, 65537 is `65537`."""
     for name in ("GiB", "MiB", "KiB"):
         if count and count % BYTE_UNITS[name] == 0:
             return f"{count // BYTE_UNITS[name]}{name}"
@@ -74,15 +74,15 @@ def parse_ratio(text: str) -> float:
 def parse_bandwidth(text: str) -> int:
     """Bytes a second in `900 MB/s`, `1.5GiB/s` or a bare number of bytes a second.
 
-    Raises UsageError for anything else, and for one that moves nothing.
+    Raises UsageError for anything else, and for a bandwidth below 1 B/s.
     """
     try:
-        found = parse_bytes(text.removesuffix("/s"))
+        bandwidth = parse_bytes(text.removesuffix("/s"))
     except UsageError:
         raise UsageError(f"{text!r} is no bandwidth: write a size a second, as 900MB/s or 1.5GiB/s") from None
-    if found < 1:
+    if bandwidth < 1:
         raise UsageError(f"{text!r} moves nothing: a bandwidth is at least 1 B/s")
-    return found
+    return bandwidth
 
 
 def format_bytes(count: float) -> str:

@@ -62,7 +62,7 @@ def mark(phase: str, index: int, end_mib: float, peak_mib: float, *, times_ms: S
         hwm_bytes=int(peak_mib * MIB),
         rss_begin_bytes=0,
         rss_end_bytes=end,
-        anon_end_bytes=end - 10 * MIB,
+        anon_end_bytes=max(end - 10 * MIB, 0),
         file_end_bytes=10 * MIB,
         shmem_end_bytes=0,
         swap_end_bytes=0,

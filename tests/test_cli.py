@@ -165,6 +165,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
         "memprof.probe",
         "memprof.probe.child",
         "memprof.probe.libc",
+        "memprof.probe.listening",
         "memprof.probe.pagecache",
         "memprof.probe.procfs",
         "memprof.probe.timeline",

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memprof.api import _Silent
 from memprof.cli import seeking
 from memprof.errors import InputError
 from memprof.measuring import cgroups, limits
+from memprof.measuring.progress import Silent
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
 from memprof.runs import store
@@ -66,7 +66,7 @@ def coarse(monkeypatch):
 
 
 def least(path, part=fit.WHOLE, **words):
-    found = fit.fit(fit.FitRequest(str(path), "synthetic", parts=(part,), runs=1, **words), _Silent(), lambda line: None)
+    found = fit.fit(fit.FitRequest(str(path), "synthetic", parts=(part,), runs=1, **words), Silent(), lambda line: None)
     return found.parts[0].least_bytes
 
 
@@ -156,7 +156,7 @@ def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypat
     monkeypatch.setattr(fit._Fitter, "_trial", stuck)
     monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
 
-    found = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+    found = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
     assert "whole run: with too little memory runs took longer than 3 s; they were ended and count as failed." in found.remarks
     assert found.parts[0].least_bytes >= 45 * MIB
@@ -214,7 +214,7 @@ def test_without_a_group_the_second_best_is_said(held, monkeypatch):
 
     with pytest.raises(InputError, match="no control group"):
         limits.find("cgroup")
-    found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+    found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
     assert not found.exact
     assert "which counts what is allocated and not what is resident" in found.limiter
@@ -235,7 +235,7 @@ def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, 
     limiter.change(os.getpid(), 64 * MIB)
     low = (group / "memory.max").read_text()
     limiter.change(os.getpid(), None)
-    found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), _Silent(), lambda line: None)
+    found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
     assert limiter.exact
     assert low == str(64 * MIB)
@@ -394,9 +394,9 @@ def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
         return whole(self, name, *more)
 
     monkeypatch.setattr(fit._Fitter, "_part", part)
-    found = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), _Silent(), lambda line: None)
+    found = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
 
     assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
     assert "Interrupted: this is what was found until then." in found.remarks
     with pytest.raises(KeyboardInterrupt):
-        fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), _Silent(), lambda line: None)
+        fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)

@@ -254,7 +254,7 @@ def test_a_shallow_clone_fetches_the_base_it_needs(folder, repository):
     assert done.returncode == 1, done.stderr
     status = subprocess.run(["git", "-C", str(clone), "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
     assert status == ""  # what the recipe makes in the checkout is no new file of it
-    assert "+6.0 MiB" in done.stdout
+    assert re.search(r"\+(5\.9|6\.[01]) MiB", done.stdout), done.stdout
     assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
 
 

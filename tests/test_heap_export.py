@@ -176,8 +176,8 @@ def test_each_phase_has_a_tree_of_its_largest_moment(tmp_path: Path, begin: floa
     [
         ("v 10400 3", "nonsense", "line 1: it does not begin with heaptrack's version"),
         ("v 10400 3", "v 10400 4", "line 1: a format newer than 3"),
-        ("+ 1\n", "+ 7\n", "line 15: no line of a heaptrack recording, or one that names what it never defined"),
-        ("t 2 1", "t 2 5", "line 10: no line of a heaptrack recording, or one that names what it never defined"),
+        ("+ 1\n", "+ 7\n", "line 15: no line of a heaptrack recording, or a line that uses an undefined number"),
+        ("t 2 1", "t 2 5", "line 10: no line of a heaptrack recording, or a line that uses an undefined number"),
         ("a 64 2", "a zz 2", "line 11: no line"),
         ("a 64 2", "a 64646464646464646464 2", "line 11: a number beyond 64 bits"),
         ("c a", "m 1 2", "line 13: it was recorded with --raw"),

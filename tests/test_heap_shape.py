@@ -221,7 +221,7 @@ def test_tools_that_name_modules_differently_are_said_to():
     assert judging.identity(Frame("f", "a.c", 3, NO_MODULE)) == ("f", "")
     nowhere = profile((0, {("f",): 1}), tool="memray", frames=(Frame("all", kind="root"), Frame("f", "a.c", 3, NO_MODULE)))
 
-    assert "B: where there is debug information it names source files instead of libraries" in " ".join(
+    assert "B: heaptrack names source files instead of libraries for code with debug information" in " ".join(
         judging.diff(by_library, by_source).notes
     )
     assert "B: memray does not say which library a function of C or C++ is in" in " ".join(judging.diff(by_library, nowhere).notes)

@@ -259,7 +259,7 @@ def test_estimated_areas_add_up_and_known_ones_stay():
     numpy = pytest.importorskip("numpy")
     rows = numpy.array([row.values for row in series.rows(found)])
 
-    filled = series.filled(found, rows, made.snapshots)
+    filled = series.filled(found, made.snapshots)
 
     assert filled.values.sum(0) == pytest.approx([one.total_bytes for one in made.snapshots])
     assert filled.known.tolist() == [one.tree is not None or not one.total_bytes for one in made.snapshots]

@@ -110,7 +110,7 @@ def test_a_timeline_whose_columns_are_empty_has_no_window():
     made = run("a")
     empty = replace(made, timeline=replace(timeline(()), samples=5))
 
-    with pytest.raises(InputError, match="no run here that ended well has any"):
+    with pytest.raises(InputError, match="there is no row in it"):
         table.render([empty], style="swap", window="PREPARE")
 
 

@@ -76,7 +76,7 @@ def test_the_three_logs_make_the_table_of_the_issue(memprof, tmp_path: Path) -> 
         "- Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds.",
         "- MB means 1024 * 1024 bytes here, as in onert's own tables.",
         "- all: imported from nnpackage_run",
-        "- all: RSS is what its poller saw, the peaks may have been higher",
+        "- all: RSS was polled, its peaks may have been higher",
     ]
     assert "- ~ not exact: the peak is what the imported log says; it may have been higher.\n" in done.stdout
     assert "high-water mark" not in done.stdout

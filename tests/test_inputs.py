@@ -42,9 +42,9 @@ def test_open_dimensions_of_onnx(tmp_path: Path) -> None:
     assert inputs.shapes_that_run(path, {}, None) == {"x": (1, 3, 1, 5), "y": (2,)}
     assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
     assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}
-    sentence = inputs.said(inputs.taken_as_one(path, {}, None))
+    sentence = inputs.remark(inputs.taken_as_one(path, {}, None))
     assert "x runs as 1x3x1x5" in sentence and "--shape x=1,3,1,5" in sentence
-    assert inputs.said({}) == ""
+    assert inputs.remark({}) == ""
 
 
 def test_inputs_from_a_file_are_shapes_too(tmp_path: Path) -> None:

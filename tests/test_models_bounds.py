@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from plan_models import node, save, value, weight
 
 from memprof.errors import InputError, MeasurementError, MemprofError
-from memprof.models import flatbuffer
+from memprof.models import Torn, flatbuffer
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
 from memprof.plan import executed
@@ -210,7 +210,7 @@ def test_vectors_over_one_another_are_read_as_often_as_a_model_would() -> None:
     flat = flatbuffer.Flat(data)
 
     assert len(flat.integers(8, 0)) == 10_000
-    with pytest.raises(flatbuffer.Torn):
+    with pytest.raises(Torn):
         for _ in range(1000):
             flat.integers(8, 0)
 

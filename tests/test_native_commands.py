@@ -317,7 +317,7 @@ def test_each_repeat_reads_a_file_from_where_it_stood_and_a_pipe_cannot_be_read_
     piped = memprof(*words, input="c\n")
 
     assert (tmp_path / "out").read_text() == "a\nb\na\nb\n"
-    assert piped.returncode == 0 and "standard input can be read only once" in piped.stderr
+    assert piped.returncode == 0 and "standard input is no file and can be read only once" in piped.stderr
 
 
 def test_under_gdb_a_program_reads_its_input_too(memprof, tmp_path):

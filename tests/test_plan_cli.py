@@ -31,7 +31,7 @@ from memprof.plan.measured import by_model
 from memprof.plan.orders.order import best_order
 from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
-from memprof.plan.swapping import Known, at_shapes
+from memprof.plan.swapping import ModelRuns, at_shapes
 from memprof.plan.training import training
 from memprof.reports.tables import plan as report
 from memprof.runs.records import Run
@@ -123,7 +123,8 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
         (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
         (["f.onnx", "--order", "twice.txt"], 2, "stands there twice"),
         (["f.onnx", "--order", "early.txt"], 2, "stands before L, whose result it reads"),
-        (["f.onnx", "--order", "short.txt"], 2, "operators are missing"),
+        (["f.onnx", "--order", "short.txt"], 2, "4 operators are missing, M among them"),
+        (["f.onnx", "--order", "nearly.txt"], 2, "nearly.txt: Add is missing"),
         (["f.onnx", "--order", "typo.txt"], 2, "no operator 'Ad'; did you mean Add"),
         (["f.onnx", "--order", "profile.json"], 4, "does not have 5 of 5 operators"),
         (["f.onnx", "--order", "broken.json"], 5, "begins as JSON and is none"),
@@ -142,6 +143,7 @@ def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: 
         "twice.txt": "L\nL\n",
         "early.txt": "M\nL\nN\nP\nAdd\n",
         "short.txt": "L\n",
+        "nearly.txt": "L\nM\nN\nP\n",
         "typo.txt": "L\nM\nN\nP\nAd\n",
         "broken.json": "[1,",
     }
@@ -259,7 +261,7 @@ def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Mem
         (["wide.onnx", "-o", "there.onnx"], 5, "exists; --force replaces it"),
         (["wide.onnx", "-o", "better.tflite"], 2, "is written to a .onnx file"),
         (["wide.onnx", "-o", "nowhere/better.onnx"], 5, "there is no folder nowhere"),
-        (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "is the one it has"),
+        (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "has this order already"),
     ],
 )
 def test_reorder_says_no(wide: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
@@ -736,15 +738,15 @@ def test_residency_is_planned_at_the_shapes_of_its_runs(tmp_path: Path) -> None:
     small, large = run_at(path, x=(2, 64)), run_at(path, x=(8, 64))
     of_file = run_at(path, inputs="in.npz")
 
-    assert at_shapes(Known((small, small), ()), {}) == ({"x": (2, 64)}, Known((small, small), ()))
-    shapes, known = at_shapes(Known((small, large, of_file), ()), {"x": (8, 64)})
+    assert at_shapes(ModelRuns((small, small), ()), {}) == ({"x": (2, 64)}, ModelRuns((small, small), ()))
+    shapes, known = at_shapes(ModelRuns((small, large, of_file), ()), {"x": (8, 64)})
     assert (shapes, known.runs, known.remarks) == ({"x": (8, 64)}, (large,), ("2 runs of other shapes or inputs left out",))
     with pytest.raises(UsageError, match="several shapes, and --shape chooses: x=2x64; x=8x64"):
-        at_shapes(Known((small, large), ()), {})
+        at_shapes(ModelRuns((small, large), ()), {})
     with pytest.raises(InputError, match="no run is at x=3x64; these are at x=2x64"):
-        at_shapes(Known((small,), ()), {"x": (3, 64)})
+        at_shapes(ModelRuns((small,), ()), {"x": (3, 64)})
     with pytest.raises(InputError, match="took their inputs from a file"):
-        at_shapes(Known((of_file,), ()), {})
+        at_shapes(ModelRuns((of_file,), ()), {})
 
 
 def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> None:

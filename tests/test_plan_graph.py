@@ -130,7 +130,7 @@ def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "batch", "said"),
     [
-        ({"x": (2, 2)}, None, "has 3 dimensions, and 2 were given"),
+        ({"x": (2, 2)}, None, "has 3 dimensions, and the shape given has 2"),
         ({"z": (2, 2)}, None, "has no tensor 'z'"),
         ({"x": (2, 3, 8), "w": (4,)}, None, "cannot be 2 and 4 at once"),
         ({}, 0, "a batch is at least 1"),

@@ -12,7 +12,7 @@ from plan_brute import graph, lowest_peak, series_parallel_graph
 from memprof.errors import InputError
 from memprof.plan import Problem, aliases, best_order, keeping, lifetimes, load, peak, steps
 from memprof.plan.orders import heuristics
-from memprof.plan.orders.bits import bits, topological
+from memprof.plan.orders.bits import bits
 from memprof.plan.orders.bounds import least_memory
 from memprof.plan.orders.problem import kept_at
 from memprof.plan.orders.search import Walk
@@ -192,7 +192,7 @@ def test_heuristics_give_orders(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 14), inplace)
     found = bits(problem)
-    model = heuristics.model_order(problem)
+    model = problem.model_order
     orders = [model, heuristics.depth_first(problem), heuristics.plain_depth_first(problem)]
     orders += [heuristics.greedy(found), heuristics.greedy_backwards(found)]
     for order in orders:
@@ -225,7 +225,7 @@ def test_buffers_are_what_steps_count(seed, inplace):
     """What is alive at each step is the same, counted by step or by buffer."""
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 10), inplace)
-    order = topological(problem)
+    order = problem.model_order
     found = lifetimes(problem, order)
     for position, (step, keep) in enumerate(zip(steps(problem, order), keeping(problem, order), strict=True)):
         assert step.memory_bytes == sum(one.size for one in found if one.lower <= position < one.upper)
@@ -240,7 +240,7 @@ def test_pieces_put_together_cost_what_the_whole_costs(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 12), inplace)
     parts = pieces(problem, bits(problem))
-    orders = [topological(part.problem) for part in parts]
+    orders = [part.problem.model_order for part in parts]
     whole = tuple(part.ops[op] for part, order in zip(parts, orders, strict=True) for op in order)
 
     assert peak(problem, whole) == max(peak(part.problem, order) for part, order in zip(parts, orders, strict=True))

@@ -14,7 +14,7 @@ import numpy
 import pytest
 from once import once
 
-from memprof.api import _Silent
+from memprof.measuring.progress import Silent
 from memprof.reports.pictures import tune as report
 from memprof.reports.tables.tune import render
 from memprof.runs import store
@@ -243,7 +243,7 @@ def test_it_keeps_its_time_with_verification_included(folder, monkeypatch, limit
     monkeypatch.setattr(tune, "time", clock)
     monkeypatch.setattr(tune.campaign, "measure", measure)
 
-    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), _Silent(), lambda line: None)
+    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), Silent(), lambda line: None)
 
     assert found.verified
     assert clock.now_ns <= limit_s * 10**9 or found.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
@@ -342,7 +342,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     monkeypatch.setattr(search.Search, "ask", ask)
     monkeypatch.setattr(tune._Tuner, "_measured", measured)
 
-    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), _Silent(), lambda line: None)
+    found = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
 
     assert found.idle == (idle,)
     assert [one.settings for one in found.proposals] == [both - {idle}]
@@ -372,7 +372,7 @@ def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch)
     fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
     request = tune.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
 
-    found = tune.tune(request, _Silent(), lambda line: None)
+    found = tune.tune(request, Silent(), lambda line: None)
 
     ((settings, said),) = found.failed
     assert settings == {("bad", "hang")}

@@ -1,9 +1,9 @@
-"""A measured program: one runtime, one model, and blocks of timed iterations that take turns, so that polled and unpolled ones are neighbours
+"""A measured program: a runtime, a model, and blocks of timed iterations that take turns, so that polled and unpolled blocks are neighbours
 in time and in one process. Started by path, like runners/, and built on it.
 
 One line of JSON on standard input: {"runners": PATH, "runtime", "model", "threads", "iterations", "rounds", "blocks": [NAME, ...], "poller"}.
-Each round runs every block once, beginning with another one each time; a block is a phase of that name. The probe polls each phase at a
-period of its own. For other pollers "poller" is true: they are this process's parent, and stand still (SIGSTOP) outside blocks called POLLED.
+Each round runs every block once, beginning with another one each time; a block is a phase of that name. The probe can poll each phase at
+another period. For other pollers "poller" is true: they are this process's parent, and stand still (SIGSTOP) outside blocks called POLLED.
 """
 
 import importlib.util

@@ -1,10 +1,10 @@
-"""What `memprof explain` claims, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases] [fit]`, all of it by default.
+"""The claims of `memprof explain`, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases] [fit]`, all of it by default.
 
     copies     precision and recall over processes that hold known copies: 1,000 tensors, 0 to 4 copies of each
     speed      how fast a process is scanned for 1,000 tensors, how long it stands still a GB, and how far a scan moves its resident set
     waterfall  the unexplained part for each runtime on inception_v3
-    cases      whether each known case comes out as the first finding, with its bytes, and what its proposals really did
-    fit        how far the limits found lie from what programs hold, and how well they repeat
+    cases      whether each known case comes out as the first finding, with its bytes, and the real effect of its proposals
+    fit        how far the limits lie from the memory that programs hold, and how well they repeat
 
 A Markdown table goes to standard output, progress to standard error. Models are made in bench/ where they are missing. `--tensors N` and
 `--repeats N` make it smaller, to try it.
@@ -30,7 +30,10 @@ from typing import Any
 
 import numpy as np
 
-import docs  # beside this script
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs, tools
 from memprof.explain import copies, records, snippets, waterfall
 from memprof.models.tensors import StoredTensor
 from memprof.units import format_bytes
@@ -73,7 +76,7 @@ def _verdict(met: bool) -> str:
 def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_000) -> list[StoredTensor]:
     """A file of random weights, and where they lie in it: matrices and convolutions, some of low entropy, one of zeros."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
-    found = []
+    tensors = []
     with path.open("wb") as file:
         for number in range(count):
             elements = max(17_000, int(mean_bytes / 4 * 2 ** draw.uniform(-1.5, 1.5)))
@@ -86,13 +89,13 @@ def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_0
                 values[:] = 0
             offset = file.tell()
             file.write(values.tobytes())
-            found.append(StoredTensor(f"w{number}", "float32", shape, values.nbytes, str(path), offset))
-    return found
+            tensors.append(StoredTensor(f"w{number}", "float32", shape, values.nbytes, str(path), offset))
+    return tensors
 
 
 @contextmanager
 def holding(tensors: Sequence[StoredTensor], kept: Sequence[Sequence[str]], noise_bytes: int) -> Iterator[int]:
-    """A process that holds these copies and stands still; its id."""
+    """The id of a process that holds these copies and stands still."""
     order: dict[str, Any] = {"noise_bytes": noise_bytes, "tensors": []}
     for tensor, layouts in zip(tensors, kept, strict=True):
         facts = {"path": tensor.path, "offset": tensor.offset, "shape": tensor.shape, "dtype": tensor.dtype, "copies": list(layouts)}
@@ -123,17 +126,17 @@ def named(copy: copies.Copy) -> str:
 
 
 def score(index: snippets.Index, held: Sequence[copies.Copy], kept: Sequence[Sequence[str]]) -> tuple[int, int, int, int]:
-    """(right, right with their layout named, found, there) over all copies; a tensor that is not counted must have none found."""
-    found: dict[int, Counter[str]] = {}
+    """(right, right with their layout named, found, there) over all copies. A tensor that is not counted must have no copies found."""
+    found_layouts: dict[int, Counter[str]] = {}
     for copy in held:
-        found.setdefault(copy.weight, Counter())[named(copy)] += 1
+        found_layouts.setdefault(copy.weight, Counter())[named(copy)] += 1
     right = exact = claimed = there = 0
     for number, weight in enumerate(index.weights):
         truth = Counter(name for name in kept[int(weight.tensor.name[1:])] if name != "near") if not weight.why_not else Counter()
-        mine = found.get(number, Counter())
-        right += min(mine.total(), truth.total())
-        exact += (mine & truth).total()
-        claimed += mine.total()
+        layouts = found_layouts.get(number, Counter())
+        right += min(layouts.total(), truth.total())
+        exact += (layouts & truth).total()
+        claimed += layouts.total()
         there += truth.total()
     return right, exact, claimed, there
 
@@ -154,10 +157,10 @@ def _copies(words: argparse.Namespace) -> Iterator[Row]:
         for name, kept in tables.items():
             with holding(tensors, kept, 64 << 20) as pid:
                 seen = waterfall.take(pid, "x", index)
-            found = waterfall.account(seen, None, index, ()).held
-            one = score(index, found, kept)
-            sums = [total + part for total, part in zip(sums, one, strict=True)]
-            yield f"copies: {name}, {len(tensors)} tensors", "", _shares(*one), ""
+            held = waterfall.account(seen, None, index, ()).held
+            counts = score(index, held, kept)
+            sums = [total + part for total, part in zip(sums, counts, strict=True)]
+            yield f"copies: {name}, {len(tensors)} tensors", "", _shares(*counts), ""
         right, _, claimed, there = sums
         met = right >= 0.99 * claimed and right >= 0.99 * there
         yield "copies: all of these processes", "precision and recall 0.99", _shares(*sums), _verdict(met)
@@ -182,9 +185,9 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
         still = sorted(look.stood_still_ns / look.hits.bytes for look in looks if look.hits is not None)
         size = looks[0].hits.bytes if looks[0].hits is not None else 0
     middle = len(speeds) // 2
-    what = f"{len(tensors)} tensors, {len(index.keys)} snippets, {format_bytes(size)}"
+    subject = f"{len(tensors)} tensors, {len(index.keys)} snippets, {format_bytes(size)}"
     yield (
-        f"scanning speed, {what}",
+        f"scanning speed, {subject}",
         ">= 4 GB/s",
         f"{speeds[middle]:.1f} GB/s ({speeds[0]:.1f} to {speeds[-1]:.1f})",
         _verdict(speeds[middle] >= 4),
@@ -203,20 +206,13 @@ def _rss(pid: int) -> int:
 
 
 def _model(name: str, form: str, *more: str) -> Path:
-    path = FOLDER / f"{name}{form}"
-    if not path.exists():
-        FOLDER.mkdir(exist_ok=True)
-        subprocess.run([*_MEMPROF, "zoo", name, "--format", form[1:], "-o", str(path), *more], check=True)
-    return path
-
-
-_MEMPROF = (str(Path(sys.executable).with_name("memprof")),)  # `-m memprof` would find the folder of sources here
+    return tools.zoo(name, FOLDER / f"{name}{form}", *more)
 
 
 def _explained(model: Path, runtime: str, *more: str) -> records.Explanation | None:
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "found.json"
-        command = [*_MEMPROF, "explain", str(model), "-r", runtime, "--threads", "1", "-o", str(target), *more]
+        target = Path(folder) / "explanation.json"
+        command = [tools.script("memprof"), "explain", str(model), "-r", runtime, "--threads", "1", "-o", str(target), *more]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             print(done.stderr, file=sys.stderr)
@@ -226,8 +222,8 @@ def _explained(model: Path, runtime: str, *more: str) -> records.Explanation | N
 
 def _waterfalls(words: argparse.Namespace) -> Iterator[Row]:
     for runtime, form in RUNTIMES.items():
-        found = _explained(_model("inception_v3", form), runtime)
-        worst = max((phase.unexplained for phase in found.phases), default=1.0) if found is not None else 1.0
+        explanation = _explained(_model("inception_v3", form), runtime)
+        worst = max((phase.unexplained for phase in explanation.phases), default=1.0) if explanation is not None else 1.0
         yield f"unexplained part, {runtime}, inception_v3, the worst look", "<= 5% of RSS", f"{worst:.2%}", _verdict(worst <= 0.05)
 
 
@@ -248,15 +244,15 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
         ("litert with XNNPACK", tflite, ("litert",), "xnnpack", (85 * mib, 95 * mib)),
     )
     for name, model, runtime, rule, (least, most) in cases:
-        found = _explained(model, *runtime, "--verify", "--repeats", str(words.repeats))
-        first = found.findings[0] if found is not None and found.findings else None
+        explanation = _explained(model, *runtime, "--verify", "--repeats", str(words.repeats))
+        first = explanation.findings[0] if explanation is not None and explanation.findings else None
         right = first is not None and first.rule == rule and least <= first.bytes <= most
-        said = f"{first.title}: {format_bytes(first.bytes)}; {_saved(first)}" if first is not None else "nothing"
-        yield f"first finding, {name}", f"{rule}, {format_bytes(least)} to {format_bytes(most)}", said, _verdict(right)
+        measured = f"{first.title}: {format_bytes(first.bytes)}; {_saved(first)}" if first is not None else "nothing"
+        yield f"first finding, {name}", f"{rule}, {format_bytes(least)} to {format_bytes(most)}", measured, _verdict(right)
     tidy = FOLDER / "tidy.json"
     tidy.write_text(json.dumps({"load": [{"allocate": "weights", "bytes": 64 * mib}], "execute": [{"sleep_s": 0.01}]}))
-    found = _explained(tidy, "synthetic")
-    count = len(found.findings) if found is not None else -1
+    explanation = _explained(tidy, "synthetic")
+    count = len(explanation.findings) if explanation is not None else -1
     yield "findings on a program that has none", "0", str(count), _verdict(count == 0)
 
 
@@ -268,7 +264,7 @@ def _fits(words: argparse.Namespace) -> Iterator[Row]:
         scenario = FOLDER / f"held{held}.json"
         scenario.write_text(json.dumps({"load": [{"allocate": "w", "bytes": held * mib, "random": True}], "execute": [{"sleep_s": 0.01}]}))
         least[held] = _fitted(scenario, "synthetic")
-    # What the interpreter takes is not known; what one program holds more than another is.
+    # The interpreter's memory is not known, but the difference between two programs is.
     errors = [abs(least[high] - least[low] - (high - low) * mib) for low, high in itertools.pairwise(least)]
     yield (
         "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by",
@@ -276,17 +272,17 @@ def _fits(words: argparse.Namespace) -> Iterator[Row]:
         format_bytes(max(errors)),
         _verdict(max(errors) <= 2 * mib),
     )
-    found = []
+    limits = []
     for _ in range(min(3, words.repeats)):  # minutes each: near its limit a run reads its own libraries again and again
-        found.append(_fitted(_model("mobilenet_v2", ".onnx"), "onnxruntime"))
-        print(f"fit: {format_bytes(found[-1])}", file=sys.stderr)
-    spread = max(found) / min(found) - 1
-    said = f"{spread:.2%} ({len(found)} times, {format_bytes(min(found))} to {format_bytes(max(found))})"
-    yield "fit: onnxruntime, mobilenet_v2, the whole run, repeated", "<= 2%", said, _verdict(spread <= 0.02)
+        limits.append(_fitted(_model("mobilenet_v2", ".onnx"), "onnxruntime"))
+        print(f"fit: {format_bytes(limits[-1])}", file=sys.stderr)
+    spread = max(limits) / min(limits) - 1
+    measured = f"{spread:.2%} ({len(limits)} times, {format_bytes(min(limits))} to {format_bytes(max(limits))})"
+    yield "fit: onnxruntime, mobilenet_v2, the whole run, repeated", "<= 2%", measured, _verdict(spread <= 0.02)
 
 
 def _fitted(model: Path, runtime: str) -> int:
-    command = [*_MEMPROF, "fit", str(model), "-r", runtime, "--threads", "1", "--phase", "whole", "--json"]
+    command = [tools.script("memprof"), "fit", str(model), "-r", runtime, "--threads", "1", "--phase", "whole", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     (part,) = json.loads(done.stdout)["parts"]
     return int(part["least_bytes"])

@@ -1,9 +1,9 @@
 """How often the gate is wrong: false alarms where nothing changed, misses of a known increase, on runs of real processes.
 
-A series is one long interleaved campaign of one setting: A, then A with a known increase (the larger of 2% and 2 MiB, held from MODEL_LOAD on
-by the ballast knob), A again and so on. It is cut into disjoint groups of five runs; two groups of A make an independent pair of runs files
-that differ in nothing, a group of A and one with the increase a pair that differs by it. A pair is what a user's gate sees: all rows of its
-default metrics. A false alarm is a regression in any row, a miss a pair whose gate does not end with exit code 1.
+A series is a long interleaved campaign of one setting: A, then A with a known increase (the larger of 2% and 2 MiB, held from MODEL_LOAD on
+by the ballast knob), A again and so on. It is cut into disjoint groups of five runs. Two groups of A make an independent pair of runs files
+that differ in nothing; a group of A and a group with the increase make a pair that differs by it. A pair is judged as a user's gate judges, with
+all rows of its default metrics. A false alarm is a regression in any row, a miss is a pair whose gate does not end with exit code 1.
 
 The series are kept in bench/gate-NAME.jsonl and continued where they were left; `table` alone prints what is there. Intervals are Clopper and
 Pearson's (1934) at 95%, two-sided; "at most" is its one-sided upper bound. Beside the gate, on the PEAK of the same runs: the rule of most
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -26,28 +25,30 @@ from pathlib import Path
 from memprof.judge import baseline, ranks, verdicts
 from memprof.measuring import campaign
 from memprof.measuring.orders import Order, plan
+from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.runs import store
-from memprof.runs.records import Job, Run
+from memprof.runs.records import Run
 
 from . import docs, tools
+from .table import aligned
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 GROUP = 5
 PLAIN, MORE = "plain", "more"
 SHARE, LEAST_BYTES = 0.02, 2 << 20
-# What is loaded, so that one run takes about 0.3 s and peaks where small real models do.
+# A load with which a run takes about 0.3 s and peaks where small real models do.
 SCENARIO = {"load": [{"allocate": "weights", "bytes": 48 << 20}], "prepare": [{"spike": 16 << 20}], "execute": [{"spike": 8 << 20}]}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One series: a runtime and how it is run. pairs: how many A/A pairs it is to have, and as many with the increase."""
+    """A series: a runtime and how it is run. pairs: how many A/A pairs it is to have, and as many with the increase."""
 
     name: str
     runtime: str
     pairs: int
-    what: str
+    subject: str
     threads: int | None = None
     knobs: tuple[tuple[str, str], ...] = ()
 
@@ -58,8 +59,8 @@ class Setting:
 
 
 SETTINGS = {
-    one.name: one
-    for one in (
+    setting.name: setting
+    for setting in (
         Setting("synthetic", "synthetic", 320, "synthetic runtime"),
         Setting("onnxruntime", "onnxruntime", 320, "onnxruntime, mlp of 16 MiB, every CPU"),
         Setting("one-thread", "onnxruntime", 100, "onnxruntime, mlp of 16 MiB, 1 thread", threads=1),
@@ -83,20 +84,13 @@ def main() -> None:
         if name != "table":
             _measure(replace(SETTINGS[name], pairs=words.pairs or SETTINGS[name].pairs), begin_s)
     warnings.simplefilter("ignore", RuntimeWarning)  # Welch's t test of samples that do not vary
-    found = [_Pairs.of(setting) for setting in SETTINGS.values() if setting.path.exists()]
-    print(table(found))
-    if len(found) == len(SETTINGS):
-        docs.write("gate", table(found))
+    series = [_Pairs.of(setting) for setting in SETTINGS.values() if setting.path.exists()]
+    print(table(series))
+    if len(series) == len(SETTINGS):
+        docs.write("gate", table(series))
 
 
 # -- measuring
-
-
-class _Quiet:
-    def started(self, job: Job, index: int, total: int) -> None: ...
-    def live(self, phase: str, rss_bytes: int) -> None: ...
-    def finished(self, run: Run) -> None: ...
-    def say(self, sentence: str) -> None: ...
 
 
 def _measure(setting: Setting, begin_s: float) -> None:
@@ -126,7 +120,7 @@ def _runs(setting: Setting) -> list[Run]:
 
 def _keep(setting: Setting, orders: Sequence[Order]) -> list[Run]:
     writer = store.Writer(setting.path, append=True)
-    return [run for run in campaign.measure(orders, _Quiet(), writer.write) if run.outcome.ok]
+    return [run for run in campaign.measure(orders, Silent(), writer.write) if run.outcome.ok]
 
 
 def _increase(runs: Sequence[Run]) -> int:
@@ -151,11 +145,7 @@ def _model(setting: Setting) -> Path:
         path = FOLDER / "gate.json"
         path.write_text(json.dumps(SCENARIO))
         return path
-    path = FOLDER / "gate-mlp.onnx"
-    if not path.exists():
-        words = ["zoo", "mlp", "--format", "onnx", "--size", "16MiB", "-o", str(path)]
-        subprocess.run([tools.script("memprof"), *words], check=True, stderr=subprocess.DEVNULL)
-    return path
+    return tools.zoo("mlp", FOLDER / "gate-mlp.onnx", "--size", "16MiB")
 
 
 # -- judging
@@ -163,10 +153,14 @@ def _model(setting: Setting) -> Path:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What the gate and the two other rules said of a series' pairs. modes: what share of the groups of A has two modes in PEAK, or more."""
+    """The verdicts of the gate and of the two other rules on a series' pairs.
+
+    equal, increased: the gate's exit codes on pairs of A, and on pairs with the increase; increased_one_mode: those of the latter where both sides
+    have a single mode. moded: the share of the groups of A with two or more modes in PEAK. rules: by name, whether the rule alarmed on each pair.
+    """
 
     setting: Setting
-    same: list[int]
+    equal: list[int]
     increased: list[int]
     increased_one_mode: list[int]
     moded: float
@@ -177,17 +171,17 @@ class _Pairs:
     def of(cls, setting: Setting) -> _Pairs:
         runs = _runs(setting)
         plain, more = (_groups([run for run in runs if run.job.variant.split(" (")[0] == name]) for name in (PLAIN, MORE))
-        same = list(zip(plain[::2], plain[1::2], strict=False))
+        equal_pairs = list(zip(plain[::2], plain[1::2], strict=False))
         # Groups that were measured in the same stretch: a group with the increase for every two of A.
         raised = list(zip(plain[::2], more, strict=False))
         codes = [_code(base, head) for base, head in raised]
         single = [len(_modes(base)) == 1 and len(_modes(head)) == 1 for base, head in raised]
-        rules = {name: ([rule(*pair) for pair in same], [rule(*pair) for pair in raised]) for name, rule in RULES.items()}
+        rules = {name: ([rule(*pair) for pair in equal_pairs], [rule(*pair) for pair in raised]) for name, rule in RULES.items()}
         return cls(
             setting,
-            [_code(base, head) for base, head in same],
+            [_code(base, head) for base, head in equal_pairs],
             codes,
-            [code for code, one in zip(codes, single, strict=True) if one],
+            [code for code, is_single in zip(codes, single, strict=True) if is_single],
             statistics.fmean([len(_modes(group)) > 1 for group in plain] or [0]),
             _increase(runs),
             rules,
@@ -216,8 +210,8 @@ def _one_sample(base: Sequence[Run], head: Sequence[Run]) -> bool:
 def _t_test(base: Sequence[Run], head: Sequence[Run]) -> bool:
     from scipy import stats
 
-    found = stats.ttest_ind([_peak(run) for run in head], [_peak(run) for run in base], equal_var=False, alternative="greater")
-    return bool(found.pvalue <= 0.05)
+    test = stats.ttest_ind([_peak(run) for run in head], [_peak(run) for run in base], equal_var=False, alternative="greater")
+    return bool(test.pvalue <= 0.05)
 
 
 RULES: dict[str, Callable[[Sequence[Run], Sequence[Run]], bool]] = {"+5% of one sample": _one_sample, "t test at 0.05": _t_test}
@@ -226,57 +220,55 @@ RULES: dict[str, Callable[[Sequence[Run], Sequence[Run]], bool]] = {"+5% of one 
 # -- the table
 
 
-def table(found: Sequence[_Pairs]) -> str:
-    """What was found, as Markdown: rates in percent with their intervals."""
+def table(series: Sequence[_Pairs]) -> str:
+    """The rates in percent with their intervals, as Markdown."""
     header = ("series", "what", "pairs", "memprof gate", "at most", "undecided", *RULES)
-    rows = [header, *(row for one in found for row in _rows(one)), *_all(found)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
-    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    rows = [header, *(row for pairs in series for row in _rows(pairs)), *_all(series)]
     notes = [
-        f"- {one.setting.what}: the increase is {one.increase_bytes / 2**20:.1f} MiB; {one.moded:.0%} of the groups of five are in several modes"
-        for one in found
+        f"- {pairs.setting.subject}: the increase is {pairs.increase_bytes / 2**20:.1f} MiB; "
+        f"{pairs.moded:.0%} of the groups of five are in several modes"
+        for pairs in series
     ]
-    return "\n".join([*lines, "", *notes])
+    return "\n".join([aligned(rows), "", *notes])
 
 
-def _rows(one: _Pairs) -> list[tuple[str, ...]]:
-    alarms, misses = ([said for said, _ in one.rules.values()], [said for _, said in one.rules.values()])
+def _rows(pairs: _Pairs) -> list[tuple[str, ...]]:
+    alarms, misses = ([flags for flags, _ in pairs.rules.values()], [flags for _, flags in pairs.rules.values()])
     rows = [
-        _row(one.setting.what, "false alarms", [code == 1 for code in one.same], one.same, [sum(said) for said in alarms]),
+        _row(pairs.setting.subject, "false alarms", [code == 1 for code in pairs.equal], pairs.equal, [sum(flags) for flags in alarms]),
         _row(
             "",
             "misses",
-            [code != 1 for code in one.increased],
-            one.increased,
-            [len(said) - sum(said) for said in misses],
+            [code != 1 for code in pairs.increased],
+            pairs.increased,
+            [len(flags) - sum(flags) for flags in misses],
         ),
     ]
-    if len(one.increased_one_mode) != len(one.increased):
-        codes = one.increased_one_mode
+    if len(pairs.increased_one_mode) != len(pairs.increased):
+        codes = pairs.increased_one_mode
         rows.append(_row("", "misses, both sides of one mode", [code != 1 for code in codes], codes, None))
     return rows
 
 
-def _all(found: Sequence[_Pairs]) -> list[tuple[str, ...]]:
-    """What all series come to: the two rates that the gate promises."""
-    same = [code for one in found for code in one.same]
-    single = [code for one in found for code in one.increased_one_mode]
+def _all(series: Sequence[_Pairs]) -> list[tuple[str, ...]]:
+    """The two rates that the gate promises, over all series."""
+    codes = [code for pairs in series for code in pairs.equal]
+    single = [code for pairs in series for code in pairs.increased_one_mode]
     return [
-        _row("all series", "false alarms", [code == 1 for code in same], same, None),
+        _row("all series", "false alarms", [code == 1 for code in codes], codes, None),
         _row("", "misses, both sides of one mode", [code != 1 for code in single], single, None),
     ]
 
 
-def _row(series: str, what: str, wrong: Sequence[bool], codes: Sequence[int], others: Sequence[int] | None) -> tuple[str, ...]:
+def _row(series: str, subject: str, wrong: Sequence[bool], codes: Sequence[int], others: Sequence[int] | None) -> tuple[str, ...]:
     count, total = sum(wrong), len(wrong)
     if not total:
-        return (series, what, "0", "-", "-", "-", *("-" for _ in RULES))
+        return (series, subject, "0", "-", "-", "-", *("-" for _ in RULES))
     low, high = interval(count, total)
     cells = [_percent(other, total) for other in others] if others else ["-" for _ in RULES]
     undecided = _percent(sum(code == 3 for code in codes), total)
     rate = f"{_percent(count, total)} ({100 * low:.2f} to {100 * high:.2f})"
-    return (series, what, str(total), rate, f"{100 * upper(count, total):.2f}%", undecided, *cells)
+    return (series, subject, str(total), rate, f"{100 * upper(count, total):.2f}%", undecided, *cells)
 
 
 def _percent(count: int, total: int) -> str:

@@ -1,7 +1,7 @@
 """Profiles read to the full model, beside msparser and ms_print on the same files: two real massif files, and 100 MB and 1 GB made by repeating.
 
-Each reading is a process of its own, timed inside from the open file to the last node; ms_print, which also prints, is timed from outside less
-its time for an empty profile. A repetition has other sizes, so that no tree and next to no line is that of another. Memory is the growth of
+Each reading is a separate process, timed inside from the open file to the last node. ms_print, which also prints, is timed from outside. A
+repetition has other sizes, so that no tree and next to no line is that of another. Memory is the growth of
 the process's high-water mark.
 """
 
@@ -13,13 +13,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from memprof.units import format_bytes
 
+from . import tools
 from .table import Row, Section, Setting, middle
 
 REAL = Path(__file__).resolve().parents[2] / "tests" / "data" / "heap" / "massif_onnxruntime_inception_v3.gz"
@@ -37,7 +36,7 @@ path = sys.argv[1]
 begin = time.perf_counter()
 profile = load(path)
 seconds = time.perf_counter() - begin
-nodes = sum(len(each.tree.bytes) for each in profile.snapshots if each.tree is not None)
+nodes = sum(len(snapshot.tree.bytes) for snapshot in profile.snapshots if snapshot.tree is not None)
 print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, nodes]))
 """
 _MSPARSER = """
@@ -50,7 +49,7 @@ data = msparser.parse_file(path)
 seconds = time.perf_counter() - begin
 def count(tree):
     return 1 + sum(count(child) for child in tree["children"])
-nodes = sum(count(each["heap_tree"]) for each in data["snapshots"] if each["heap_tree"])
+nodes = sum(count(snapshot["heap_tree"]) for snapshot in data["snapshots"] if snapshot["heap_tree"])
 print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, nodes]))
 """
 
@@ -73,9 +72,9 @@ def measure(setting: Setting) -> Section:
         else:
             make(path, size)
         setting.say(f"heap, {name}: {format_bytes(path.stat().st_size)}")
-        found = _read(path, count, peers)
-        raw[name] = found
-        rows += _rows(name, path.stat().st_size, found)
+        readings = _read(path, count, peers)
+        raw[name] = readings
+        rows += _rows(name, path.stat().st_size, readings)
         path.unlink()
     notes = (
         "Heap: seconds to read a massif file to its full model, medians of interleaved processes; in the place of mprof stands msparser, in that "
@@ -85,7 +84,7 @@ def measure(setting: Setting) -> Section:
 
 
 def of_python(setting: Setting, path: Path) -> None:
-    """What massif writes of a Python program, with a tree in every other snapshot: about 5 MB."""
+    """massif's file of a Python program, with a tree in every other snapshot: about 5 MB."""
     setting.say("massif of a Python program")
     options = ["--detailed-freq=2", "--threshold=0.1", f"--massif-out-file={path}"]
     subprocess.run(["valgrind", "--tool=massif", *options, sys.executable, "-c", _PROGRAM], check=True, stderr=subprocess.DEVNULL)
@@ -112,40 +111,42 @@ def _again(body: str, number: int) -> str:
 
 def _read(path: Path, count: int, peers: bool) -> dict[str, list[Any]]:
     programs = {"memprof": _MEMPROF} | ({"msparser": _MSPARSER} if peers else {})
-    found: dict[str, list[Any]] = {name: [] for name in programs}
+    readings: dict[str, list[Any]] = {name: [] for name in programs}
     printer = shutil.which("ms_print") if peers else None
     for _ in range(count):
         for name, program in programs.items():
             done = subprocess.run([sys.executable, "-c", program, path], stdout=subprocess.PIPE, check=True)
-            found[name].append(json.loads(done.stdout))
+            readings[name].append(json.loads(done.stdout))
         if printer:
-            found.setdefault("ms_print", []).append([_wall_s([printer, str(path)]), None, None])
-    counts = {row[2] for rows in found.values() for row in rows if row[2] is not None}
+            readings.setdefault("ms_print", []).append([tools.wall_ns([printer, str(path)]) / 1e9, None, None])
+    counts = {row[2] for rows in readings.values() for row in rows if row[2] is not None}
     assert len(counts) == 1, f"not the same trees: {counts}"
-    return found
+    return readings
 
 
-def _wall_s(command: Sequence[str]) -> float:
-    begin = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - begin
-
-
-def _rows(name: str, size: int, found: dict[str, list[Any]]) -> list[Row]:
-    seconds = {tool: middle([row[0] for row in rows])[0] for tool, rows in found.items()}
+def _rows(name: str, size: int, readings: dict[str, list[Any]]) -> list[Row]:
+    seconds = {tool: middle([row[0] for row in rows])[0] for tool, rows in readings.items()}
     own = seconds["memprof"]
     shown = {tool: f"{value:.3g} s" for tool, value in seconds.items()}
     peers = [f"{tool} {seconds[tool] / own:.1f}x" for tool in ("msparser", "ms_print") if tool in seconds]
     met = None
     if "msparser" in seconds:
         met = seconds["msparser"] >= _FASTER_THAN_MSPARSER * own and seconds.get("ms_print", own + 1) > own
-    what = f"read massif, {name} ({format_bytes(size)})"
+    subject = f"read massif, {name} ({format_bytes(size)})"
     target = "5x msparser, beat ms_print" if peers else ""
     rows = [
-        Row(what, target, shown["memprof"], shown.get("msparser", "-"), shown.get("ms_print", "-"), ratio=", ".join(peers) or "-", met=met)
+        Row(
+            subject,
+            target,
+            shown["memprof"],
+            shown.get("msparser", "-"),
+            shown.get("ms_print", "-"),
+            ratio=", ".join(peers) or "-",
+            met=met,
+        )
     ]
-    memory = max(row[1] for row in found["memprof"])
-    other = f"{format_bytes(max(row[1] for row in found['msparser']))}" if "msparser" in found else "-"
+    memory = max(row[1] for row in readings["memprof"])
+    other = f"{format_bytes(max(row[1] for row in readings['msparser']))}" if "msparser" in readings else "-"
     limit = _MOST_BYTES if size >= 9 * 10**8 else None
     rows.append(
         Row(f"memory for it, {name}", "<= 300 MiB" if limit else "", format_bytes(memory), other, met=memory <= limit if limit else None)

@@ -34,10 +34,10 @@ def measure(setting: Setting) -> Section:
         pages.append(page.stat().st_size)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     half, low, high = middle(wall_s)
-    what = f"page of a massif file of {size / 1e6:.0f} MB"
+    subject = f"page of a massif file of {size / 1e6:.0f} MB"
     rows = (
-        Row(f"{what}: time", f"<= {_LIMIT_S:g} s", f"{half:.2f} s ({low:.2f}-{high:.2f})", met=half <= _LIMIT_S),
-        Row(f"{what}: size", "<= 10 MiB", f"{pages[-1] / 2**20:.1f} MiB", met=pages[-1] <= _LIMIT_BYTES),
+        Row(f"{subject}: time", f"<= {_LIMIT_S:g} s", f"{half:.2f} s ({low:.2f}-{high:.2f})", met=half <= _LIMIT_S),
+        Row(f"{subject}: size", "<= 10 MiB", f"{pages[-1] / 2**20:.1f} MiB", met=pages[-1] <= _LIMIT_BYTES),
     )
     note = (
         f"Heap page: `memprof heap view` from the command to the file on disk, {len(wall_s)} times, median and quartiles; the file repeats the "

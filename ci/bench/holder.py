@@ -1,8 +1,8 @@
-"""Holds known copies of known tensors in memory: what the scanner of `memprof explain` is judged against.
+"""Holds known copies of known tensors in memory, against which the scanner of `memprof explain` is judged.
 
 In, one line of JSON on standard input: {"tensors": [{"path", "offset", "shape", "dtype", "copies": [LAYOUT, ...]}], "noise_bytes"}; LAYOUT is stored,
 transposed, block8, block16, float16, padded or near (every value a little changed: no copy). Prints "ready" once all is there, and waits for the end
-of its input. Copies are written straight to where they stay, so that no temporary is left that would be a copy too.
+of its input. Copies are written straight to their place, so that no temporary is left that would be a copy too.
 """
 
 import json

@@ -1,6 +1,6 @@
 """How far a recorded peak lies from the truth: a transient of 100 MiB, 0 to 100 ms long, in each phase, by one thread and by eight.
 
-One transient a process, so that a tool without phases is judged by the same truth as one that has them: the resident set where the phase
+One transient a process, so that a tool without phases is judged by the same truth as a tool with phases: the resident set where the phase
 begins and 100 MiB on top. The program is transient.py.
 """
 
@@ -83,7 +83,7 @@ def _row(errors: Errors, threads: int, hold_ms: float) -> Row:
     own = worst("memprof")
     mprof, psrecord = ([worst(_name(peer)) for peer in _PEERS if peer.tool == tool] for tool in ("mprof", "psrecord"))
     return Row(
-        what=f"peak error, {hold_ms:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
+        subject=f"peak error, {hold_ms:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
         target=f"<= {_LIMIT / _MIB:g} MiB",
         memprof=f"{own / _MIB:.2f}",
         peer=" / ".join(f"{error / _MIB:.2f}" for error in mprof),

@@ -1,8 +1,8 @@
 """The bench from its words to its tables: which sections run, what surrounds them, and how they are shown.
 
 The tables and the meaning of their cells go to standard output as Markdown, progress to standard error. Each section also goes into its place in the
-manual (docs.py), unless this was only a quick try. On a busy machine everything is measured all the same; how busy it was stands in the first
-lines and in the manual.
+manual (docs.py), unless this was only a quick try. On a busy machine everything is measured all the same; the first lines and the manual
+say how busy it was.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -47,7 +46,7 @@ _BUSY_PERCENT = 10
 
 
 def main() -> None:
-    """Measure, print, and leave with exit code 0, whatever was met or missed."""
+    """Measure, print, and leave with exit code 0, whatever targets were missed."""
     words = _arguments()
     say = _Talk()
     surroundings = _surroundings()
@@ -74,7 +73,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure what the manual claims, beside mprof and psrecord.")
+    parser = argparse.ArgumentParser(description="Measure the claims of the manual, beside mprof and psrecord.")
     parser.add_argument("--quick", action="store_true", help="few repeats: to try the bench itself, not for figures and not for the manual")
     parser.add_argument(
         "--only", action="append", choices=list(SECTIONS), metavar="NAME", help=f"one of {', '.join(SECTIONS)} (repeatable)"
@@ -97,10 +96,7 @@ def _model(say: Callable[[str], None]) -> Path:
     """inception_v3.onnx, made where it is not there yet."""
     if not MODEL.exists():
         say(f"making {MODEL}")
-        MODEL.parent.mkdir(exist_ok=True)
-        command = [tools.script("memprof"), "zoo", "inception_v3", "--format", "onnx", "-o", str(MODEL)]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    return MODEL
+    return tools.zoo("inception_v3", MODEL)
 
 
 def _surroundings() -> dict[str, Any]:
@@ -132,7 +128,7 @@ def _shown(facts: Mapping[str, Any], quick: bool) -> list[str]:
         f"{machine['cpu']}, {machine['cpus_usable']} of {machine['cpus']} CPUs, {format_bytes(machine['memory_bytes'])}, "
         f"Linux {machine['kernel']}, {machine['libc']}, at most {busy:.0f}% of the CPUs busy before a section began",
         f"Python {facts['python']}, {versions}",
-        f"the kernel's own bound on a peak here: {format_bytes(machine['peak_bound_bytes'])}",
+        f"the kernel's bound on a peak here: {format_bytes(machine['peak_bound_bytes'])}",
     ]
     return lines
 

@@ -1,8 +1,8 @@
-"""Programs that are not memprof's own: how far the peak of a C program with marks lies from the truth, and what following a tree costs.
+"""Users' programs: how far the peak of a C program with marks lies from the truth, and the cost of following a tree.
 
 The ladder is that of ladder.py, by transient.c in place of transient.py. The tree is 50 processes that sleep, under one that holds memory which
-they share, polled at 10 ms; the cost is the probe's CPU time, from its start to its end. No peer follows a tree with shared pages counted
-once: mprof and psrecord add the resident sets up (with --include-children), which is shown beside.
+they share, polled at 10 ms; the cost is the probe's CPU time, from its start to its end. No peer counts the shared pages of a
+tree once: mprof and psrecord add the resident sets up (with --include-children); that sum is shown beside.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +49,8 @@ time.sleep(seconds)
 def measure_ladder(setting: Setting) -> Section:
     """The worst error of a C program with marks, by length of the transient and number of threads."""
     program = _compiled(setting.folder)
-    errors: dict[tuple[int, int], list[tuple[str, float]]] = defaultdict(list)
-    for threads in _THREADS:
-        for hold_us in _HOLDS_US:
-            for phase in _PHASES:
-                words = (program, phase, _BYTES, threads, hold_us, _SETTLE_US)
-                for _ in range(setting.count(3, 1)):
-                    errors[threads, hold_us].append((phase, error(tools.probed(order_of(*words)).run, phase)))
-            setting.say(f"ladder of a C program, {threads} thread(s), {hold_us / 1000:g} ms")
-    rows = tuple(
-        ladder_row("C program with marks", threads, hold_us, [error for _, error in found]) for (threads, hold_us), found in errors.items()
-    )
-    raw = {f"{threads} threads, {hold_us} us": found for (threads, hold_us), found in errors.items()}
-    return Section(rows, ("C program: transient.c with memprof.h, the worst of all three phases, in MiB.",), raw)
+    note = "C program: transient.c with memprof.h, the worst of all three phases, in MiB."
+    return ladder(setting, program, {phase: phase for phase in _PHASES}, "C program with marks", note)
 
 
 def measure_tree(setting: Setting) -> Section:
@@ -92,7 +82,7 @@ def measure_tree(setting: Setting) -> Section:
 
 
 def order_of(*words: object, **settings: Any) -> Order:
-    """The one order of a program and its words."""
+    """The order that measures a program with these words."""
     command = commands.of_words([str(word) for word in words])
     variant = Variant(runtime=COMMAND, name="c", command=command)
     (order,) = plan(Suite(variants=(variant,), repeats=1, **settings)).orders
@@ -109,18 +99,32 @@ def _compiled(folder: Path) -> Path:
     return program
 
 
-def error(run: Run, phase: str) -> float:
-    """By how much a phase's peak lies beside the truth, in bytes."""
+def ladder(setting: Setting, program: Path, words: Mapping[str, str], title: str, note: str, **settings: Any) -> Section:
+    """The worst error of a program, by length of the transient and number of threads. words: the program's own for each phase."""
+    errors: dict[tuple[int, int], list[tuple[str, float]]] = defaultdict(list)
+    for threads in _THREADS:
+        for hold_us in _HOLDS_US:
+            for phase, word in words.items():
+                order = order_of(program, word, _BYTES, threads, hold_us, _SETTLE_US, **settings)
+                for _ in range(setting.count(3, 1)):
+                    errors[threads, hold_us].append((phase, _error(tools.probed(order).run, phase)))
+            setting.say(f"ladder, {title}, {threads} thread(s), {hold_us / 1000:g} ms")
+    rows = tuple(_ladder_row(title, threads, hold_us, [error for _, error in values]) for (threads, hold_us), values in errors.items())
+    return Section(rows, (note,), {f"{threads} threads, {hold_us} us": values for (threads, hold_us), values in errors.items()})
+
+
+def _error(run: Run, phase: str) -> float:
+    """The distance of a phase's peak from the truth, in bytes."""
     mark = run.mark(phase)
     assert mark is not None and mark.rss_begin_bytes is not None, run.outcome.sentence
     return mark.height_bytes - (mark.rss_begin_bytes + _BYTES)
 
 
-def ladder_row(program: str, threads: int, hold_us: int, errors: list[float]) -> Row:
+def _ladder_row(program: str, threads: int, hold_us: int, errors: list[float]) -> Row:
     """A row of the ladder, by the worst of the errors."""
     worst = max(map(abs, errors))
     return Row(
-        what=f"{program}, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
+        subject=f"{program}, {hold_us / 1000:g} ms transient, {threads} thread{'s' if threads > 1 else ''}",
         target=f"<= {_LADDER_LIMIT / _MIB:g} MiB",
         memprof=f"{worst / _MIB:.2f}",
         met=worst <= _LADDER_LIMIT,

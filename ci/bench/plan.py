@@ -32,7 +32,7 @@ from bench import docs
 from bench.plan_graphs import cut_rectangle, windowed, wired
 from memprof.plan import Problem, best_order, greedy, lifetimes, load, overlapping, pack, peak, steps
 from memprof.plan.orders import heuristics
-from memprof.plan.orders.bits import bits, topological
+from memprof.plan.orders.bits import bits
 
 # Peaks in bytes, float32, activations only, nothing in place: the model's own order and the best one.
 KNOWN = {
@@ -81,8 +81,8 @@ def models(setting: Setting) -> Iterator[str]:
     from memprof.plan.graphs import read, reduced
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    found = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
-    yield from _orders(found, setting.seconds or 10, KNOWN)
+    problems = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
+    yield from _orders(problems, setting.seconds or 10, KNOWN)
 
 
 def irregular(setting: Setting) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _orders(problems: dict[str, Problem], seconds: float, known: dict[str, tuple
         begin = time.perf_counter()
         best = best_order(problem, seconds)
         taken = time.perf_counter() - begin
-        own = peak(problem, topological(problem))
+        own = peak(problem, problem.model_order)
         assert peak(problem, best.order) == best.peak_bytes
         expected = "-" if name not in known else "yes" if known[name] == (own, best.peak_bytes) else f"**no: {known[name]}**"
         yield _row(
@@ -137,7 +137,7 @@ def random_graphs(setting: Setting) -> Iterator[str]:
                 times.append(time.perf_counter() - begin)
                 if not best.proven:
                     gaps.append(best.peak_bytes / best.lower_bound_bytes - 1)
-                plain = (topological(problem), heuristics.plain_depth_first(problem), heuristics.greedy(bits(problem)) or ())
+                plain = (problem.model_order, heuristics.plain_depth_first(problem), heuristics.greedy(bits(problem)) or ())
                 for ratios, order in zip(beside, plain, strict=True):
                     ratios.append(peak(problem, order) / best.peak_bytes - 1)
             gap = f"{statistics.fmean(gaps):.1%}" if gaps else "-"
@@ -169,16 +169,16 @@ def packing(setting: Setting) -> Iterator[str]:
             taken, over, plain = [], [], []
             for seed in range(count):
                 _say(f"pack: {kind}, {buffers} buffers, instance {seed + 1} of {count}")
-                some = cut_rectangle(seed, buffers, grain=int(options.get("grain", 1)), dropped=options.get("dropped", 0.0))
-                capacity = load(some)
+                instance = cut_rectangle(seed, buffers, grain=int(options.get("grain", 1)), dropped=options.get("dropped", 0.0))
+                capacity = load(instance)
                 begin = time.perf_counter()
-                found = pack(some, seconds, capacity)
-                if found.verdict(capacity) == "met":
+                arena = pack(instance, seconds, capacity)
+                if arena.verdict(capacity) == "met":
                     taken.append(time.perf_counter() - begin)
                 else:
-                    over.append(found.size_bytes / capacity)
-                assert overlapping(some, found.offsets) is None
-                plain.append(greedy(some).size_bytes / capacity)
+                    over.append(arena.size_bytes / capacity)
+                assert overlapping(instance, arena.offsets) is None
+                plain.append(greedy(instance).size_bytes / capacity)
             yield _row(
                 kind,
                 buffers,

@@ -1,9 +1,9 @@
-"""What part of a planned gain is there when it is measured: the net `branches` in its own order and in the best, in runtimes that keep an order.
+"""The part of a planned gain that a measurement shows: the net `branches` in its own order and in the best, in runtimes that keep an order.
 
     python ci/bench/plan_gain.py [tflite] [onnxruntime] [mmap]     # Markdown on standard output; all three where none is named
 
-Planned is the peak of tensors; measured is the peak of EXECUTE's resident memory above what the runtime held when it was prepared. tflite
-without XNNPACK and onnxruntime with order=priority run the file's order (what onnxruntime runs is read from its profile first). `mmap` is
+Planned is the peak of tensors; measured is the peak of EXECUTE's resident memory above that at the end of PREPARE. tflite
+without XNNPACK and onnxruntime with order=priority run the file's order (onnxruntime's order is read from its profile first). `mmap` is
 onnxruntime with its arena off and glibc giving every buffer pages of its own, so that nothing lies between plan and measurement but kernels.
 """
 

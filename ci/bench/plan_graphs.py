@@ -1,6 +1,6 @@
 """Graphs for the benchmark of `memprof plan`: networks with irregular wiring, written from the cells in their papers, and random ones.
 
-Only what memory depends on is there: shapes of activations in float32, one image; weights are no part of it. Batch normalisation is
+They hold only the things on which memory depends: shapes of activations in float32, one image, no weights. Batch normalisation is
 taken as folded into its convolution, as every converter for inference does, so that operators are counted as a runtime would.
 """
 
@@ -38,11 +38,11 @@ class Net:
         return Map(len(self.sizes) - 1, channels, side)
 
     def op(self, inputs: Sequence[Map], channels: int | None = None, side: int | None = None) -> Map:
-        """A new operator; its output is like its first input where nothing else is said."""
-        made = self.tensor(channels or inputs[0].channels, side or inputs[0].side)
-        self.reads.append(tuple(one.tensor for one in inputs))
-        self.writes.append((made.tensor,))
-        return made
+        """A new operator; its output is like its first input unless told otherwise."""
+        output = self.tensor(channels or inputs[0].channels, side or inputs[0].side)
+        self.reads.append(tuple(source.tensor for source in inputs))
+        self.writes.append((output.tensor,))
+        return output
 
     def conv(self, x: Map, channels: int, stride: int = 1) -> Map:
         """A convolution or a pooling with padding: sides are divided by the stride, rounded up."""
@@ -54,7 +54,7 @@ class Net:
 
     def concat(self, maps: Sequence[Map]) -> Map:
         """Channels side by side."""
-        return self.op(maps, sum(one.channels for one in maps))
+        return self.op(maps, sum(feature_map.channels for feature_map in maps))
 
     def separable(self, x: Map, channels: int, stride: int = 1) -> Map:
         """ReLU, depthwise, pointwise, twice over, as NASNet and DARTS have it; the stride in the first."""
@@ -167,18 +167,18 @@ def _nasnet_reduction(net: Net, h: Map, p: Map, filters: int) -> Map:
     def sep(x: Map, stride: int = 2) -> Map:
         return net.separable(x, filters, stride)
 
-    one = net.op([sep(h), sep(p)])
-    two = net.op([net.pool(h, 2), sep(p)])
-    three = net.op([net.pool(h, 2), sep(p)])
-    four = net.op([net.pool(one), two])
-    five = net.op([sep(one, 1), net.pool(h, 2)])
-    return net.concat([two, three, four, five])
+    first = net.op([sep(h), sep(p)])
+    second = net.op([net.pool(h, 2), sep(p)])
+    third = net.op([net.pool(h, 2), sep(p)])
+    fourth = net.op([net.pool(first), second])
+    fifth = net.op([sep(first, 1), net.pool(h, 2)])
+    return net.concat([second, third, fourth, fifth])
 
 
 def randwire(seed: int, kind: str, nodes: int = 32, channels: int = 78, side: int = 224) -> Problem:
     """RandWire's small regime (Xie et al., "Exploring randomly wired neural networks for image recognition", ICCV 2019, table 1): a stage of
     nodes / 2 and three of `nodes`. kind: ws(4, 0.75), er(0.2) or ba(5), the paper's best of each. A node sums its inputs, then ReLU,
-    depthwise and pointwise; what nobody reads is averaged."""
+    depthwise and pointwise; results that no node reads are averaged."""
     rng = random.Random(f"randwire {kind} {nodes} {seed}")
     net = Net()
     first = net.tensor(3, side)
@@ -189,13 +189,13 @@ def randwire(seed: int, kind: str, nodes: int = 32, channels: int = 78, side: in
 
 
 def _random_stage(net: Net, x: Map, channels: int, count: int, edges: set[tuple[int, int]]) -> Map:
-    made: list[Map] = []
+    outputs: list[Map] = []
     for node in range(count):
-        sources = [made[a] for a, b in sorted(edges) if b == node]
+        sources = [outputs[a] for a, b in sorted(edges) if b == node]
         stride = 1 if sources else 2
         total = sources[0] if len(sources) == 1 else net.op(sources) if sources else x
-        made.append(net.conv(net.pool(net.op([total]), stride), channels))
-    return net.op([made[node] for node in range(count) if not any(a == node for a, _ in edges)])
+        outputs.append(net.conv(net.pool(net.op([total]), stride), channels))
+    return net.op([outputs[node] for node in range(count) if not any(a == node for a, _ in edges)])
 
 
 def _watts_strogatz(rng: random.Random, count: int) -> set[tuple[int, int]]:
@@ -236,7 +236,7 @@ _EDGES: dict[str, Callable[[random.Random, int], set[tuple[int, int]]]] = {
 
 
 def windowed(seed: int, nodes: int, window: int) -> Problem:
-    """A random graph: each operator reads one to three of the `window` results before its own; sizes from 1 to 100; what nobody reads is kept."""
+    """A random graph: each operator reads one to three of the `window` results before its own; sizes from 1 to 100; unread results are kept."""
     rng = random.Random(f"windowed {nodes} {window} {seed}")
     sizes, reads = [rng.randint(1, 100)], []
     for node in range(nodes):

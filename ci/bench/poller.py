@@ -1,4 +1,4 @@
-"""What polling at 1 ms takes: CPU and memory of the poller, and how well it keeps the interval while a progress bar is drawn.
+"""The cost of polling at 1 ms: CPU and memory of the poller, and how well it keeps the interval while a progress bar is drawn.
 
 The program is the same for all: onnxruntime on inception_v3 with one thread. memprof's interval is that of the command `memprof run` on a
 terminal; its memory is read at the very end of a probe, when the Run is ready and only waits to be read.
@@ -55,27 +55,27 @@ def measure(setting: Setting) -> Section:
     setting.say("poller, the probe alone")
     alone = tools.probed(order, look=True).cost
     assert alone is not None
-    found: list[tuple[tools.Cost, float]] = []
+    peer_costs: list[tuple[tools.Cost, float]] = []
     for peer in _PEERS:
         setting.say(f"poller, {peer.tool}")
         seen = tools.under(peer, tools.program(order), watch=True)
         assert seen.cost is not None
-        found.append((seen.cost, _p99_ms(seen.t_s)))
+        peer_costs.append((seen.cost, _p99_ms(seen.t_s)))
     least = float(subprocess.run([sys.executable, "-I", "-S", "-c", _LEAST], check=True, capture_output=True).stdout)
-    raw = {"least": least, "polling": polling, "probe": probe, "memprof run": bar, "probe at its end": alone, "peers": found}
-    shares = [cost.cpu_share for cost, _ in found]
+    raw = {"least": least, "polling": polling, "probe": probe, "memprof run": bar, "probe at its end": alone, "peers": peer_costs}
+    shares = [cost.cpu_share for cost, _ in peer_costs]
     rows = (
         _cpu("the poller's CPU at 1 ms, of one core", f"<= {_CPU_LIMIT:.0%}", probe.cpu_share, shares),
         _cpu("the same with memprof's bar", "", probe.cpu_share + bar.cpu_share, shares),
-        _memory(alone.hwm_bytes, [cost.hwm_bytes for cost, _ in found]),
-        _interval(polling, [p99_ms for _, p99_ms in found]),
+        _memory(alone.hwm_bytes, [cost.hwm_bytes for cost, _ in peer_costs]),
+        _interval(polling, [p99_ms for _, p99_ms in peer_costs]),
     )
     return Section(rows, (_NOTE.format(least),), raw)
 
 
-def _cpu(what: str, target: str, own: float, peers: list[float]) -> Row:
+def _cpu(subject: str, target: str, own: float, peers: list[float]) -> Row:
     return Row(
-        what,
+        subject,
         target,
         *(f"{share:.1%}" for share in (own, *peers)),
         ratio=ratios(own, mprof=peers[:1], psrecord=peers[1:]),
@@ -111,24 +111,24 @@ def _p99_ms(t_s: tuple[float, ...]) -> float:
 
 
 def _on_a_terminal(setting: Setting, runs: int) -> tuple[Polling, tools.Cost, tools.Cost]:
-    """The polling that `memprof run` achieved with its bar drawn; what its probe cost, and what it cost itself."""
+    """The polling that `memprof run` achieved with its bar drawn, the cost of its probe, and its own cost."""
     output = setting.folder / "bar.jsonl"
     words = ["run", str(setting.model()), "-r", "onnxruntime", "--threads", "1", "--interval", "1ms", "--warmup", "1", "--runs", str(runs)]
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    os.set_blocking(ours, False)
+    own_end, their_end = os.openpty()
+    fcntl.ioctl(their_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    os.set_blocking(own_end, False)
     process = subprocess.Popen(
         [tools.script("memprof"), *words, "--repeats", "1", "-o", str(output)],
         env={**os.environ, "TERM": "xterm-256color"},
-        stdin=theirs,
+        stdin=their_end,
         stdout=subprocess.DEVNULL,
-        stderr=theirs,
+        stderr=their_end,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(their_end)
     with tools.ended(process):
-        drawn, (probe, bar) = tools.watched(process, [_probe_of(process), process.pid], ours)
-    os.close(ours)
+        drawn, (probe, bar) = tools.watched(process, [_probe_of(process), process.pid], own_end)
+    os.close(own_end)
     if b"EXECUTE" not in drawn:
         raise SystemExit(f"bench: memprof drew no bar: {drawn[-500:]!r}")
     polling = store.load([output]).runs[0].polling

@@ -33,7 +33,7 @@ _VARIANTS = 5
 _FRAME_S, _PAGE_S, _PLOT_S, _SMALL_PAGE_S = 3.0, 10.0, 5.0, 3.0
 _FRAME_BYTES, _PAGE_BYTES = _GIB, 5 * _MIB
 _PLOTS = ("peaks", "timeline", "threads", "tradeoff", "spread")
-# The figure of a process that ends here: its own high-water mark, which no parent's is mixed into.
+# The process's high-water mark; unlike ru_maxrss, it holds nothing of the parent's.
 _REPORT = "print([row for row in open('/proc/self/status') if row.startswith('VmHWM')][0].split()[1], file=sys.stderr)"
 _COMMAND = "import sys; from memprof.cli import group; group.main(sys.argv[1:], standalone_mode=False); " + _REPORT
 _FRAME = "import sys, memprof; print(len(memprof.load(sys.argv[1]).to_frame())); " + _REPORT
@@ -59,8 +59,8 @@ def measure(setting: Setting) -> Section:
     repeats = setting.count(5, 1)
     page = setting.folder / "page.html"
 
-    def taken(what: str, program: str, *arguments: str) -> Taken:
-        setting.say(f"scale: {what}")
+    def taken(subject: str, program: str, *arguments: str) -> Taken:
+        setting.say(f"scale: {subject}")
         return _taken(program, arguments, repeats)
 
     frame = taken("frame", _FRAME, str(large))
@@ -79,14 +79,14 @@ def measure(setting: Setting) -> Section:
         f"Reports: a file of {counted} runs in {_VARIANTS} variants with {_SAMPLES:,} samples each, {format_bytes(large.stat().st_size)}; whole "
         f"processes, imports included, medians of {repeats}; beside the time the process's high-water mark."
     )
-    return Section(tuple(rows), (note,), {row.what: row.memprof for row in rows})
+    return Section(tuple(rows), (note,), {row.subject: row.memprof for row in rows})
 
 
-def _row(what: str, taken: Taken, most_s: float | None, most_bytes: int | None) -> Row:
+def _row(subject: str, taken: Taken, most_s: float | None, most_bytes: int | None) -> Row:
     limits = [*([f"{most_s:g} s"] if most_s else []), *([format_bytes(most_bytes)] if most_bytes else [])]
     met = (most_s is None or taken.seconds <= most_s) and (most_bytes is None or taken.hwm_bytes <= most_bytes)
     shown = f"{taken.seconds:.1f} s, {format_bytes(taken.hwm_bytes)}"
-    return Row(what, f"<= {', '.join(limits)}" if limits else "", shown, met=met if limits else None)
+    return Row(subject, f"<= {', '.join(limits)}" if limits else "", shown, met=met if limits else None)
 
 
 def _taken(program: str, arguments: Sequence[str], repeats: int) -> Taken:

@@ -1,7 +1,7 @@
 """How much polling slows onnxruntime's EXECUTE on inception_v3 down.
 
-Pairs are blocks of iterations, one polled and one not, next to each other in one process (alternating.py), so that what differs between
-processes or from minute to minute does not show. The figure of a pair is the ratio of its two median iterations.
+Pairs are blocks of iterations, one polled and one not, next to each other in one process (alternating.py), so that differences between
+processes or from minute to minute do not show. The figure of a pair is the ratio of its two median iterations.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def measure(setting: Setting) -> Section:
     rows: list[Row] = []
     raw: dict[str, Any] = {}
     for threads, words in {1: "1 thread", cpus: f"{cpus} thread{'s' if cpus > 1 else ''}, every CPU"}.items():
-        found = _with_threads(setting, threads)
-        raw[f"{threads} threads"] = found
-        shown = {name: ratio for name, (ratio, _) in found.items()}
+        ratios_of = _with_threads(setting, threads)
+        raw[f"{threads} threads"] = ratios_of
+        shown = {name: ratio for name, (ratio, _) in ratios_of.items()}
         rows += [
             _row(f"slow-down at the defaults, {words}", shown, _DEFAULT, _AT_DEFAULTS, f"<= {_LIMIT}"),
             _row(f"slow-down at 1 ms, {words}", shown, _FORCED, _AT_1MS, ""),
@@ -58,13 +58,13 @@ def _with_threads(setting: Setting, threads: int) -> dict[str, tuple[list[float]
     child = _child(order, [_NONE, _DEFAULT, _FORCED], rounds, iterations, poller=False)
     intervals = {"": 0, _DEFAULT: order.job.iterations_interval_ns, _FORCED: MS}
     marks = [(mark.phase, mark.times_ns) for mark in tools.probed(order, child=child, intervals=intervals).run.marks]
-    found = {block: _paired(marks, block) for block in (_DEFAULT, _FORCED)}
+    pairs_of = {block: _paired(marks, block) for block in (_DEFAULT, _FORCED)}
     child = _child(order, [_NONE, _POLLED], rounds, iterations, poller=True)
     for peer in (*_AT_DEFAULTS, *_AT_1MS):
         setting.say(f"slow-down, {threads} threads, {peer.tool} {peer.label}")
         seen = [(mark["phase"], mark["times_ns"]) for mark in tools.under(peer, child).marks if mark["mark"] == "times"]
-        found[_name(peer)] = _paired(seen, _POLLED)
-    return found
+        pairs_of[_name(peer)] = _paired(seen, _POLLED)
+    return pairs_of
 
 
 def _child(order: Order, blocks: Sequence[str], rounds: int, iterations: int, *, poller: bool) -> tools.Program:
@@ -92,11 +92,11 @@ def _name(peer: tools.Peer) -> str:
     return f"{peer.tool} {peer.label}"
 
 
-def _row(what: str, shown: dict[str, list[float]], block: str, peers: Sequence[tools.Peer], target: str) -> Row:
+def _row(subject: str, shown: dict[str, list[float]], block: str, peers: Sequence[tools.Peer], target: str) -> Row:
     own = middle(shown[block])[0]
     mprof, psrecord = (shown[_name(peer)] for peer in peers)
     return Row(
-        what=what,
+        subject=subject,
         target=target,
         memprof=_text(shown[block]),
         peer=_text(mprof),

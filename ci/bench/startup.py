@@ -1,12 +1,9 @@
-"""What must feel like nothing: the command's help, beside an import of click alone, and what a job costs beyond its child."""
+"""Two costs that must feel like nothing: the command's help, beside an import of click alone, and a job beyond its child."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from typing import Any
 
 from . import tools
@@ -31,7 +28,7 @@ def measure_help(setting: Setting) -> Section:
     setting.say("help")
     for _ in range(setting.count(30, 5)):
         for name, command in commands.items():
-            wall_ns[name].append(_wall_ns(command))
+            wall_ns[name].append(tools.wall_ns(command))
     medians = {name: middle(values)[0] for name, values in wall_ns.items()}
     rows = tuple(_help_row(f"memprof {words}", medians) for words in ("--help", "runtimes --help"))
     note = f"Help: times as long as `python -c 'import click'`, {medians['click'] / _MS:.0f} ms here; medians, interleaved."
@@ -43,16 +40,10 @@ def _help_row(name: str, medians: dict[str, float]) -> Row:
     return Row(
         f"`{name}`",
         f"<= {_HELP_LIMIT:g}x",
-        *(f"{medians[each] / medians['click']:.2f}x ({medians[each] / _MS:.0f} ms)" for each in (name, "mprof", "psrecord")),
+        *(f"{medians[command] / medians['click']:.2f}x ({medians[command] / _MS:.0f} ms)" for command in (name, "mprof", "psrecord")),
         ratio=ratios(medians[name], mprof=[medians["mprof"]], psrecord=[medians["psrecord"]]),
         met=own <= _HELP_LIMIT,
     )
-
-
-def _wall_ns(command: Sequence[str]) -> int:
-    begin_ns = time.monotonic_ns()
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    return time.monotonic_ns() - begin_ns
 
 
 def measure_job(setting: Setting) -> Section:

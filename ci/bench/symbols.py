@@ -1,7 +1,7 @@
-"""Phases by the names of functions: how far the peak of an unmodified C++ program lies from the truth, and what gdb adds to a call.
+"""Phases by the names of functions: how far the peak of an unmodified C++ program lies from the truth, and the time that gdb adds to a call.
 
-The ladder is that of ladder.py, by transient.cpp, which holds no word of memprof. What a call costs is what the program itself measures around many
-calls of a function that does nothing, under gdb less alone.
+The ladder is that of ladder.py, by transient.cpp, which holds no word of memprof. The program itself measures the time of many calls of a function
+that does nothing; the cost of a call is that time under gdb less the time alone.
 """
 
 from __future__ import annotations
@@ -9,44 +9,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections import defaultdict
 from pathlib import Path
 
 from . import native, tools
 from .table import Row, Section, Setting
 
-_BYTES = 100 << 20
-_MIB = 1 << 20
-_LADDER_LIMIT = 0.5 * _MIB
 _CALL_LIMIT_MS = 2.0
 _FUNCTIONS = {"MODEL_LOAD": "known::Model::load(const char *)", "PREPARE": "known::Model::prepare<int>", "EXECUTE": "known::Model::execute"}
 _WORDS = {"MODEL_LOAD": "load", "PREPARE": "prepare", "EXECUTE": "execute"}
-_HOLDS_US = (0, 100, 1_000, 10_000, 100_000)
-_THREADS = (1, 8)
-_SETTLE_US = 10_000
 
 
 def measure_ladder(setting: Setting) -> Section:
     """The worst error of an unmodified C++ program, by length of the transient and number of threads."""
-    program = _compiled(setting.folder)
-    errors: dict[tuple[int, int], list[tuple[str, float]]] = defaultdict(list)
-    for threads in _THREADS:
-        for hold_us in _HOLDS_US:
-            for phase, word in _WORDS.items():
-                order = native.order_of(program, word, _BYTES, threads, hold_us, _SETTLE_US, phases=_FUNCTIONS)
-                for _ in range(setting.count(3, 1)):
-                    errors[threads, hold_us].append((phase, native.error(tools.probed(order).run, phase)))
-            setting.say(f"ladder of an unmodified C++ program, {threads} thread(s), {hold_us / 1000:g} ms")
-    rows = tuple(
-        native.ladder_row("unmodified C++ program", threads, hold_us, [error for _, error in found])
-        for (threads, hold_us), found in errors.items()
-    )
-    raw = {f"{threads} threads, {hold_us} us": found for (threads, hold_us), found in errors.items()}
-    return Section(rows, ("Unmodified C++ program: transient.cpp with phases by --phase, the worst of all three, in MiB.",), raw)
+    note = "Unmodified C++ program: transient.cpp with phases by --phase, the worst of all three, in MiB."
+    return native.ladder(setting, _compiled(setting.folder), _WORDS, "unmodified C++ program", note, phases=_FUNCTIONS)
 
 
 def measure_calls(setting: Setting) -> Section:
-    """What gdb adds to a call, in a program of one thread and beside eight that sleep, and how much too long its time still is."""
+    """The time that gdb adds to a call, with one thread and beside eight that sleep, and how much of it is in the call's own time."""
     program = _compiled(setting.folder)
     count = setting.count(2000, 200)
     rows, raw = [], {}

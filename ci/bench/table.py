@@ -1,4 +1,4 @@
-"""What a section of the bench hands back, the little arithmetic they share, and the Markdown they become."""
+"""The results of a section of the bench, the little arithmetic that sections share, and their Markdown."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, its cells as they are shown, those of the section's peers in their order. met: None where there is no target."""
+    """A line of the table, its cells as they are shown, those of the section's peers in their order. met: None without a target."""
 
-    what: str
+    subject: str
     target: str
     memprof: str
     peer: str = "-"
@@ -40,12 +40,12 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row as text, its verdict last."""
         verdict = "" if self.met is None else "met" if self.met else "**missed**"
-        return (self.what, self.target or "-", self.memprof, self.peer, self.other_peer, self.ratio, verdict)
+        return (self.subject, self.target or "-", self.memprof, self.peer, self.other_peer, self.ratio, verdict)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section's rows, the meaning of its cells, every figure behind them, and the tools that memprof stands beside."""
+    """A section's rows, notes on the meaning of its cells, every figure behind them, and the tools beside memprof."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -54,14 +54,18 @@ class Section:
 
 
 def markdown(section: Section) -> str:
-    """The section's rows as a table, without the columns that say nothing in any row."""
+    """The section's rows as a table, without the columns that are empty in every row."""
     headings = ("what", "target", "memprof", *section.peers, "peer / memprof", "")
-    told = [number for number in range(len(headings)) if any(row.cells[number] not in ("", "-") for row in section.rows)]
-    lines = [tuple(line[number] for number in told) for line in (headings, *(row.cells for row in section.rows))]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(told))]
-    text = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
-    text.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
-    return "\n".join(text)
+    columns = [number for number in range(len(headings)) if any(row.cells[number] not in ("", "-") for row in section.rows)]
+    return aligned([tuple(line[number] for number in columns) for line in (headings, *(row.cells for row in section.rows))])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text, the headings first, as a Markdown table whose columns stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines)
 
 
 def middle(values: Sequence[float]) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Runs one program under memprof's probe, under mprof, under psrecord, or under nothing, and says what each saw and cost.
+"""Runs a program under memprof's probe, under mprof, under psrecord, or alone; the result is the record of each tool, and its cost.
 
 All four start the very same command with the same job on its standard input; without memprof the program's marks (runners/marks.py) go to a
 file, so that phases and iteration times are known everywhere.
@@ -41,7 +41,7 @@ _PADDING = "." * 20_000
 
 @dataclass(frozen=True)
 class Program:
-    """What is measured: its command, the line it reads, and its environment beyond the bench's own."""
+    """A measured program: its command, the line it reads, and the variables that its environment has beyond the bench's."""
 
     argv: tuple[str, ...]
     stdin: bytes
@@ -66,7 +66,7 @@ PSRECORD_1MS = Peer("psrecord", "1 ms", ("--interval", "0.001"))
 
 @dataclass(frozen=True)
 class Cost:
-    """What a poller took: its share of one CPU while it polled, and its high-water mark."""
+    """The cost of a poller: its share of a CPU while it polled, and its high-water mark."""
 
     cpu_share: float
     hwm_bytes: int
@@ -74,7 +74,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a peer recorded, and what the program's own marks said meanwhile."""
+    """A peer's record, and the program's marks of the same time."""
 
     t_s: tuple[float, ...]
     rss: tuple[float, ...]
@@ -88,7 +88,7 @@ class Seen:
 
 
 def orders(models: Sequence[Path], runtime: str | Path, **words: Any) -> tuple[Order, ...]:
-    """What `memprof run` would measure with these words."""
+    """The orders that `memprof run` would measure with these words."""
     return plan(Suite(models=tuple(map(str, models)), runtimes=(str(runtime),), **words)).orders
 
 
@@ -103,7 +103,7 @@ def program(order: Order) -> Program:
 
 @dataclass(frozen=True)
 class Probed:
-    """A Run, how long it took from the probe's start until all of it was read, and, where asked for, what the probe cost."""
+    """A Run, the time from the probe's start until all of it was read, and, with look, the probe's cost."""
 
     run: Run
     wall_ns: int
@@ -111,7 +111,7 @@ class Probed:
 
 
 def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Probed:
-    """Measure as memprof.measuring.campaign does, in a probe of our own.
+    """Measure as memprof.measuring.campaign does, in a separate probe.
 
     child: another program than the order's. intervals: other polling periods. look: read the probe's cost at its very end, when the Run is
     ready and only waits to be read.
@@ -172,23 +172,39 @@ def _message(order: Order) -> dict[str, Any]:
 
 def require_peers() -> None:
     """Leave with a sentence where a peer is not installed."""
-    missing = [tool for tool in ("mprof", "psrecord") if _found(tool) is None]
+    missing = [tool for tool in ("mprof", "psrecord") if _installed(tool) is None]
     if missing:
         raise SystemExit(f"bench: {' and '.join(missing)} not installed here: {sys.executable} -m pip install memory-profiler psrecord")
 
 
+def zoo(name: str, path: Path, *words: str) -> Path:
+    """A model of the zoo at this path, whose ending says the format; made where it is not there yet."""
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        command = [script("memprof"), "zoo", name, "--format", path.suffix[1:], "-o", str(path), *words]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return path
+
+
+def wall_ns(command: Sequence[str]) -> int:
+    """The wall time of a command that must succeed, in nanoseconds. Its output is dropped."""
+    begin_ns = time.monotonic_ns()
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.monotonic_ns() - begin_ns
+
+
 def script(name: str) -> str:
     """A command installed beside this interpreter, or on PATH."""
-    return _found(name) or name
+    return _installed(name) or name
 
 
-def _found(tool: str) -> str | None:
+def _installed(tool: str) -> str | None:
     beside = Path(sys.executable).parent / tool
     return str(beside) if beside.exists() else shutil.which(tool)
 
 
 def under(peer: Peer, measured: Program, *, watch: bool = False) -> Seen:
-    """Run the program under a peer. watch: look at the peer's own cost from time to time."""
+    """Run the program under a peer. watch: look at the peer's cost from time to time."""
     with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, _marks_file(folder, measured) as (job, marks, env):
         # The shell is replaced by the program, so that the process the peer started is the one to measure.
         line = f"exec {shlex.join(measured.argv)} <{shlex.quote(str(job))} {_MARKS_FD}>>{shlex.quote(str(marks))}"
@@ -213,7 +229,7 @@ def under(peer: Peer, measured: Program, *, watch: bool = False) -> Seen:
 
 
 def alone(measured: Program) -> int:
-    """Run the program under nothing, its marks written all the same; its wall time in nanoseconds."""
+    """Run the program alone, its marks written all the same; its wall time in nanoseconds."""
     with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, _marks_file(folder, measured) as (job, marks, env):
         with job.open("rb") as stdin, marks.open("ab") as target:
             env["MEMPROF_MARKS"] = _target(target.fileno(), marks)
@@ -237,8 +253,8 @@ def _marks_file(folder: str, measured: Program) -> Iterator[tuple[Path, Path, di
 
 
 def _target(descriptor: int, path: Path) -> str:
-    found = path.stat()
-    return f"{descriptor}:{found.st_dev}:{found.st_ino}"
+    status = path.stat()
+    return f"{descriptor}:{status.st_dev}:{status.st_ino}"
 
 
 def _read_marks(path: Path, tool: str) -> tuple[dict[str, Any], ...]:
@@ -255,7 +271,7 @@ def _mprof_log(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _psrecord_log(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The same of lines `ELAPSED_S CPU_PERCENT RSS_MIB VMS_MIB`; what it calls MB is 1024 * 1024 bytes."""
+    """The same of lines `ELAPSED_S CPU_PERCENT RSS_MIB VMS_MIB`; psrecord's MB is 1024 * 1024 bytes."""
     rows = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
     return tuple(float(row[0]) for row in rows), tuple(float(row[2]) * _MIB for row in rows)
 
@@ -264,31 +280,31 @@ def _psrecord_log(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def watched(process: subprocess.Popen[bytes], pids: Sequence[int], also: int | None = None) -> tuple[bytes, list[Cost]]:
-    """What each of the processes `pids` costs while all of them run; returns when `process` ends.
+    """The cost of each of the processes `pids` while all of them run; returns when `process` ends.
 
-    also: a descriptor to keep empty meanwhile; what it gave comes first. Their start, with all its imports, is left out of the share; CPU
-    time is that of a first thread, and pollers have no other.
+    also: a descriptor to keep empty meanwhile; the bytes read from it come first. The start of the processes, with all their imports, is left out
+    of the share. CPU time is that of a first thread, and pollers have no other.
     """
     looks: list[list[tuple[int, int, int]]] = []
     data = b""
     while process.poll() is None:
         if also is not None:
-            data += _taken(also)
+            data += _drained(also)
         time.sleep(_WATCH_S)
         try:
             looks.append([(time.monotonic_ns(), _cpu_ns(pid), _hwm_bytes(pid)) for pid in pids])
         except (OSError, StopIteration, IndexError):
-            continue  # one has ended: what the others do from then on is no polling
+            continue  # a process has ended: the others poll no more
     return data, [_cost([look[index] for look in looks]) for index in range(len(pids))]
 
 
-def _cost(seen: list[tuple[int, int, int]]) -> Cost:
-    steady = [look for look in seen if look[0] - seen[0][0] > _START_NS] or seen
+def _cost(looks: list[tuple[int, int, int]]) -> Cost:
+    steady = [look for look in looks if look[0] - looks[0][0] > _START_NS] or looks
     (begin_ns, begin_cpu_ns, _), (end_ns, end_cpu_ns, _) = steady[0], steady[-1]
-    return Cost((end_cpu_ns - begin_cpu_ns) / max(1, end_ns - begin_ns), max(hwm for _, _, hwm in seen))
+    return Cost((end_cpu_ns - begin_cpu_ns) / max(1, end_ns - begin_ns), max(hwm for _, _, hwm in looks))
 
 
-def _taken(descriptor: int) -> bytes:
+def _drained(descriptor: int) -> bytes:
     """All that lies in a descriptor that does not block."""
     data = b""
     try:
@@ -311,7 +327,7 @@ def _hwm_bytes(pid: int) -> int:
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever happens, the process and its group are gone afterwards; so they are after LONGEST_S."""
+    """Whatever happens, the process and its group are gone afterwards, and after LONGEST_S."""
 
     def end() -> None:
         if process.returncode is not None:

@@ -1,6 +1,6 @@
-"""The command line: one file a command, each a pair of parser and call, imported when it is asked for.
+"""The command line: one file a command, each a pair of parser and call, imported when the command is called.
 
-Here stands the one place that turns an error into its sentence and its exit code (see memprof.errors).
+Errors become their sentence and their exit code here and nowhere else (see memprof.errors).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _COMMANDS = {
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are asked for.
+    """A group whose commands are imported when they are called.
 
     sections: section of the help -> name -> (module of this folder, first line of its help). A module holds its command as `command`, or
     several under their names.
@@ -91,15 +91,25 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def load_runs(*files: str) -> Any:
+    """The content of runs files; their warnings are said on standard error."""
+    from ..runs import store
+
+    loaded = store.load(files)
+    for warning in loaded.warnings:
+        talk(warning)
+    return loaded
+
+
 def report(name: str) -> Any:
-    """A module of reports, by name: no static import crosses that seam, and pandas is not imported before it is needed."""
+    """A module of reports, by name: no static import crosses that wall, and pandas is not imported before it is needed."""
     return import_module(f"memprof.reports.{name}")
 
 
 def write(target: str | None, writer: Callable[[Path], Any]) -> None:
-    """Write a report's file, whole or not at all: `writer` is given the path to write to, which gets its name when all is written.
+    """Write a report's file, whole or not at all: `writer` is called with a draft's path, and the draft gets the target's name when all is written.
 
-    Raises UsageError without a target, InputError where it cannot be written or is a runs file.
+    Raises UsageError without a target, InputError if it cannot be written or is a runs file.
     """
     from .. import files
     from ..errors import InputError, UsageError, os_reason
@@ -147,13 +157,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _ignore_interruptions() -> None:
-    """From here on only the end itself could be interrupted, which Python would tell with a traceback."""
+    """From here on only the exit itself could be interrupted, and Python would show a traceback for that."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def heed_sigterm() -> None:
-    """From here on SIGTERM ends the command as Ctrl-C does: with what was measured until then."""
+    """From here on SIGTERM ends the command as Ctrl-C does: with the runs measured until then."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
@@ -162,7 +172,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 class _Patient(io.FileIO):
-    """A stream whose reader may leave (`| head -1`): what is written afterwards goes nowhere, and the exit code is that of the work."""
+    """A stream whose reader may leave (`| head -1`): output after that goes nowhere, and the exit code is that of the work."""
 
     def write(self, data: Any) -> int:
         try:
@@ -172,7 +182,7 @@ class _Patient(io.FileIO):
 
 
 def _patient(stream: Any, number: int) -> Any:
-    """The standard stream of that number, or one that goes nowhere where it was closed; one that a test has put there stays."""
+    """The standard stream of that number. A closed stream becomes one that goes nowhere; a stream that a test has put there stays."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -213,10 +223,10 @@ def _guarded(call: Callable[[], Any]) -> int:
         if out_of_memory(error):
             return _short_of_memory()
         talk(f"{error.filename or 'standard output'}: {os_reason(error)}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits to be written goes nowhere: Python would try again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that still waits goes nowhere: Python would try again at exit
         return MemprofError.exit_code
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # what a Ctrl-C inside an import comes out as, until Python 3.11
+        if isinstance(error.__cause__, KeyboardInterrupt):  # a Ctrl-C inside an import comes out so, until Python 3.11
             return _interrupted()
         return _short_of_memory() if out_of_memory(error) else _defect(error)
 
@@ -227,7 +237,7 @@ def _short_of_memory() -> int:
 
 
 def _defect(error: Exception) -> int:
-    """Say that memprof itself failed, and where a file lies that helps to mend it: never as a traceback, and never as a regression."""
+    """Say that memprof itself failed, and name a file that helps to mend it: never as a traceback, and never as a regression."""
     import time
     import traceback
     from importlib import metadata

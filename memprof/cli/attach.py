@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..units import parse_duration_ns
-from .measuring import kept
+from .measuring import keep_runs
 
 _EPILOG = """\b
 Examples:
@@ -27,4 +27,4 @@ def command(pid: int, duration: str, interval: str, name: str | None, output: st
     from ..measuring import attach
 
     job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name)
-    return kept(lambda progress, keep: attach.measure(job, pid, progress, keep), output, append, as_json)
+    return keep_runs(lambda progress, keep: attach.measure(job, pid, progress, keep), output, append, as_json)

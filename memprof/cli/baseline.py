@@ -39,14 +39,14 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     from ..runs import metrics
     from . import report, talk
 
-    wanted = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
-    side = baseline.load(files, wanted)
+    metric_names = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
+    side = baseline.load(files, metric_names)
     if not side.from_runs:
         raise UsageError(f"{files[0]} is a baseline itself: name runs files")
-    done = baseline.update(Path(output), side.entries)
+    updated = baseline.update(Path(output), side.entries)
     for warning in side.warnings:
         talk(warning)
-    for entry in done.kept:
+    for entry in updated.kept:
         talk(f"{entry.model}, {entry.variant}: not in these runs, left as it was")
-    click.echo(report("tables.gate").render_update(done, "json" if as_json else "markdown"))
+    click.echo(report("tables.gate").render_update(updated, "json" if as_json else "markdown"))
     talk(f"{output} is written: {len(side.entries)} variant{'s' if len(side.entries) != 1 else ''}")

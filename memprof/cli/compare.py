@@ -1,4 +1,4 @@
-"""`memprof compare`: two runs files, or two variants of one, in; a table of differences out."""
+"""`memprof compare`: two runs files, or two variants of a single file, in; a table of differences out."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ def command(
     """Compare two sets of runs: medians, difference, ratio, interval, and whether the difference is beyond noise."""
     from ..errors import UsageError
     from ..judge import compare
-    from ..runs import metrics, store
-    from . import report
+    from ..runs import metrics
+    from . import load_runs, report
 
     if (head is None) != (len(variants) == 2):
         raise UsageError("give two files, or one file and --variant twice")
-    loaded = [store.load([path]) for path in (base, head) if path is not None]
-    for warning in [warning for one in loaded for warning in one.warnings]:
-        click.echo(f"memprof: {warning}", err=True)
-    wanted = [metrics.metric(name).name for name in names] or metrics.DEFAULT_METRICS
+    sides = [load_runs(path) for path in (base, head) if path is not None]
+    metric_names = [metrics.metric(name).name for name in names] or metrics.DEFAULT_METRICS
     if head is None:
-        found = compare.compare_variants(loaded[0].runs, variants[0], variants[1], wanted)
+        comparison = compare.compare_variants(sides[0].runs, variants[0], variants[1], metric_names)
     else:
-        found = compare.compare(loaded[0].runs, loaded[1].runs, wanted)
-    click.echo(report("tables.comparison").render(found, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))
+        comparison = compare.compare(sides[0].runs, sides[1].runs, metric_names)
+    click.echo(report("tables.comparison").render(comparison, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))

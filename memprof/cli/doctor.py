@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..doctor.checks import Check
     from ..doctor.known import Transient
     from ..doctor.report import Report
-    from ..runs.records import Job, Run
+    from ..measuring.progress import Silent
     from .progress import Bar
 
 
@@ -42,22 +42,12 @@ def command(python: str | None, as_json: bool) -> int:
     return MeasurementError.exit_code if report.failure else 0
 
 
-# -- while it measures
-
-
-class _Silent:
-    def started(self, job: Job, index: int, total: int) -> None: ...
-    def live(self, phase: str, rss_bytes: int) -> None: ...
-    def finished(self, run: Run) -> None: ...
-    def say(self, sentence: str) -> None: ...
-    def close(self) -> None: ...
-
-
-def _progress() -> Bar | _Silent:
+def _progress() -> Bar | Silent:
+    from ..measuring.progress import Silent
     from .progress import Bar, chosen
 
-    found = chosen()
-    return found if isinstance(found, Bar) else _Silent()  # a line a run is nothing anybody wants in a log here
+    progress = chosen()
+    return progress if isinstance(progress, Bar) else Silent()  # nobody wants a line a run of these in a log
 
 
 # -- for people
@@ -82,7 +72,7 @@ def _print(report: Report) -> None:
         if report.transients:
             _transients(report, console)
         console.print(Text(f"\n{report.verdict}", style="bold"))
-    # Padding at a line's end is of no use to whoever copies it.
+    # Padding at a line's end is of no use to anyone who copies it.
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), color=True)
 
 
@@ -94,12 +84,12 @@ def _checks(checks: list[Check], width: int) -> Table:
     for column in (*_COLUMNS, None):
         table.add_column(width=column)
     for check in checks:
-        what, meaning = Text(check.found), Text(check.meaning, style="dim")
-        fits = len(what) + len(_BETWEEN) + len(meaning) <= width - sum(column + 2 for column in _COLUMNS)
+        finding, meaning = Text(check.found), Text(check.meaning, style="dim")
+        fits = len(finding) + len(_BETWEEN) + len(meaning) <= width - sum(column + 2 for column in _COLUMNS)
         table.add_row(
             Text(check.state, style=_STYLES[check.state]),
             Text(check.name),
-            Text(_BETWEEN if fits else "\n").join([what, meaning]) if check.meaning else what,
+            Text(_BETWEEN if fits else "\n").join([finding, meaning]) if check.meaning else finding,
         )
     return table
 
@@ -119,19 +109,22 @@ def _transients(report: Report, console: Console) -> None:
 
     from ..units import format_bytes, format_duration
 
-    size, repeats = format_bytes(report.transients[0].bytes), max(one.repeats for one in report.transients)
+    size, repeats = format_bytes(report.transients[0].bytes), max(transient.repeats for transient in report.transients)
     console.print(Text(f"\nerror of a peak in MiB: {size} touched, held and freed, the worst of {repeats}", style="bold"))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for heading in ("threads", "held", "took", *_SOURCES.values()):
         table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
-    for one in report.transients:
+    for transient in report.transients:
         table.add_row(
-            str(one.threads), format_duration(one.held_ns), format_duration(one.took_ns), *(_error(one, name) for name in _SOURCES)
+            str(transient.threads),
+            format_duration(transient.held_ns),
+            format_duration(transient.took_ns),
+            *(_error(transient, name) for name in _SOURCES),
         )
     console.print(table)
     console.print(Text("at 50 ms: reckoned from the samples, for the worst moment to begin polling", style="dim"))
 
 
-def _error(one: Transient, source: str) -> str:
-    error = getattr(one, source)
+def _error(transient: Transient, source: str) -> str:
+    error = getattr(transient, source)
     return "-" if error is None else f"{error / (1 << 20):+.2f}"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import measured, phase_options
+from .measuring import measure_suite, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -48,7 +48,7 @@ def command(output: str | None, append: bool, above_baseline: bool, as_json: boo
 
     The program reads memprof's standard input. Its output is not shown. If it fails, the end of its output is kept in the runs file.
     """
-    return measured(_suite(**words), output, append, above_baseline, as_json)
+    return measure_suite(_suite(**words), output, append, above_baseline, as_json)
 
 
 def _suite(
@@ -60,7 +60,7 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
-    **rest: Any,
+    **fields: Any,
 ) -> Any:
     from ..measuring.suite import Suite, Variant, parse_phases, parse_threads
     from ..programs.commands import of_words, parse_regexes
@@ -78,5 +78,5 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         stdin=True,
-        **rest,
+        **fields,
     )

@@ -1,4 +1,4 @@
-"""`memprof explain`: a model and a runtime in, why its memory is what it is out."""
+"""`memprof explain`: a model and a runtime in, an explanation of its memory out."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def command(
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    found = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
+    explanation = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
     click.echo(
-        report("tables.explain").render(found, "json" if as_json else form)
+        report("tables.explain").render(explanation, "json" if as_json else form)
     )  # first: a disk that is full now must not cost the result
     if output is not None and source is None:
-        write(output, lambda path: path.write_bytes(records.encode(found)))
+        write(output, lambda path: path.write_bytes(records.encode(explanation)))
     if picture is not None:
-        report("pictures.saving").save(report("pictures.waterfall").draw(found), picture)
+        report("pictures.saving").save(report("pictures.waterfall").draw(explanation), picture)
 
 
 def _measured(
@@ -96,7 +96,7 @@ def _measured(
     verified: bool,
     verbose: bool,
     repeats: int,
-    **rest: Any,
+    **fields: Any,
 ) -> Any:
     from .. import files
     from ..errors import UsageError
@@ -107,7 +107,7 @@ def _measured(
     from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
     from . import talk
-    from .progress import chosen, loud
+    from .progress import chosen, showing_output
 
     heed_sigterm()
     if runtime is None:
@@ -115,7 +115,7 @@ def _measured(
     if output is not None:
         files.check_new(Path(output), instead="explain does not write over it")
     variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
-    wanted = Suite(
+    suite = Suite(
         models=(str(model),),
         variants=(variant,),
         env=dict(split_setting(text) for text in environment),
@@ -123,14 +123,14 @@ def _measured(
         threads=(threads,) if threads is not None else (),
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         repeats=1,
-        **rest,
+        **fields,
     )
-    (order,) = plan(wanted).orders
+    (order,) = plan(suite).orders
     with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
-        nowhere = loud(lambda line: None, progress) if verbose else lambda line: None
-        keep = loud(kept, progress) if verbose else kept
+        nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
+        keep = showing_output(kept, progress) if verbose else kept
         for remark in campaign.surroundings(order.job.model.bytes):
             progress.say(remark)
-        # With --verify the same settings are among the variants, with as many repeats as each of them.
-        found = engine.explain(order, progress, nowhere if verified else keep)
-        return verify.verify(found, replace(wanted, repeats=repeats), variant, progress, keep) if verified else found
+        # With --verify the same settings are among the variants, with as many repeats.
+        explanation = engine.explain(order, progress, nowhere if verified else keep)
+        return verify.verify(explanation, replace(suite, repeats=repeats), variant, progress, keep) if verified else explanation

@@ -60,7 +60,7 @@ def command(
     answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
 
 
-def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **rest: Any) -> Any:
+def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
     from ..seek.fit import PARTS, FitRequest
@@ -71,5 +71,5 @@ def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[s
         max_time=parse_ratio(max_latency) if max_latency else None,
         parts=tuple(_PARTS[name] for name in phases) or PARTS,
         shapes=dict(parse_shape(text) for text in shapes),
-        **rest,
+        **fields,
     )

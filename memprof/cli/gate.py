@@ -1,4 +1,4 @@
-"""`memprof gate`: runs and what they are judged by in; a report and an exit code out."""
+"""`memprof gate`: runs and their base or budgets in; a report and an exit code out."""
 
 from __future__ import annotations
 
@@ -93,30 +93,30 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     request = _request(**words)
     progress = chosen()
     try:
-        found = decide.judge(request, progress)
+        decision = decide.judge(request, progress)
     finally:
         progress.close()
     renderer = report("tables.gate")
-    click.echo(renderer.render(found, "json" if as_json else form or "markdown"))
+    click.echo(renderer.render(decision, "json" if as_json else form or "markdown"))
     for name, path in targets:
-        _write(path, renderer.render(found, name))
-    return found.exit_code
+        _write(path, renderer.render(decision, name))
+    return decision.exit_code
 
 
-def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **rest: Any) -> Any:
+def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **fields: Any) -> Any:
     from ..gate.request import GateRequest
     from ..judge.verdicts import parse_limits
     from .measuring import unused_path
 
     files: dict[str, Any] = {
-        name: Path(path) if (path := rest.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
+        name: Path(path) if (path := fields.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
     }
     return GateRequest(
         heads=tuple(map(Path, heads)),
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
         **files,
-        **rest,
+        **fields,
     )
 
 

@@ -1,4 +1,4 @@
-"""`memprof heap export`: a profile in, the file that another tool opens out."""
+"""`memprof heap export`: a profile in, a file for another tool out."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
     if form == "massif":
         pieces = export.massif(profile)
     else:
-        write_one = export.collapsed if form == "collapsed" else export.speedscope
-        pieces = write_one(profile, wording.chosen(profile, snapshot, phase))
+        written_as = export.collapsed if form == "collapsed" else export.speedscope
+        pieces = written_as(profile, wording.chosen(profile, snapshot, phase))
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)

@@ -174,15 +174,15 @@ def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, l
     from ..heap import diff as judging
     from . import report, talk
 
-    found = judging.diff(heap.load(before), heap.load(after), phase=phase, invert=invert, fold=fold)
+    difference = judging.diff(heap.load(before), heap.load(after), phase=phase, invert=invert, fold=fold)
     module = report("heap.diff")
     chosen = module.Look(invert=invert, **look)
-    click.echo(_json(module.facts(found, chosen)) if as_json else module.render(found, chosen, **_terminal()))
+    click.echo(_json(module.facts(difference, chosen)) if as_json else module.render(difference, chosen, **_terminal()))
     if limit is None:
         return EXIT_OK
-    grew = judging.verdict(found, limit)
+    grew = judging.verdict(difference, limit)
     if grew:
-        talk(f"{module.headline(found)} That is more than the {100 * limit:g}% allowed")
+        talk(f"{module.headline(difference)} That is more than the {100 * limit:g}% allowed")
     return EXIT_REGRESSION if grew else EXIT_OK
 
 
@@ -191,7 +191,7 @@ def _json(facts: Any) -> str:
 
 
 def _terminal() -> dict[str, Any]:
-    """How standard output wants its text: as wide as the terminal, or COLUMNS, or 120 in a pipe; coloured only where somebody looks."""
+    """The form of text for standard output: as wide as the terminal, or COLUMNS, or 120 in a pipe; coloured only on a terminal."""
     from rich.console import Console
 
     console = Console(file=sys.stdout)

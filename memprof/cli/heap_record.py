@@ -1,4 +1,4 @@
-"""`memprof heap record`: a model's job, or any program, under massif, heaptrack or memray; the tool's files and the phases out."""
+"""`memprof heap record`: a model's job, or any program, in; the files of massif, heaptrack or memray and the phases out."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ Examples:
 )
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recorded files as JSON.")
-def command(output: Path, as_json: bool, **said: Any) -> int:
+def command(output: Path, as_json: bool, **words: Any) -> int:
     """Run a model's job, or any program, under an allocation profiler and keep its profile with the phases."""
     heed_sigterm()
     from ..heap import record
     from . import talk
     from .progress import chosen
 
-    request = _request(output, **said)
+    request = _request(output, **words)
     progress = chosen()
     try:
         recorded = record.record(request, progress)
@@ -81,7 +81,7 @@ def _request(
     runs: int | None,
     python: str | None,
     timeout: str,
-    **rest: Any,
+    **fields: Any,
 ) -> Any:
     from ..errors import UsageError
     from ..heap.record import Request, parse_phases
@@ -89,10 +89,10 @@ def _request(
     from ..programs.runtimes import split_setting
     from ..units import parse_duration_ns
 
-    limits = {"timeout_ns": parse_duration_ns(timeout), **rest}
+    limits = {"timeout_ns": parse_duration_ns(timeout), **fields}
     if runtime is None:
         if phases is not None:
-            raise UsageError("--phases is for a model in a runtime (-r); a program has none that memprof could end it after")
+            raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
         return Request(output, command=words, **limits)
     if len(words) != 1:
         raise UsageError("name one model for -r RUNTIME")

@@ -1,4 +1,4 @@
-"""What `run`, `exec` and `attach` share: the options that say what a phase is, and the way from a suite to its runs file and tables."""
+"""Shared by `run`, `exec` and `attach`: the options for the phases of a command, and the way from a suite to its runs file and tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import heed_sigterm
 
 
 def phase_options(function: Any) -> Any:
-    """The options that say what the phases of a command are."""
+    """The options for the phases of a command."""
     function = click.option(
         "--phase-regex",
         "phase_regexes",
@@ -37,13 +37,13 @@ VERBOSE = click.option(
 )
 
 
-def measured(
+def measure_suite(
     suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False, brief: bool = False
 ) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ..measuring import campaign
     from ..measuring.orders import plan
-    from .progress import loud
+    from .progress import showing_output
 
     heed_sigterm()
     planned = plan(suite)
@@ -51,12 +51,12 @@ def measured(
     def measure(progress: Any, keep: Any) -> Any:
         for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
             progress.say(remark)
-        return campaign.measure(planned.orders, progress, loud(keep, progress) if verbose else keep)
+        return campaign.measure(planned.orders, progress, showing_output(keep, progress) if verbose else keep)
 
-    return kept(measure, output, append, as_json, above_baseline, brief)
+    return keep_runs(measure, output, append, as_json, above_baseline, brief)
 
 
-def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False) -> int:
+def keep_runs(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
     brief: only the tables that most people look at first.
@@ -71,7 +71,7 @@ def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_ba
         try:
             with closing(chosen()) as progress:
                 for run in measure(progress, keep):
-                    runs.append(run)  # noqa: PERF402  (what was measured before an interruption must stay)
+                    runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
         except (KeyboardInterrupt, OSError, MemprofError) as error:
             stopped = error
         if runs:
@@ -85,7 +85,7 @@ def kept(measure: Any, output: str | None, append: bool, as_json: bool, above_ba
 
 
 def unused_path() -> Path:
-    """A name for a runs file that nobody has named."""
+    """A new name for a runs file, for commands without -o."""
     path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 

@@ -30,16 +30,13 @@ def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> 
 
 
 def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] = ()) -> str:
-    """Write the page of these runs files, say what was wrong with them, and return the page's size for people."""
+    """Write the page of these runs files, say their warnings, and return the page's size for people."""
     from ..explain import records
     from ..plan.measured import by_model
-    from ..runs import store
     from ..units import format_bytes
-    from . import report, talk, write
+    from . import load_runs, report, write
 
-    loaded = store.load(files)
-    for warning in loaded.warnings:
-        talk(warning)
+    loaded = load_runs(*files)
     explanations = [records.load(Path(path)) for path in explained]
     plans = by_model(loaded.runs)
     page = report("page").render(

@@ -1,4 +1,4 @@
-"""`memprof plan`: what a graph must cost before it runs, and the order that costs least."""
+"""`memprof plan`: the memory that a graph needs, before it runs, and the order that needs least."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON, 
 _UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 
 
-def _asked(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             function = option(function)
@@ -83,7 +83,7 @@ def _asked(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Cal
     return add
 
 
-_GRAPH = _asked(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE)
+_GRAPH = _options(_MODEL, _SHAPE, _BATCH, _MODE, _OPTIMIZER, _GRADIENTS, _IN_PLACE)
 
 
 def _planned(
@@ -97,7 +97,7 @@ def _planned(
     limit: str = "10s",
     inline: bool = True,
 ) -> tuple[Any, Any]:
-    """The plan of a model and the question asked of it."""
+    """The plan of a model, and the question it answers."""
     from ..plan.analysis import Question, planned
     from ..plan.graphs.read import read
     from . import talk
@@ -105,8 +105,8 @@ def _planned(
     graph = read(model, shapes, batch, inline)
     if graph.moved:
         talk(f"{model}: {graph.moved}")
-    for one in graph.unknown:
-        talk(f"{model}: {one.what}{': ' if one.names else ''}{', '.join(one.names[:4])}{' ...' if len(one.names) > 4 else ''}")
+    for gap in graph.unknown:
+        talk(f"{model}: {gap.what}{': ' if gap.names else ''}{', '.join(gap.names[:4])}{' ...' if len(gap.names) > 4 else ''}")
     question = Question(mode, in_place, optimizer, gradients, parse_duration_ns(limit) / 1e9)  # type: ignore[arg-type]
     return planned(graph, question), question
 
@@ -120,7 +120,7 @@ Examples:
   memprof plan show model.onnx --order onnxruntime --json
 """
 )
-@_asked(_GRAPH, _ORDER, _LIMIT, _UNIT, _JSON)
+@_options(_GRAPH, _ORDER, _LIMIT, _UNIT, _JSON)
 @click.option("--steps", "with_steps", is_flag=True, help="Print the table of the order's steps.")
 def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words: Any) -> None:
     """Print the memory that a model's tensors need in an order, and in the best order.
@@ -132,9 +132,9 @@ def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words:
     from . import report
 
     plan, question = _planned(**words)
-    found = analyse(plan, question, order)
-    table = rows(plan.mapped, found.chosen.order) if with_steps else None
-    click.echo(report("tables.plan").show(found, table, format="json" if as_json else "markdown", unit=unit))
+    analysis = analyse(plan, question, order)
+    table = rows(plan.mapped, analysis.chosen.order) if with_steps else None
+    click.echo(report("tables.plan").show(analysis, table, format="json" if as_json else "markdown", unit=unit))
 
 
 @command.command(
@@ -144,7 +144,7 @@ Examples:
   memprof plan reorder model.tflite -o better.tflite --time-limit 60s
 """
 )
-@_asked(_MODEL, _SHAPE, _BATCH, _IN_PLACE, _LIMIT)
+@_options(_MODEL, _SHAPE, _BATCH, _IN_PLACE, _LIMIT)
 @click.option("--order", default="best", show_default=True, metavar="best|FILE|...", help="The order to write; see `plan show`.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write, of the same format."
@@ -160,11 +160,11 @@ def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) 
     from . import report, talk
 
     plan, question = _planned(**words, inline=False)
-    done = reordered(plan, question, order, output, force)
+    reordering = reordered(plan, question, order, output, force)
     if as_json:
-        click.echo(report("tables.plan").reordered(done, format="json"))
+        click.echo(report("tables.plan").reordered(reordering, format="json"))
     else:
-        talk(report("tables.plan").reordered(done))
+        talk(report("tables.plan").reordered(reordering))
 
 
 @command.command(
@@ -175,7 +175,7 @@ Examples:
   memprof plan residency model.tflite --mode training --optimizer adam
 """
 )
-@_asked(_GRAPH, _ORDER)
+@_options(_GRAPH, _ORDER)
 @click.option(
     "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
 )
@@ -190,29 +190,29 @@ Examples:
 @click.option(
     "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
 )
-@_asked(_UNIT, _JSON)
+@_options(_UNIT, _JSON)
 def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
     """Say how much must be resident if only the needs of the current operator, and of N operators ahead, are resident."""
     from ..plan.swapping import at_shapes, known_runs, swapping
     from . import report, talk
 
     speed = parse_bandwidth(bandwidth) if bandwidth else None
-    known = known_runs(words["model"], words.pop("files"))
+    measured = known_runs(words["model"], words.pop("files"))
     if words["batch"] is None:
-        words["shapes"], known = at_shapes(known, words["shapes"])
-    asked = {name: words.pop(name) for name in ("order", "lookahead", "profile")}
+        words["shapes"], measured = at_shapes(measured, words["shapes"])
+    question = {name: words.pop(name) for name in ("order", "lookahead", "profile")}
     plan, _ = _planned(**words)
-    found, remarks = swapping(plan, **asked)
-    for remark in (*known.remarks, *remarks):
+    residencies, remarks = swapping(plan, **question)
+    for remark in (*measured.remarks, *remarks):
         talk(remark)
     text = report("tables.plan").residency(
         str(words["model"]),
-        found,
-        known.runs,
+        residencies,
+        measured.runs,
         format="json" if as_json else "markdown",
         bandwidth=speed,
         unit=unit,
-        timed=asked["profile"] is not None,
+        timed=question["profile"] is not None,
         assumptions=plan.graph.assumptions,
     )
     click.echo(text)
@@ -225,7 +225,7 @@ Examples:
   memprof plan plot model.tflite -o plan.html --in-place
 """
 )
-@_asked(_GRAPH, _ORDER, _LIMIT)
+@_options(_GRAPH, _ORDER, _LIMIT)
 @click.option(
     "-o",
     "--output",
@@ -273,9 +273,9 @@ def pack(file: Path, capacity: str | None, limit: str, output: Path | None, forc
     from . import report, write
 
     check_new(*([output] if output else []), instead=FORCE, overwrite=force)
-    found = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
-    click.echo(report("tables.plan").packed(found, format="json" if as_json else "markdown"))
+    packed = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
+    click.echo(report("tables.plan").packed(packed, format="json" if as_json else "markdown"))
     if output is not None:
-        write(str(output), lambda path: path.write_text(found.csv, encoding="utf-8"))
-    if found.refusal is not None:
-        raise (InputError if found.verdict == "impossible" else UndecidedError)(found.refusal)
+        write(str(output), lambda path: path.write_text(packed.csv, encoding="utf-8"))
+    if packed.refusal is not None:
+        raise (InputError if packed.verdict == "impossible" else UndecidedError)(packed.refusal)

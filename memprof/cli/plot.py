@@ -25,14 +25,14 @@ def command() -> None:
 def _picture(kind: str, example: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
     """A command that draws one kind of picture; the decorated function only carries its help. example: the words after its name."""
 
-    def made(described: Callable[..., None]) -> click.Command:
+    def decorate(described: Callable[..., None]) -> click.Command:
         call: Any = lambda **words: _draw(kind, **words)  # noqa: E731
         call.__doc__ = described.__doc__
         for option in reversed((_FILES, _OUTPUT, _MODEL, _VARIANT, *options)):
             call = option(call)
         return command.command(kind, epilog=f"Example: memprof plot {kind} {example}")(call)
 
-    return made
+    return decorate
 
 
 _FILES = click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
@@ -49,18 +49,15 @@ _PHASE = click.option("--phase", metavar="NAME", help="In this phase.  [default:
 _KNOWN = f"One of {', '.join(METRICS)}."
 
 
-def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **rest: Any) -> None:
+def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **words: Any) -> None:
     from pathlib import Path
 
-    from ..runs import store
-    from . import report, talk
+    from . import load_runs, report, talk
 
     saving = report("pictures.saving")
     saving.check(Path(output))
-    loaded = store.load(files)
-    for warning in loaded.warnings:
-        talk(warning)
-    picture = report(f"pictures.{kind}").render(report("pictures.choosing").chosen(loaded.runs, model, variants), **rest)
+    loaded = load_runs(*files)
+    picture = report(f"pictures.{kind}").render(report("pictures.choosing").chosen(loaded.runs, model, variants), **words)
     saving.save(picture, output)
     talk(f"{output} is drawn")
 

@@ -1,6 +1,6 @@
-"""What `run` says on standard error while it measures: a bar where that is a terminal, a line a run where it is not.
+"""Progress on standard error while a command measures: a bar on a terminal, else a line a run.
 
-Drawn only when there is something new, by no thread of its own: on a small machine a clock that ticks is work too.
+It is drawn only when there is something new, and by no thread: on a small machine a clock that ticks is work too.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Bar:
         self._progress.stop()
 
 
-def loud(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[bytes], None]:
-    """The same, but of a run that failed all that its child printed is shown too, as far as it was kept: its last 4 KiB."""
+def showing_output(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[bytes], None]:
+    """`keep`, which also shows the kept output of a run that failed: the last 4 KiB that its child printed."""
 
     def kept(line: bytes) -> None:
         keep(line)
@@ -112,5 +112,5 @@ def loud(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[byte
 
 
 def chosen() -> Plain | Bar:
-    """What suits standard error."""
+    """The progress that suits standard error."""
     return Bar() if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Plain()

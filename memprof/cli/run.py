@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import VERBOSE, measured, phase_options
+from .measuring import VERBOSE, measure_suite, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -78,7 +78,7 @@ def command(output: str | None, append: bool, above_baseline: bool, everything: 
 
     Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
     """
-    return measured(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
+    return measure_suite(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
 
 
 def _suite(
@@ -95,7 +95,7 @@ def _suite(
     interval: str | None,
     timeout: str | None,
     suite_file: str | None,
-    **rest: Any,
+    **fields: Any,
 ) -> Any:
     from ..measuring.suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
@@ -113,6 +113,6 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
-        **rest,
+        **fields,
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

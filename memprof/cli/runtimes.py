@@ -1,4 +1,4 @@
-"""`memprof runtimes`: what there is to measure with."""
+"""`memprof runtimes`: the runtimes that there are to measure with."""
 
 from __future__ import annotations
 
@@ -13,35 +13,33 @@ def command(names: tuple[str, ...], python: str | None, as_json: bool) -> None:
     """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
     import msgspec
 
-    from ..errors import UsageError, near
+    from ..errors import UsageError, near_or_all
     from ..programs import runtimes
 
     interpreter = runtimes.interpreter(python)
-    found = list(runtimes.describe(interpreter))
+    listed = list(runtimes.describe(interpreter))
     if names:
-        known = {runtime.name: runtime for runtime in found}
-        found = []
+        known = {runtime.name: runtime for runtime in listed}
+        listed = []
         for name in names:
             if name.endswith(".py"):
-                found.append(runtimes.find(name, interpreter))
+                listed.append(runtimes.find(name, interpreter))
             elif name in known:
-                found.append(known[name])
+                listed.append(known[name])
             else:
-                raise UsageError(f"there is no runtime {name!r}{near(name, known) or '; there are ' + ', '.join(known)}")
+                raise UsageError(f"there is no runtime {name!r}{near_or_all(name, known)}")
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        click.echo(msgspec.json.format(msgspec.json.encode(listed), indent=1))
         return
-    common = {knob.name for knob in found[0].knobs}.intersection(*({knob.name for knob in runtime.knobs} for runtime in found[1:]))
-    common = common if len(found) > 1 else set()
-    for runtime in found:
+    common = {knob.name for knob in listed[0].knobs}.intersection(*({knob.name for knob in runtime.knobs} for runtime in listed[1:]))
+    common = common if len(listed) > 1 else set()
+    for runtime in listed:
         state = f"{runtime.version}" if runtime.installed else f"not installed: {runtime.how_to_install}"
-        click.echo(
-            f"{runtime.name}  {state}  takes {', '.join('a folder' if ending == '/' else ending for ending in runtime.formats) or 'any file'}"
-        )
+        click.echo(f"{runtime.name}  {state}  takes {', '.join(runtime.endings) or 'any file'}")
         _knobs([knob for knob in runtime.knobs if knob.name not in common])
     if common:
         click.echo("every runtime")
-        _knobs([knob for knob in found[0].knobs if knob.name in common])
+        _knobs([knob for knob in listed[0].knobs if knob.name in common])
 
 
 def _knobs(knobs: list) -> None:  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""What `tune` and `fit` share: the options that say what is measured and how the answer is shown, and the way from a question to its answer."""
+"""Shared by `tune` and `fit`: the options on what is measured and how the answer is shown, and the way from a question to its answer."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _SHOWN = (
 
 
 def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The options of such a command, its own between those that they share."""
+    """The options of such a command: its own, between the shared ones."""
 
-    def made(function: Any) -> Any:
+    def decorate(function: Any) -> Any:
         for option in reversed((*_MEASURED, *own, *_SHOWN)):
             function = option(function)
         return function
 
-    return made
+    return decorate
 
 
 def answer(
@@ -52,11 +52,11 @@ def answer(
     as_json: bool,
     verbose: bool = False,
 ) -> None:
-    """Call seek(progress, keep), which measures, and print and draw what it found. kind: the module of reports that can."""
+    """Call seek(progress, keep), which measures, and print and draw its result. kind: the name of the modules of reports for it."""
     from ..measuring import campaign
     from ..measuring.keeping import keeping
     from . import report, talk
-    from .progress import chosen, loud
+    from .progress import chosen, showing_output
 
     heed_sigterm()
     if append and output is None:
@@ -68,9 +68,9 @@ def answer(
         with closing(chosen()) as progress:
             for remark in campaign.surroundings(0):
                 progress.say(remark)
-            found = seek(progress, loud(keep, progress) if verbose else keep)
+            result = seek(progress, showing_output(keep, progress) if verbose else keep)
         form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-        click.echo(report(f"tables.{kind}").render(found, unit=unit, format=form))
+        click.echo(report(f"tables.{kind}").render(result, unit=unit, format=form))
     if picture is not None:
-        report("pictures.saving").save(report(f"pictures.{kind}").picture(found), picture)
+        report("pictures.saving").save(report(f"pictures.{kind}").picture(result), picture)
         talk(f"{picture} is drawn")

@@ -54,20 +54,18 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
-def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **rest: Any) -> None:
+def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **words: Any) -> None:
     """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""
-    from ..runs import metrics, store
-    from . import report, write
+    from ..runs import metrics
+    from . import load_runs, report, write
 
     for name in names:
         metrics.metric(name)
-    loaded = store.load(files)
-    for warning in loaded.warnings:
-        click.echo(f"memprof: {warning}", err=True)
+    loaded = load_runs(*files)
     if form == "parquet":
         write(output, lambda path: report("frame").write_parquet(loaded.runs, path))
         return
-    text = report("tables.table").render(loaded.runs, names, format="json" if as_json else form, **rest)
+    text = report("tables.table").render(loaded.runs, names, format="json" if as_json else form, **words)
     if output is None:
         click.echo(text)
     else:

@@ -72,7 +72,7 @@ def _request(
     tries: tuple[str, ...],
     shapes: tuple[str, ...],
     threads: str | None,
-    **rest: Any,
+    **fields: Any,
 ) -> Any:
     from ..measuring.suite import parse_shape, parse_threads
     from ..programs.runtimes import split_setting
@@ -89,5 +89,5 @@ def _request(
         shapes=dict(parse_shape(text) for text in shapes),
         threads=parse_threads(threads) if threads else (),
         time_ns=parse_duration_ns(time_),
-        **rest,
+        **fields,
     )

@@ -1,4 +1,4 @@
-"""`memprof view`: the page of some runs, in a browser."""
+"""`memprof view`: the page of runs files, in a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(files: tuple[str, ...]) -> None:
 
 
 def in_browser(name: str, write: Callable[[str], object]) -> None:
-    """Have a page written to a new folder and open it, or print its path where there is no browser."""
+    """Write a page to a new folder and open it, or print its path if there is no browser."""
     from . import talk
 
     folder = Path(tempfile.mkdtemp(prefix="memprof-"))
@@ -40,7 +40,7 @@ def in_browser(name: str, write: Callable[[str], object]) -> None:
 
 
 def _opened(path: Path) -> bool:
-    # Without a display, what webbrowser finds is at best a browser in this terminal, which runs no scripts.
+    # Without a display webbrowser finds at best a browser in this terminal, which runs no scripts.
     if sys.platform == "linux" and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
         return False
     try:

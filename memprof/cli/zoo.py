@@ -53,7 +53,7 @@ def command(
       memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
     """
     files = zoo.make(name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, overwrite=force)
-    made = zoo.describe(files)
-    click.echo(f"made {' and '.join(made.files)}: {units.format_bytes(made.bytes)}, sha256 {made.sha256[:12]}", err=True)
+    model = zoo.describe(files)
+    click.echo(f"made {' and '.join(model.files)}: {units.format_bytes(model.bytes)}, sha256 {model.sha256[:12]}", err=True)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(made)))
+        click.echo(json.dumps(dataclasses.asdict(model)))

@@ -1,1 +1,1 @@
-"""What can be measured on this machine, and how exactly."""
+"""Says which figures can be measured on this machine, and how exactly."""

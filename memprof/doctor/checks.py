@@ -1,4 +1,4 @@
-"""What a check of doctor says, and the sections of its report."""
+"""The checks of doctor, and the sections of its report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from ..errors import os_reason
 
 State = Literal["ok", "limited", "missing", "unknown"]
-Finding = tuple[State, str, str]
+Finding = tuple[State, str, str]  # see Check: state, found, meaning
 
 ROOT = Path("/")
 MS = 1_000_000
@@ -22,7 +22,7 @@ FIGURES, MACHINE, CHILD, TOOLS = "figures", "machine", "measured process", "tool
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: its state, what was found, and what that means for the figures."""
+    """A look at one property of the machine. found: the fact, as people read it. meaning: its consequence for the figures, empty if unknown."""
 
     topic: str
     name: str
@@ -32,14 +32,16 @@ class Check:
 
 
 def mib_up(size: int) -> str:
+    """Bytes in MiB with two digits, rounded up."""
     return f"{math.ceil(size / MIB * 100) / 100:.2f}"
 
 
 def guarded(look: Callable[[], Finding]) -> Finding:
+    """The finding of a look, "unknown" with the reason if it raises anything."""
     try:
         return look()
     except OSError as error:
         reason = os_reason(error)
         return "unknown", f"cannot be told ({error.filename}: {reason})" if error.filename else f"cannot be told ({reason})", ""
-    except Exception as error:  # a file in a form of its own, a system call that is not there
+    except Exception as error:  # a file in an unknown form, a missing system call
         return "unknown", f"cannot be told ({type(error).__name__}: {' '.join(str(error).split())[:200]})", ""

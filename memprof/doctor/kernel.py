@@ -1,4 +1,4 @@
-"""What this kernel offers: counters, control groups, soft-dirty bits, idle pages, pressure."""
+"""The kernel: counters, control groups, soft-dirty bits, idle pages, pressure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .checks import Finding
 
 
 def counters(release: str) -> Finding:
-    """How the kernel of that release keeps a process's memory counters: what one look at statm or status is worth.
+    """How exactly the kernel of that release keeps a process's memory counters, which statm and status show.
 
-    6.17 made statm and status sum all parts (and some stable kernels took that over); 6.2 replaced the counters of each thread, folded in every
+    6.17 made statm and status sum all parts (and some stable kernels took that over). 6.2 replaced the counters of each thread, folded in every
     64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c).
     """
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
@@ -38,26 +38,27 @@ def control_group(root: Path) -> Finding:
     if group is None:
         return "missing", "no memory controller", "memory of a whole tree of processes, page cache included, has no figure"
     limit = f"limit {format_bytes(group.limit_bytes)}" if group.limit_bytes is not None else "no limit"
-    made, resettable = _tried_group(group)
+    can_make, resettable = _tried_group(group)
     peak = {True: "peak can be reset", False: "peak cannot be reset", None: "peak not tried"}[resettable]
-    found = f"v{group.version}, {limit}, {'groups can be made' if made else 'no groups can be made'}, {peak}"
-    if made and resettable:
-        return "ok", found, "the peak of a tree of processes can be had, with the page cache it brought in"
-    return "limited", found, "no peak for a tree of processes and its page cache, unless a group is made for it elsewhere"
+    facts = f"v{group.version}, {limit}, {'groups can be made' if can_make else 'no groups can be made'}, {peak}"
+    if can_make and resettable:
+        return "ok", facts, "the peak of a tree of processes can be had, with the page cache it brought in"
+    return "limited", facts, "no peak for a tree of processes and its page cache, unless a group is made for it elsewhere"
 
 
 def _tried_group(group: MemoryGroup) -> tuple[bool, bool | None]:
-    trial = group.folder / f"memprof-doctor-{os.getpid()}"
+    """Whether a group can be made, and whether its peak can be reset; None for a peak that could not be tried."""
+    probe = group.folder / f"memprof-doctor-{os.getpid()}"
     try:
-        trial.mkdir()
+        probe.mkdir()
     except OSError:
         file = group.folder / group.peak_file
         return False, os.access(file, os.W_OK) if file.exists() else None
     try:
-        return True, _resets(trial / group.peak_file)
+        return True, _resets(probe / group.peak_file)
     finally:
         with suppress(OSError):
-            trial.rmdir()
+            probe.rmdir()
 
 
 def _resets(file: Path) -> bool | None:
@@ -95,7 +96,12 @@ def _is_soft_dirty(address: int) -> bool:
         return bool(int.from_bytes(file.read(8), sys.byteorder) >> 55 & 1)
 
 
+# The finding of a look below /sys/kernel/mm where a container hides that.
+HIDDEN: Finding = ("unknown", "cannot be told (no /sys/kernel/mm)", "")
+
+
 def kernel_memory_shown(root: Path) -> bool:
+    """Whether /sys/kernel/mm is there."""
     return (root / "sys/kernel/mm").is_dir()
 
 
@@ -103,7 +109,7 @@ def idle_pages(root: Path) -> Finding:
     """Idle page tracking (Documentation/admin-guide/mm/idle_page_tracking.rst)."""
     file = root / "sys/kernel/mm/page_idle/bitmap"
     if not kernel_memory_shown(root):
-        return "unknown", "cannot be told (no /sys/kernel/mm)", ""
+        return HIDDEN
     if not file.exists():
         return "missing", "not in this kernel", "pages touched are counted with clear_refs 1 alone"
     if not os.access(file, os.R_OK | os.W_OK):

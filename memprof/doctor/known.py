@@ -1,4 +1,4 @@
-"""Allocations of known size and length, measured as a model would be, and compared with what memprof saw of them."""
+"""Allocations of known size and duration, measured as a model would be. Their known peaks are compared with the measured ones."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .checks import MIB, MS
 
 @dataclass(frozen=True)
 class Transient:
-    """What each source said of the peak of an allocation that was touched, held for `held_ns` and freed: its error, above the truth positive.
+    """The errors of each source of a peak, for an allocation that was touched, held for `held_ns` and freed. Above the truth they are positive.
 
-    The errors are the worst of the repeats; that of polling at 50 ms is also the worst of all moments at which a poller could have started,
-    and the median of them stands beside it. threads: each held an equal part, all at once; their stacks, some 17 KiB each, count as error.
+    The errors are the worst of the repeats. That of polling at 50 ms is also the worst of all moments at which a poller could have started,
+    and their median stands beside it. threads: each held an equal part, all at once; their stacks, some 17 KiB each, count as error.
     took_ns: how long the phase took, touching and freeing included.
     """
 
@@ -46,7 +46,7 @@ class Transient:
 
 
 _SLOW_NS = 50 * MS
-_BEFORE = 1.2  # an earlier, higher transient: what a high-water mark that is never reset keeps saying
+_BEFORE = 1.2  # an earlier, higher transient, which a high-water mark that is never reset keeps showing
 _REPEATS = 5
 _ENOUGH_NS = 4_500 * MS
 _STARTS = 50
@@ -61,7 +61,7 @@ _PROCESSES = (
 
 
 def transient_bytes(root: Path) -> int:
-    """How large a known allocation can be here: 100 MiB, or 8 MiB on a machine (or under a limit) where that could end in a kill."""
+    """How large a known allocation can be here: 100 MiB, or 8 MiB if that could end in a kill on this machine or under its limit."""
     try:
         group = memory_group(root)
         room = [meminfo(root)["MemAvailable"], *([group.limit_bytes] if group and group.limit_bytes is not None else [])]
@@ -81,7 +81,7 @@ class Known:
 def known_allocations(python: str, size: int, progress: Progress) -> list[Known]:
     """Measure the known allocations, all of them once and again while there is time.
 
-    Raises MeasurementError where one of them failed, and whatever campaign and suite raise.
+    Raises MeasurementError if an allocation could not be measured, and whatever campaign and suite raise.
     """
     with scratch("doctor") as work:
         scenarios = _scenarios(work.folder, size)
@@ -113,7 +113,7 @@ def _measure(orders: Sequence[Order], progress: Progress) -> Generator[Run, None
 
 
 def _scenarios(folder: Path, size: int) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """Path of a model: the transients in it."""
+    """The transients in each model, by its path."""
     earlier = _spike(1, 0, int(size * _BEFORE))
     scenarios = {}
     for number, (prepare, execute) in enumerate(_PROCESSES, 1):
@@ -128,6 +128,7 @@ def _spike(threads: int, held_ns: int, size: int) -> dict[str, object]:
 
 
 def measured_marks(run: Run) -> list[Mark]:
+    """The marks of the phases with transients."""
     return [mark for mark in run.marks if mark.phase in (PREPARE, EXECUTE)]
 
 
@@ -143,7 +144,7 @@ class _Errors:
 
 
 def compared(known: Sequence[Known], size: int) -> tuple[Transient, ...]:
-    """What each source said of each known transient; its truth is the resident set where the phase began, and `size`."""
+    """The errors of each known transient. The true peak is the resident set at the phase's begin, and `size` bytes more."""
     errors: dict[tuple[int, int], list[_Errors]] = {}
     for measured in known:
         columns = store.unpack(measured.run.timeline)
@@ -168,7 +169,7 @@ def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
 def polled_peaks(columns: store.Columns, begin_ns: int, end_ns: int, period_ns: int) -> list[int]:
     """The peaks that pollers of this period would report for a phase, for starts spread evenly over one period, by a finer timeline.
 
-    Where none of its polls falls into the phase, a poller knows the level at its begin.
+    A poller without a poll in the phase reports the level at its begin.
     """
 
     def level(t_ns: int) -> int:
@@ -178,34 +179,34 @@ def polled_peaks(columns: store.Columns, begin_ns: int, end_ns: int, period_ns: 
     return [max((level(t_ns) for t_ns in range(start, end_ns + 1, period_ns)), default=level(begin_ns)) for start in starts]
 
 
-def _worst_of(threads: int, held_ns: int, size: int, found: Sequence[_Errors]) -> Transient:
-    slowly = [error for one in found for error in one.polled_slowly]
+def _worst_of(threads: int, held_ns: int, size: int, repeats: Sequence[_Errors]) -> Transient:
+    slowly = [error for repeat in repeats for error in repeat.polled_slowly]
     return Transient(
         threads=threads,
         held_ns=held_ns,
         bytes=size,
-        repeats=len(found),
-        took_ns=int(statistics.median(one.took_ns for one in found)),
-        peak_error_bytes=worst([one.peak for one in found]),
-        hwm_error_bytes=worst([one.hwm for one in found]),
-        polled_1ms_error_bytes=worst([one.polled for one in found]),
+        repeats=len(repeats),
+        took_ns=int(statistics.median(repeat.took_ns for repeat in repeats)),
+        peak_error_bytes=worst([repeat.peak for repeat in repeats]),
+        hwm_error_bytes=worst([repeat.hwm for repeat in repeats]),
+        polled_1ms_error_bytes=worst([repeat.polled for repeat in repeats]),
         polled_50ms_error_bytes=worst(slowly),
         polled_50ms_median_error_bytes=int(statistics.median(slowly)) if slowly else None,
     )
 
 
 def worst(errors: Sequence[int | None]) -> int | None:
-    """The error furthest from 0, None where there is none."""
+    """The error furthest from 0, None if there is none."""
     return max((error for error in errors if error is not None), key=abs, default=None)
 
 
 def typical_polling(runs: Sequence[Run]) -> Polling | None:
     """The polling period that was achieved: the median run's median and 99th percentile."""
-    found = [run.polling for run in runs if run.polling is not None]
-    if not found:
+    pollings = [run.polling for run in runs if run.polling is not None]
+    if not pollings:
         return None
     return Polling(
-        polls=sum(one.polls for one in found),
-        median_ns=int(statistics.median(one.median_ns for one in found)),
-        p99_ns=int(statistics.median(one.p99_ns for one in found)),
+        polls=sum(polling.polls for polling in pollings),
+        median_ns=int(statistics.median(polling.median_ns for polling in pollings)),
+        p99_ns=int(statistics.median(polling.p99_ns for polling in pollings)),
     )

@@ -1,4 +1,4 @@
-"""What can be done with a process here: start it, end it, read it, and what its interpreter executes before it begins."""
+"""Processes here: whether they can be ended and read, and the code that their interpreter executes before they begin."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from ..measuring.cgroups import read_or_none
 from .checks import Finding
 
-# Asks for nothing that is not imported already, so that no module is counted that the child would not have.
-_ASK = """
+# Imports only modules that every child has imported already, so that no other is counted.
+_QUESTION = """
 import sys, site
 folders = list(getattr(site, "getsitepackages", list)())
 if site.ENABLE_USER_SITE:
@@ -29,41 +29,42 @@ print(repr(("%d.%d.%d" % sys.version_info[:3], folders, len(sys.modules), int(an
 
 def path_files(python: str) -> Finding:
     """The interpreter of the measured processes, and which .pth files run code in it whenever it starts."""
-    version, folders, modules, anon_kib = _asked(python)
+    version, folders, modules, anon_kib = _ask_interpreter(python)
     files = executed_path_files([Path(folder) for folder in folders])
     executed = list(dict.fromkeys(file.name for file in files))
     place = f"Python {version}, {python}"
     if not executed:
         return "ok", f"{place}, no .pth file runs code", "a child begins with nothing but its interpreter"
-    _, _, least_modules, least_kib = _asked(python, "-S")
+    _, _, least_modules, least_kib = _ask_interpreter(python, "-S")
     more = f"{max(0, modules - least_modules)} modules, {max(0, anon_kib - least_kib) / 1024:.1f} MiB"
-    found = f"{place}, code runs from {', '.join(executed)}"
+    facts = f"{place}, code runs from {', '.join(executed)}"
     remedy = ": install properly, without -e, to compare" if any(map(_is_editable, files)) else ""
-    return "limited", found, f"site-packages and these put {more} into every child and its baseline{remedy}"
+    return "limited", facts, f"site-packages and these put {more} into every child and its baseline{remedy}"
 
 
-def _asked(python: str, *flags: str) -> tuple[str, list[str], int, int]:
-    done = subprocess.run([python, *flags, "-c", _ASK], capture_output=True, text=True, timeout=10, cwd="/", check=False)
+def _ask_interpreter(python: str, *flags: str) -> tuple[str, list[str], int, int]:
+    """A fresh interpreter's version, folders of site-packages, number of modules, and anonymous memory in KiB. Raises ValueError if it fails."""
+    done = subprocess.run([python, *flags, "-c", _QUESTION], capture_output=True, text=True, timeout=10, cwd="/", check=False)
     if done.returncode != 0:
         raise ValueError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
-    found: tuple[str, list[str], int, int] = ast.literal_eval(done.stdout.splitlines()[-1])
-    return found
+    answer: tuple[str, list[str], int, int] = ast.literal_eval(done.stdout.splitlines()[-1])
+    return answer
 
 
 def executed_path_files(folders: Sequence[Path]) -> list[Path]:
     """The .pth files of these folders that hold code: lines that begin with `import` and a blank, in a file that is not hidden (site.py)."""
-    found = []
+    executed = []
     for folder in dict.fromkeys(folders):
         for file in sorted(folder.glob("*.pth")):
             with suppress(OSError):
                 lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
                 if not file.name.startswith(".") and any(line.startswith(("import ", "import\t")) for line in lines):
-                    found.append(file)
-    return found
+                    executed.append(file)
+    return executed
 
 
 def _is_editable(path_file: Path) -> bool:
-    """Whether a package that was installed with -e lists this file: PEP 610's direct_url.json says how, RECORD which files."""
+    """Whether a package that was installed with -e lists this file. PEP 610's direct_url.json says how it was installed, RECORD lists its files."""
     for origin in path_file.parent.glob("*.dist-info/direct_url.json"):
         with suppress(OSError, ValueError, AttributeError):
             if json.loads(origin.read_text(encoding="utf-8")).get("dir_info", {}).get("editable"):
@@ -78,10 +79,10 @@ _ADDR_NO_RANDOMIZE = 0x0040000
 
 
 def ending() -> Finding:
-    """Whether the kernel ends what a killed memprof leaves: each setting is read and set to what it is."""
+    """Whether the kernel ends the processes that a killed memprof leaves. Each setting is read and set to the value that it has."""
     libc = ctypes.CDLL(None, use_errno=True)
     value = ctypes.c_int()
-    able = {
+    works = {
         "PDEATHSIG": libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(value), 0, 0, 0)
         == 0
         == libc.prctl(_PR_SET_PDEATHSIG, value.value, 0, 0, 0),
@@ -89,10 +90,10 @@ def ending() -> Finding:
         and libc.prctl(_PR_SET_CHILD_SUBREAPER, value.value, 0, 0, 0) == 0,
         "pidfd": _has_pidfd(),
     }
-    refused = [name for name, works in able.items() if not works]
+    refused = [name for name, allowed in works.items() if not allowed]
     if not refused:
-        return "ok", f"{', '.join(able)} work", "nothing is left running, however memprof ends"
-    return "limited", f"{', '.join(refused)} refused", "what a killed memprof was measuring may go on until its next start"
+        return "ok", f"{', '.join(works)} work", "nothing is left running, however memprof ends"
+    return "limited", f"{', '.join(refused)} refused", "a process that a killed memprof was measuring may go on until its next start"
 
 
 def _has_pidfd() -> bool:
@@ -104,7 +105,7 @@ def _has_pidfd() -> bool:
 
 
 def address_layout() -> Finding:
-    """Whether address randomisation can be turned off: tried on this process and taken back; it would act at the next exec."""
+    """Whether address randomisation can be turned off. It is tried on this process and taken back; it would act at the next exec."""
     libc = ctypes.CDLL(None, use_errno=True)
     now = libc.personality(ctypes.c_ulong(0xFFFFFFFF))
     allowed = now != -1 and libc.personality(ctypes.c_ulong(now | _ADDR_NO_RANDOMIZE)) != -1
@@ -119,12 +120,12 @@ def address_layout() -> Finding:
 
 
 def ptrace(root: Path) -> Finding:
-    """Whether memory of a child of one's own can be read, tried on one; what yama allows beyond that stands beside it."""
+    """Whether the memory of a child can be read, tried on a child. Yama's setting, for other processes, stands beside it."""
     scope = (read_or_none(root, "/proc/sys/kernel/yama/ptrace_scope") or "").strip()
-    found = f"yama's ptrace_scope is {scope}" if scope else "no yama"
+    yama = f"yama's ptrace_scope is {scope}" if scope else "no yama"
     if _can_read_a_child():
-        return "ok", f"memory of a child can be read, {found}", "weight copies can be counted in the running process"
-    return "limited", f"memory of a child cannot be read, {found}", "weight copies cannot be counted; Docker: --cap-add SYS_PTRACE"
+        return "ok", f"memory of a child can be read, {yama}", "weight copies can be counted in the running process"
+    return "limited", f"memory of a child cannot be read, {yama}", "weight copies cannot be counted; Docker: --cap-add SYS_PTRACE"
 
 
 def _can_read_a_child() -> bool:

@@ -1,8 +1,8 @@
-"""What can be measured on this machine, and how exactly: the judgement behind `memprof doctor`.
+"""The judgement behind `memprof doctor`: which figures can be measured on this machine, and how exactly.
 
-Allocations whose size is known go the way of every model (synthetic runtime, campaign, probe), and what each source says of their peak is put
-beside the truth. All else is a look at /proc and /sys or a system call without effect. Each look is guarded, because a container may hide or
-refuse anything: what cannot be looked at is said to be unknown, and the rest goes on. Looks at files take the root of the file system.
+Allocations of known size go the way of every model (synthetic runtime, campaign, probe), and the peaks that each source gives are put beside the
+true ones. All else is a look at /proc and /sys or a system call without effect. Each look is guarded, because a container may hide or refuse
+anything: a look that fails finds "unknown", and the others go on. Looks at files take the root of the file system.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known import Known, Transient, compared, known_allocations, measured_marks, transient_bytes, typical_polling, worst
 from .machine import huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
-from .tools import LOOKED_FOR, asked_tools, distribution, tool
+from .tools import LOOKED_FOR, distribution, tool, tool_answers
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was found. failure: why nothing could be measured, where that is so."""
+    """All checks and figures of this machine. failure: why nothing could be measured, or None."""
 
     python: str
     machine: Machine
@@ -47,8 +47,8 @@ class Report:
 def examine(python: str | None, progress: Progress) -> Report:
     """Look at everything, then measure; about 6 seconds, whatever the machine.
 
-    python: the interpreter of the measured processes, as for `run`. Raises InputError where there is no such interpreter; where the measuring
-    fails, the report says why. Raises MeasurementError where this is no Linux.
+    python: the interpreter of the measured processes, as for `run`. If the measuring fails, the report says why. Raises InputError if there is
+    no such interpreter, MeasurementError if this is no Linux.
     """
     if not sys.platform.startswith("linux"):
         raise MeasurementError("measuring is for Linux; runs files can be read, compared and drawn anywhere")
@@ -75,32 +75,32 @@ def examine(python: str | None, progress: Progress) -> Report:
         transients=transients,
         polling=polling,
         peak_exact=exact,
-        peak_error_bytes=worst([one.peak_error_bytes for one in transients]),
+        peak_error_bytes=worst([transient.peak_error_bytes for transient in transients]),
         verdict=verdict(transients, machine.peak_bound_bytes, exact, failure),
         failure=failure,
     )
 
 
-# -- allocations of known size
+# -- judging the measured figures
 
 
 def verdict(transients: Sequence[Transient], bound: int, exact: bool, failure: str | None) -> str:
-    """The one sentence: how exact a peak is here. Never finer than the kernel's bound, and never finer than what was seen."""
+    """A sentence on how exact a peak is here: never finer than the kernel's bound in bytes, and never finer than the errors that were measured."""
     if failure is not None:
         return f"nothing could be measured here: {failure}"
-    seen = worst([one.peak_error_bytes for one in transients]) or 0
+    error_seen = worst([transient.peak_error_bytes for transient in transients]) or 0
     if not exact:
-        return f"peaks are not exact here: the high-water mark cannot be reset, and polling was {abs(seen) / MIB:.1f} MiB off"
-    error = max(abs(seen), bound)
+        return f"peaks are not exact here: the high-water mark cannot be reset, and polling was {abs(error_seen) / MIB:.1f} MiB off"
+    error = max(abs(error_seen), bound)
     sentence = f"peaks are exact to {mib_up(error)} MiB here"
-    slow = worst([one.polled_50ms_error_bytes for one in transients])
+    slow = worst([transient.polled_50ms_error_bytes for transient in transients])
     if slow is not None and -slow > error:
         sentence += f" (polling every 50 ms: up to {-slow / MIB:.0f} MiB missed)"
     return sentence
 
 
 def measured_checks(runs: Sequence[Run], polling: Polling | None, exact: bool) -> list[Check]:
-    """What the measured children say of this machine, beside their peaks."""
+    """The checks that the measured children answer, beside their peaks."""
     marks = [mark for run in runs for mark in run.marks]
     about = runs[0].about if runs else None
     nothing: Finding = ("unknown", "cannot be told (nothing could be measured)", "")
@@ -124,21 +124,21 @@ def _high_water(exact: bool) -> Finding:
 def _polled(polling: Polling | None) -> Finding:
     if polling is None:
         return "missing", "the children were never seen alive", "there is no timeline"
-    found = f"median {polling.median_ns / MS:.2f} ms, p99 {polling.p99_ns / MS:.2f} ms where 1 ms was asked for"
+    facts = f"median {polling.median_ns / MS:.2f} ms, p99 {polling.p99_ns / MS:.2f} ms where 1 ms was asked for"
     if polling.p99_ns <= 2 * MS:
-        return "ok", found, "a timeline shows what lasts longer; peaks do not depend on it"
-    return "limited", found, "a timeline has gaps (a busy machine?); peaks do not depend on it"
+        return "ok", facts, "a timeline shows changes that last longer; peaks do not depend on it"
+    return "limited", facts, "a timeline has gaps (a busy machine?); peaks do not depend on it"
 
 
-def _rollup(there: bool) -> Finding:
-    if there:
+def _rollup(has_rollup: bool) -> Finding:
+    if has_rollup:
         return "ok", "there", "PSS and USS at the end of each phase, always exact"
     return "missing", "not there", "PSS and USS are shown as -"
 
 
-def _allocator(there: bool, python: str) -> Finding:
-    if there:
-        return "ok", "has mallinfo2", "what the heap holds and what glibc kept of freed memory are told apart"
+def _allocator(has_mallinfo2: bool, python: str) -> Finding:
+    if has_mallinfo2:
+        return "ok", "has mallinfo2", "memory that the heap holds is told apart from freed memory that glibc kept"
     return "missing", f"no mallinfo2 under Python {python} (glibc before 2.33, or no glibc)", "heap figures are shown as -"
 
 
@@ -146,8 +146,8 @@ def _allocator(there: bool, python: str) -> Finding:
 
 
 def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]:
-    """Everything that is found without measuring."""
-    tools = asked_tools()
+    """The checks that need no measuring."""
+    answers = tool_answers()
     table: tuple[tuple[str, str, Callable[[], Finding]], ...] = (
         (FIGURES, "statm, status", lambda: counters(machine.kernel)),
         (FIGURES, "cgroup memory", lambda: control_group(root)),
@@ -164,6 +164,6 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (CHILD, "address layout", address_layout),
         (CHILD, "ptrace", lambda: ptrace(root)),
         (TOOLS, "memprof", distribution),
-        *((TOOLS, name, partial(tool, name, tools[name], root)) for name in LOOKED_FOR),
+        *((TOOLS, name, partial(tool, name, answers[name], root)) for name in LOOKED_FOR),
     )
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)

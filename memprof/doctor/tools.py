@@ -1,4 +1,4 @@
-"""The profilers and debuggers that memprof calls, and whether they are here; and whether memprof itself is installed alone."""
+"""The profilers and debuggers that memprof calls, and whether they are installed; and whether memprof's distribution is the only one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pathlib import Path
 from ..measuring.cgroups import read_or_none
 from .checks import Finding
 
-OURS, STRANGERS = "ml-memprof", "memprof"
+DISTRIBUTION, NAMESAKE = "ml-memprof", "memprof"
+# By command: the use of having the tool, and the loss without it.
 LOOKED_FOR: Mapping[str, tuple[str, str]] = {
     "valgrind": ("massif: each allocation with its stack, 2 to 10 times slower, vector code far more", "no heap profiles by massif"),
     "heaptrack": ("each allocation with its stack, 3 to 4 times slower", "no heap profiles by heaptrack"),
@@ -26,14 +27,14 @@ LOOKED_FOR: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """Where a tool is, None for nowhere, and the version it says, None where it does not start."""
+    """A tool's path, None if it is not on PATH, and its version, None if it does not start."""
 
     path: str | None
     version: str | None
 
 
-def asked_tools() -> dict[str, ToolAnswer]:
-    """Asked side by side: gdb alone takes 0.2 s."""
+def tool_answers() -> dict[str, ToolAnswer]:
+    """The answers of all tools, which are started side by side: gdb alone takes 0.2 s."""
     started: dict[str, tuple[str | None, subprocess.Popen[bytes] | None]] = {}
     for name in LOOKED_FOR:
         path, process = shutil.which(name), None
@@ -45,14 +46,14 @@ def asked_tools() -> dict[str, ToolAnswer]:
 
 
 def _version(process: subprocess.Popen[bytes]) -> str | None:
-    """The last version number in the first line it says: `GNU gdb (Debian 13.1-3) 13.1`."""
+    """The last version number in the first line of its output: `GNU gdb (Debian 13.1-3) 13.1`."""
     with process:
         try:
-            said, _ = process.communicate(timeout=5)
+            output, _ = process.communicate(timeout=5)
         except subprocess.TimeoutExpired:
             process.kill()
             return None
-    numbers = re.findall(rb"\d+(?:\.\d+)+", said.split(b"\n", 1)[0])
+    numbers = re.findall(rb"\d+(?:\.\d+)+", output.split(b"\n", 1)[0])
     return numbers[-1].decode() if numbers and process.returncode == 0 else None
 
 
@@ -72,28 +73,32 @@ def _perf(version: str, root: Path) -> Finding:
     level = (read_or_none(root, "/proc/sys/kernel/perf_event_paranoid") or "").strip()
     if not level:
         return "limited", f"{version}, but a kernel without perf events", lacks
-    found = f"{version}, perf_event_paranoid {level}"
+    facts = f"{version}, perf_event_paranoid {level}"
     if os.geteuid() != 0 and int(level) > 2:
-        return "limited", f"{found}: for root only", lacks
+        return "limited", f"{facts}: for root only", lacks
     if not (root / "sys/kernel/tracing/events/kmem/rss_stat").exists():
-        return "ok", found, f"{gives}; growth of the resident set (kmem:rss_stat) needs root and tracefs mounted"
-    return "ok", found, f"{gives}, and growth of the resident set (kmem:rss_stat)"
+        return "ok", facts, f"{gives}; growth of the resident set (kmem:rss_stat) needs root and tracefs mounted"
+    return "ok", facts, f"{gives}, and growth of the resident set (kmem:rss_stat)"
 
 
 def distribution() -> Finding:
     """The distribution that memprof comes from. PyPI's `memprof` is a stranger's package whose modules go into the same folder."""
-    ours, strangers = installed_version(OURS), installed_version(STRANGERS)
-    if strangers is not None:
-        found = f"{STRANGERS} {strangers} is installed" + (f" beside {OURS} {ours}" if ours else "")
-        remedy = f"pip uninstall {STRANGERS} {OURS}, then install {OURS} again"
-        return "limited", found, f"another project's package, whose files go into the same folder: {remedy}"
-    if ours is None:
-        return "limited", f"{OURS} is not installed", "memprof runs from a folder on the path; hints that name an extra of it do not work"
-    return "ok", f"{OURS} {ours}", "no other package writes into its folder"
+    own, other = installed_version(DISTRIBUTION), installed_version(NAMESAKE)
+    if other is not None:
+        facts = f"{NAMESAKE} {other} is installed" + (f" beside {DISTRIBUTION} {own}" if own else "")
+        remedy = f"pip uninstall {NAMESAKE} {DISTRIBUTION}, then install {DISTRIBUTION} again"
+        return "limited", facts, f"another project's package, whose files go into the same folder: {remedy}"
+    if own is None:
+        return (
+            "limited",
+            f"{DISTRIBUTION} is not installed",
+            "memprof runs from a folder on the path; hints that name an extra of it do not work",
+        )
+    return "ok", f"{DISTRIBUTION} {own}", "no other package writes into its folder"
 
 
 def installed_version(name: str) -> str | None:
-    """The version of a distribution on memprof's own path, None where it is not installed."""
+    """The version of a distribution on memprof's path, None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

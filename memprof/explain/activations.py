@@ -1,6 +1,6 @@
-"""How much memory a model's activations need at least in the order of its file, as the planner has it (see memprof/plan).
+"""The least memory that a model's activations need in the order of its file, as the planner has it (see memprof/plan).
 
-What a runtime's arena holds is set beside it, not judged by the byte.
+The bytes in a runtime's arena are set beside it, and not judged by the byte.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def highest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     try:
         graph = read(path, dict(shapes))
         reduced = problem(graph).problem
-    except Exception:  # an aid to one finding; whatever is wrong with the model has been said where its weights were read
+    except Exception:  # an aid to one finding; an error in the model was reported where its weights were read
         return None
     return None if graph.unsized else peak(reduced, range(reduced.count))

@@ -1,4 +1,4 @@
-"""The places of 32-bit words that equal a constant under a mask: by C where there is a compiler, by numpy, at half the speed, where there is none."""
+"""The places of 32-bit words that equal a constant under a mask: by C, or, without a compiler, by numpy at half the speed."""
 
 from __future__ import annotations
 
@@ -23,25 +23,29 @@ Filter = Callable[[Words, int, int], Places]
 
 @cache
 def ready() -> Filter:
-    """(words, mask, constant) -> the places that pass, in order. Compiles on first use, so to be called before anything stands still."""
+    """(words, mask, constant) -> the places that pass, in order. Compiles on first use: call it before a process stands still."""
     try:
         function = ctypes.CDLL(str(native.compiled(_SOURCE, library=True))).memprof_filter
-    except (InputError, OSError, AttributeError):  # no compiler, none that knows this C, or a cache on a disk without execution
+    except (
+        InputError,
+        OSError,
+        AttributeError,
+    ):  # no compiler, a compiler that does not know this C, or a cache on a disk without execution
         return by_numpy
     function.restype = ctypes.c_int64
     function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
 
     def by_c(words: Words, mask: int, constant: int) -> Places:
-        found = np.empty(len(words), np.int64)  # only as much of it as is written to is ever there
-        return found[: function(words.ctypes.data, len(words), mask, constant, found.ctypes.data)].copy()
+        places = np.empty(len(words), np.int64)  # only the pages that are written to become resident
+        return places[: function(words.ctypes.data, len(words), mask, constant, places.ctypes.data)].copy()
 
     return by_c
 
 
 def by_numpy(words: Words, mask: int, constant: int) -> Places:
     """The same without a compiler."""
-    found = [np.zeros(0, np.int64)]
+    places = [np.zeros(0, np.int64)]
     for start in range(0, len(words), _AT_ONCE):
         part = words[start : start + _AT_ONCE]
-        found.append(np.flatnonzero((part & np.uint32(mask)) == np.uint32(constant)) + start)
-    return np.concatenate(found)
+        places.append(np.flatnonzero((part & np.uint32(mask)) == np.uint32(constant)) + start)
+    return np.concatenate(places)

@@ -1,7 +1,7 @@
-"""From what was seen to what is wrong: one rule a finding, each with its bytes, its evidence, and what to do about it.
+"""From the looks to findings: one rule a finding, each with its bytes, its evidence, and advice.
 
-A rule speaks from 4 MiB on, or 2% of the run's PEAK where that is more. What a knob of this runtime can change is proposed as that knob, and can be
-measured (`--verify`); all else is proposed in words.
+A rule speaks from 4 MiB on, or 2% of the run's PEAK where that is more. If a knob of this runtime can change it, the knob is proposed and can be
+measured (`--verify`). All else is proposed in words.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 _LEAST = 4 << 20
 _LEAST_SHARE = 0.02
 _LEAST_STEPS = 3
-# From this share of the resident set on it is a warning that no slice explains it.
+# From this share of the resident set on, memory that no slice explains is a warning.
 _UNEXPLAINED = 0.05
-# An arena is called too large from twice the plan on, and this much more: the runtime's own structures.
+# An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
 _PLAN_TIMES, _PLAN_MORE = 2, 16 << 20
 _ARENA_KNOBS = ("arena", "mem_pattern", "arena_shrink", "planner", "memory_plan", "allocator")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at.
+    """The facts that the rules look at.
 
-    knobs: those in force, defaults included. plan_bytes: what activations need at the shapes that ran, see activations; shapes: those, in words.
-    iterations: RSS in bytes at the end of each iteration of EXECUTE. threads: None where that is the runtime's own affair.
+    knobs: those in force, defaults included. plan_bytes: the bytes that activations need at the shapes that ran, see activations; shapes: these
+    shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE. threads: None where the runtime chooses.
     """
 
     runtime: Runtime
@@ -45,31 +45,31 @@ class Facts:
 
     @property
     def least(self) -> int:
-        """From how many bytes on something is worth a finding."""
-        return max(_LEAST, int(_LEAST_SHARE * max((one.rss_peak_bytes for one in self.measured), default=0)))
+        """The least number of bytes that is worth a finding."""
+        return max(_LEAST, int(_LEAST_SHARE * max((phase.rss_peak_bytes for phase in self.measured), default=0)))
 
     def phase(self, name: str) -> Phase | None:
         """The look of that name."""
-        return next((one for one in self.phases if one.name == name), None)
+        return next((look for look in self.phases if look.name == name), None)
 
     @property
     def steady(self) -> Phase | None:
-        """The last look: what stays."""
-        return next((one for one in reversed(self.phases) if "/" not in one.name), None)
+        """The last look: memory that stays."""
+        return next((look for look in reversed(self.phases) if "/" not in look.name), None)
 
     @property
     def prepared(self) -> Phase | None:
         """The last look before the model first ran."""
-        return next((one for one in reversed(self.phases) if one.name in (PREPARE, MODEL_LOAD)), None)
+        return next((look for look in reversed(self.phases) if look.name in (PREPARE, MODEL_LOAD)), None)
 
     @property
     def highest_load(self) -> Phase | None:
-        """Of the looks at MODEL_LOAD, the one with the most weights beyond one copy."""
-        looks = [one for one in self.phases if one.name in (MODEL_LOAD, f"{MODEL_LOAD}/peak")]
-        return max(looks, key=lambda one: one.beyond_one_bytes or 0, default=None)
+        """The look at MODEL_LOAD with the most weights beyond one copy."""
+        looks = [look for look in self.phases if look.name in (MODEL_LOAD, f"{MODEL_LOAD}/peak")]
+        return max(looks, key=lambda look: look.beyond_one_bytes or 0, default=None)
 
     def propose(self, text: str, **settings: str) -> tuple[Proposal, ...]:
-        """The proposal, where this runtime has these knobs and they are not set so already."""
+        """The proposal, if this runtime has these knobs and they are not set so already."""
         changed = {}
         for name, value in settings.items():
             knob = self.runtime.knob(name)
@@ -80,13 +80,13 @@ class Facts:
         return (Proposal(text, changed),) if changed else ()
 
     def propose_threads(self, text: str, count: int) -> tuple[Proposal, ...]:
-        """Another number of threads, where the runtime now has one."""
+        """Another number of threads, if the runtime now has a single thread."""
         return (Proposal(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
 
 
 def doubts(facts: Facts) -> tuple[str, ...]:
-    """What makes an explanation doubtful: memory that no slice explains, where that is more than a little, at the worst look."""
-    worst = max(facts.phases, key=lambda one: one.unexplained, default=None)
+    """Doubts about the explanation: the memory that no slice explains at the worst look, if it is more than a little."""
+    worst = max(facts.phases, key=lambda look: look.unexplained, default=None)
     if worst is None or worst.unexplained <= _UNEXPLAINED:
         return ()
     size = format_bytes(worst.unexplained * worst.rss_bytes)
@@ -94,7 +94,7 @@ def doubts(facts: Facts) -> tuple[str, ...]:
 
 
 def sight(facts: Facts) -> str:
-    """What of growth can be seen here, and what cannot."""
+    """Which growth can be seen here, and which cannot."""
     if len(facts.iterations) <= _LEAST_STEPS:
         return f"growth was not looked for: that needs {_LEAST_STEPS + 1} iterations of EXECUTE or more (--runs)"
     return (
@@ -105,18 +105,20 @@ def sight(facts: Facts) -> str:
 
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings, worst first."""
-    found = [finding for rule in _RULES for finding in rule(facts) if finding.bytes >= facts.least]
-    return tuple(sorted(found, key=lambda finding: -finding.bytes))
+    findings = [finding for rule in _RULES for finding in rule(facts) if finding.bytes >= facts.least]
+    return tuple(sorted(findings, key=lambda finding: -finding.bytes))
 
 
 # -- copies
 
 
 def _library_copied(facts: Facts) -> Iterator[Finding]:
-    having = [one for one in facts.phases if _size(one, where=(IN_LIBRARY,)) >= facts.least and (one.beyond_one_bytes or 0) >= facts.least]
-    if not having:
+    looks = [
+        look for look in facts.phases if _size(look, where=(IN_LIBRARY,)) >= facts.least and (look.beyond_one_bytes or 0) >= facts.least
+    ]
+    if not looks:
         return
-    worst, last = max(having, key=lambda one: one.beyond_one_bytes or 0), having[-1]
+    worst, last = max(looks, key=lambda look: look.beyond_one_bytes or 0), looks[-1]
     evidence = [_words_of(worst)]
     if last is not worst:
         evidence.append(_words_of(last) + f": {format_bytes(last.beyond_one_bytes or 0)} beyond one copy stay")
@@ -134,11 +136,11 @@ def _load_twice(facts: Facts) -> Iterator[Finding]:
     look, last = facts.highest_load, facts.steady
     if look is None or last is None or _size(look, where=(IN_LIBRARY,)) >= facts.least:
         return
-    twice = look.beyond_one_bytes or 0
-    if look is last or twice - (last.beyond_one_bytes or 0) < facts.least:
+    beyond_one = look.beyond_one_bytes or 0
+    if look is last or beyond_one - (last.beyond_one_bytes or 0) < facts.least:
         return
     evidence = [_words_of(look)]
-    load = next((one for one in facts.measured if one.name == MODEL_LOAD), None)
+    load = next((phase for phase in facts.measured if phase.name == MODEL_LOAD), None)
     if load is not None and load.transient_bytes >= facts.least:
         evidence.append(f"MODEL_LOAD peaks {format_bytes(load.transient_bytes)} above its end")
     proposals = (
@@ -147,12 +149,17 @@ def _load_twice(facts: Facts) -> Iterator[Finding]:
         *facts.propose("weights as external data, which is mapped", weights="separate"),
     ) or (Proposal("read the file piece by piece, or let go of each piece once it is parsed"),)
     yield Finding(
-        "load_twice", "the file's bytes and the parsed weights are both alive in MODEL_LOAD", twice, look.name, tuple(evidence), proposals
+        "load_twice",
+        "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
+        beyond_one,
+        look.name,
+        tuple(evidence),
+        proposals,
     )
 
 
 def _shared_repacked(facts: Facts) -> Iterator[Finding]:
-    """A weight that stays as stored and is held again folded or repacked, in a runtime other than TFLite's, where XNNPACK does it."""
+    """A weight that stays as stored and is held again folded or repacked. In TFLite's runtimes XNNPACK does it, which has a separate rule."""
     look = facts.steady
     if look is None or _has_xnnpack(facts):
         return
@@ -161,25 +168,25 @@ def _shared_repacked(facts: Facts) -> Iterator[Finding]:
     beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,)) - _made_running(facts)
     if not repacked or not stored or beyond < facts.least:
         return
-    both = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
+    both_off = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
     proposals = (
         *facts.propose("do not repack weights for the kernels: removes the prepacked copies", prepacking="off"),
         *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
-        *(both if both and len(both[0].settings) > 1 else ()),
+        *(both_off if both_off and len(both_off[0].settings) > 1 else ()),
         *facts.propose(
             "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
         Proposal("change the model: where several operators share a weight, transpose their small operands and not the weight"),
     )
-    evidence = [_words_of(look), *_when(facts, lambda one: _size(one, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
+    evidence = [_words_of(look), *_when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
     yield Finding(
         "shared_repacked", "folded or prepacked copies of weights that also stay as stored", beyond, look.name, tuple(evidence), proposals
     )
 
 
 def _loop_copies(facts: Facts) -> Iterator[Finding]:
-    """Copies that the model's own operators make while it runs: a loop whose state holds weights, which folding has nothing to do with."""
+    """Copies that the model's own operators make while it runs: a loop whose state holds weights. Folding has nothing to do with these."""
     look, before = facts.steady, facts.prepared
     if look is None or before is None:
         return
@@ -200,7 +207,7 @@ def _loop_copies(facts: Facts) -> Iterator[Finding]:
 
 
 def _made_running(facts: Facts) -> int:
-    """Bytes of weights held beyond one copy only since the model first ran; XNNPACK's repacked ones have a rule of their own."""
+    """Bytes of weights held beyond one copy only since the model first ran. XNNPACK's repacked copies have a separate rule."""
     look, before = facts.steady, facts.prepared
     if look is None or before is None or look is before:
         return 0
@@ -214,7 +221,7 @@ def _xnnpack(facts: Facts) -> Iterator[Finding]:
     if look is None or not _has_xnnpack(facts):
         return
     repacked = _size(look, repacked=True, where=(ANONYMOUS,))
-    evidence = [_words_of(look), *_when(facts, lambda one: _size(one, repacked=True, where=(ANONYMOUS,)), "repacked copies")]
+    evidence = [_words_of(look), *_when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS,)), "repacked copies")]
     if look.size(MODEL_FILE) >= facts.least:
         evidence.append(
             f"{format_bytes(look.size(MODEL_FILE))} of the model's file stay resident beside them, clean: the kernel can drop these"
@@ -242,7 +249,7 @@ def _mapped_and_read(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
         return
-    both = min(in_file, look.beyond_one_bytes or 0)
+    twice = min(in_file, look.beyond_one_bytes or 0)
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
@@ -250,7 +257,7 @@ def _mapped_and_read(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "mapped_and_read",
         "the model's file is mapped, and its weights are read into memory too",
-        both,
+        twice,
         look.name,
         (_words_of(look),),
         proposals,
@@ -268,12 +275,12 @@ def _kept(facts: Facts) -> Iterator[Finding]:
     kept = look.size(KEPT) - (start.size(KEPT) if start is not None and start is not look else 0)
     evidence = [
         f"{format_bytes(look.size(KEPT))} of resident pages lie in blocks that glibc's free() got back, at the end of {look.name}",
-        *_when(facts, lambda one: one.size(KEPT), "it"),
+        *_when(facts, lambda look: look.size(KEPT), "it"),
         *([f"{format_bytes(weights)} of them still hold weights, as they were before they were freed"] if weights >= facts.least else []),
     ]
     proposals = (
         *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
-        *facts.propose("blocks from 64 KiB on get mappings of their own, which go back when they are freed", malloc_mmap_threshold="64KiB"),
+        *facts.propose("blocks from 64 KiB on get separate mappings, which go back when they are freed", malloc_mmap_threshold="64KiB"),
         *(
             facts.propose("do not rewrite the weights for another layout at load", optimization="extended")
             if facts.knobs.get("optimization") == "all"
@@ -294,9 +301,7 @@ def _arenas(facts: Facts) -> Iterator[Finding]:
         *facts.propose("one arena for all threads", malloc_arenas="1"),
         *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
     )
-    yield Finding(
-        "arena_a_thread", "one arena a thread, each with memory of its own kept", look.arenas_kept_bytes, look.name, evidence, proposals
-    )
+    yield Finding("arena_a_thread", "one arena a thread, each keeping freed memory", look.arenas_kept_bytes, look.name, evidence, proposals)
 
 
 def _arena_too_large(facts: Facts) -> Iterator[Finding]:
@@ -320,18 +325,18 @@ def _arena_too_large(facts: Facts) -> Iterator[Finding]:
 
 
 def _scratch(facts: Facts) -> Iterator[Finding]:
-    """Working memory of kernels, which no plan of tensors has."""
+    """Working memory of kernels, which is in no plan of tensors."""
     look, size = facts.steady, _scratch_bytes(facts)
     if look is None or facts.plan_bytes is None or _preserves(facts) or not _beyond_plan(facts):
         return
     evidence = (
         f"{_plan_words(facts)}; blocks in use hold {format_bytes(look.size(IN_USE))}, and most of it came when the model first ran",
-        *_when(facts, lambda one: one.size(IN_USE), "memory in use"),
+        *_when(facts, lambda look: look.size(IN_USE), "memory in use"),
     )
     proposals = (
         *facts.propose("kernels that compute without scratch memory, and more slowly", kernels="reference"),
         *facts.propose_threads("other kernels, which may need less scratch memory", 2),
-    ) or (Proposal("fewer threads, where each has scratch memory of its own, or another form of the operator that needs it"),)
+    ) or (Proposal("fewer threads, if each has its own scratch memory, or another form of the operator that needs it"),)
     yield Finding("scratch", "scratch memory of kernels", size, look.name, evidence, proposals)
 
 
@@ -342,7 +347,7 @@ def _beyond_plan(facts: Facts) -> bool:
 
 
 def _scratch_bytes(facts: Facts) -> int:
-    """What blocks in use got when the model first ran, beyond the activations; 0 where it may be an arena that grew then."""
+    """The growth of blocks in use when the model first ran, beyond the activations, in bytes; 0 if it may be an arena that grew then."""
     look, before = facts.steady, facts.prepared
     if look is None or before is None or look is before or any(facts.runtime.knob(name) is not None for name in _ARENA_KNOBS):
         return 0
@@ -370,7 +375,7 @@ def _huge(facts: Facts) -> Iterator[Finding]:
 
 
 def _outputs(facts: Facts) -> Iterator[Finding]:
-    """What grows with the iterations: results that are kept; or every tensor, where the runtime was told to."""
+    """Memory that grows with the iterations: results that are kept; or every tensor, if a knob tells the runtime to keep them."""
     look = facts.phase(EXECUTE)
     if look is None:
         return
@@ -383,7 +388,7 @@ def _outputs(facts: Facts) -> Iterator[Finding]:
         return
     steps = [after - now for now, after in zip(facts.iterations, facts.iterations[1:], strict=False)]
     late = steps[len(steps) // 2 :]
-    # An arena grows at first, and then no more; what is kept grows as much at the end as at the beginning.
+    # An arena grows at first, and then no more; kept tensors grow as much at the end as at the beginning.
     if len(steps) >= _LEAST_STEPS and min(late) > 0 and 2 * min(late) > max(steps):
         evidence = (
             f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
@@ -413,22 +418,22 @@ def _moved(facts: Facts) -> Iterator[Finding]:
 
 
 def _transient(facts: Facts) -> Iterator[Finding]:
-    """A phase that sets the run's PEAK for a moment, with something else than weights held twice."""
-    worst = max(facts.measured, key=lambda one: one.rss_peak_bytes, default=None)
+    """A phase that sets the run's PEAK for a moment, by something other than weights held twice."""
+    worst = max(facts.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
     if worst is None or worst.name in (STARTUP, EXECUTE) or worst.rss_end_bytes is None:
         return
-    others = max((one.rss_peak_bytes for one in facts.measured if one is not worst), default=0)
-    above = min(worst.transient_bytes, worst.rss_peak_bytes - others)
+    others_peak = max((phase.rss_peak_bytes for phase in facts.measured if phase is not worst), default=0)
+    above = min(worst.transient_bytes, worst.rss_peak_bytes - others_peak)
     look, end = facts.phase(f"{worst.name}/peak"), facts.phase(worst.name)
     evidence = [
         f"{worst.name} peaks {format_bytes(worst.transient_bytes)} above its end, and {format_bytes(above)} above every other phase"
     ]
     if look is not None and end is not None:
-        twice = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
-        if worst.name == MODEL_LOAD and twice >= facts.least:
-            return  # said by the rules about copies
-        more = [(one.name, one.bytes - end.size(one.name)) for one in look.slices]
-        parts = [f"{format_bytes(size)} {name}" for name, size in sorted(more, key=lambda pair: -pair[1]) if size >= 1 << 20]
+        beyond_end = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
+        if worst.name == MODEL_LOAD and beyond_end >= facts.least:
+            return  # a finding of the rules about copies
+        grown = [(part.name, part.bytes - end.size(part.name)) for part in look.slices]
+        parts = [f"{format_bytes(size)} {name}" for name, size in sorted(grown, key=lambda pair: -pair[1]) if size >= 1 << 20]
         evidence.append(
             f"near its peak it had more than at its end: {', '.join(parts)}"
             if parts
@@ -456,13 +461,13 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) -> int:
-    wanted = [one for one in look.held if one.where in where and not one.freed]
-    return sum(one.bytes for one in wanted if repacked is None or repacked == (one.layout != "as stored" or bool(one.converted)))
+    copies = [copy for copy in look.held if copy.where in where and not copy.freed]
+    return sum(copy.bytes for copy in copies if repacked is None or repacked == (copy.layout != "as stored" or bool(copy.converted)))
 
 
 def _words_of(look: Phase) -> str:
     """The copies of a look in a sentence, the largest first."""
-    parts = [_words(one) for one in look.held if not one.freed][:6]
+    parts = [_words(copy) for copy in look.held if not copy.freed][:6]
     return f"{_at(look)} the weights lie {', '.join(parts)}" if parts else f"{_at(look)} no copy of the weights was found"
 
 
@@ -470,20 +475,20 @@ def _at(look: Phase) -> str:
     return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
 
 
-def _words(one: Held) -> str:
-    kind = f"{one.layout}{f' as {one.converted}' if one.converted else ''}"
-    where = {ANONYMOUS: "private anonymous memory", SHARED: "shared memory"}.get(one.where, one.where)
-    return f"{kind} in {where} ({format_bytes(one.bytes)})"
+def _words(copy: Held) -> str:
+    kind = f"{copy.layout}{f' as {copy.converted}' if copy.converted else ''}"
+    where = {ANONYMOUS: "private anonymous memory", SHARED: "shared memory"}.get(copy.where, copy.where)
+    return f"{kind} in {where} ({format_bytes(copy.bytes)})"
 
 
-def _when(facts: Facts, size: Callable[[Phase], int], what: str) -> Iterator[str]:
-    """In which phase it appeared, by how much it had grown at its end."""
-    ends = [one for one in facts.phases if "/" not in one.name]
+def _when(facts: Facts, size: Callable[[Phase], int], subject: str) -> Iterator[str]:
+    """The phases in which it appeared, with its growth until the end of each."""
+    ends = [look for look in facts.phases if "/" not in look.name]
     steps = [(now.name, size(now) - size(before)) for before, now in itertools.pairwise(ends)]
     grown = [f"{name} ({format_bytes(step)})" for name, step in steps if step >= facts.least]
     gone = [f"{name} ({format_bytes(-step)})" for name, step in steps if step <= -facts.least]
     if grown:
-        yield f"{what} appeared in {' and '.join(grown)}{', and went in ' + ' and '.join(gone) if gone else ''}"
+        yield f"{subject} appeared in {' and '.join(grown)}{', and went in ' + ' and '.join(gone) if gone else ''}"
 
 
 def _if_none(facts: Facts, knob: str, text: str) -> tuple[Proposal, ...]:

@@ -1,10 +1,10 @@
-"""What glibc's allocator holds for a stopped process and what it kept of what was freed, block by block, by walking its chunks from outside.
+"""The blocks of glibc's allocator in a stopped process: those in use, and freed ones that it kept, found by walking its chunks from outside.
 
 A chunk's header is the word at 8: its size, and in the lowest three bits PREV_INUSE 1, IS_MMAPPED 2, NON_MAIN_ARENA 4 (malloc/malloc.c). The
-main arena's chunks lie one behind another from the begin of [heap]; those of another arena in heaps of at most 64 MiB that begin at a
-multiple of it (struct heap_info, malloc/arena.c); a block with a mapping of its own has one chunk. The last chunk of an arena, its top, is free.
-Free chunks of the smallest sizes (tcache, fast bins) look as if they were in use: a few hundred KiB at most. Seen with glibc 2.36; a process
-with another allocator simply has no such chunks.
+main arena's chunks lie one behind another from the begin of [heap]. Those of another arena lie in heaps of at most 64 MiB that begin at a
+multiple of that (struct heap_info, malloc/arena.c). A block with a separate mapping is a single chunk. The last chunk of an arena, its top, is
+free. Free chunks of the smallest sizes (tcache, fast bins) look as if they were in use: a few hundred KiB at most. Seen with glibc 2.36; a
+process with another allocator has no such chunks.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Ranges:
         return np.where(place > 0, sums[last] + inside, np.uint64(0))
 
 
-def common(one: Ranges, other: Ranges) -> Ranges:
-    """What lies in both."""
-    edges = np.unique(np.concatenate((one.starts, one.ends, other.starts, other.ends)))
+def common(first: Ranges, second: Ranges) -> Ranges:
+    """The parts that lie in both."""
+    edges = np.unique(np.concatenate((first.starts, first.ends, second.starts, second.ends)))
     starts, ends = edges[:-1], edges[1:]
-    both = (one.covered(starts, ends) > 0) & (other.covered(starts, ends) > 0)
-    return Ranges(starts[both], ends[both])
+    in_both = (first.covered(starts, ends) > 0) & (second.covered(starts, ends) > 0)
+    return Ranges(starts[in_both], ends[in_both])
 
 
 def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
-    """Ranges from pairs in any order, those that touch or overlap made one."""
+    """Ranges from pairs in any order. Those that touch or overlap are merged."""
     if not pairs:
         return Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     merged: list[list[int]] = []
@@ -71,8 +71,8 @@ def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
             merged[-1][1] = max(merged[-1][1], end)
         else:
             merged.append([start, end])
-    both = np.array(merged, np.uint64)
-    return Ranges(both[:, 0].copy(), both[:, 1].copy())
+    bounds = np.array(merged, np.uint64)
+    return Ranges(bounds[:, 0].copy(), bounds[:, 1].copy())
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _Walk:
         self.free: list[tuple[int, int]] = []
 
     def chain(self, start: int, end: int) -> bool:
-        """Follow the chunks from one to the end of their heap; False where they do not lead there, which keeps nothing."""
+        """Follow the chunks from `start` to the end of their heap. False where they do not lead there; nothing is kept then."""
         word = self._reader.word
         used: list[tuple[int, int]] = []
         free: list[tuple[int, int]] = []
@@ -164,25 +164,30 @@ def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> Heap:
     """Walk the chunks of a stopped process. Raises look.Gone or look.Unreadable."""
     reader = _Reader(pid, pages)
     try:
-        main, others, complete = _Walk(reader), _Walk(reader), True
-        heap = [mapping for mapping in mappings if mapping.path == "[heap]"]
-        if heap and any(mapping.rss for mapping in heap):
-            complete = main.chain(heap[0].start, heap[-1].end)
-        anonymous = [one for one in mappings if not one.path and one.rss and "rw" in one.perms]
-        heaps = [found for mapping in anonymous for found in _heaps(reader, mapping)]
-        walked = [other for other in heaps if _walk_heap(others, reader, *other)]
+        main, other_arenas, complete = _Walk(reader), _Walk(reader), True
+        main_heap = [mapping for mapping in mappings if mapping.path == "[heap]"]
+        if main_heap and any(mapping.rss for mapping in main_heap):
+            complete = main.chain(main_heap[0].start, main_heap[-1].end)
+        anonymous = [mapping for mapping in mappings if not mapping.path and mapping.rss and "rw" in mapping.perms]
+        heaps = [heap for mapping in anonymous for heap in _heaps(reader, mapping)]
+        walked = [heap for heap in heaps if _walk_heap(other_arenas, reader, *heap)]
         inside = ranges(walked)
         mapped = [pair for mapping in anonymous for pair in _mapped(reader, mapping, inside)]
     finally:
         reader.close()
     return Heap(
-        ranges(main.used + others.used), ranges(main.free + others.free), ranges(mapped), len(walked), ranges(others.free), complete
+        ranges(main.used + other_arenas.used),
+        ranges(main.free + other_arenas.free),
+        ranges(mapped),
+        len(walked),
+        ranges(other_arenas.free),
+        complete,
     )
 
 
 def _heaps(reader: _Reader, mapping: Mapping) -> list[tuple[int, int]]:
     """Heaps of other arenas: struct heap_info { ar_ptr; prev; size; mprotect_size; ... } at a multiple of 64 MiB."""
-    found = []
+    heaps = []
     for start in range(-(-mapping.start // _HEAP_BYTES) * _HEAP_BYTES, mapping.end, _HEAP_BYTES):
         try:
             arena, size = reader.word(start), reader.word(start + 16)
@@ -195,8 +200,8 @@ def _heaps(reader: _Reader, mapping: Mapping) -> list[tuple[int, int]]:
             and arena % 16 == 0
             and 0 < arena % _HEAP_BYTES < 256
         ):
-            found.append((start, start + size))
-    return found
+            heaps.append((start, start + size))
+    return heaps
 
 
 def _walk_heap(walk: _Walk, reader: _Reader, start: int, end: int) -> bool:
@@ -206,12 +211,12 @@ def _walk_heap(walk: _Walk, reader: _Reader, start: int, end: int) -> bool:
 
 
 def _mapped(reader: _Reader, mapping: Mapping, inside: Ranges) -> list[tuple[int, int]]:
-    """Blocks with mappings of their own; the kernel makes neighbours one mapping, so every page may be the first of one."""
-    found = []
+    """Blocks with separate mappings. The kernel merges neighbouring mappings, so every page may be the first of a block."""
+    blocks = []
     at = mapping.start
-    known = list(zip(inside.starts.tolist(), inside.ends.tolist(), strict=True))
+    walked = list(zip(inside.starts.tolist(), inside.ends.tolist(), strict=True))
     while at < mapping.end:
-        within = next((end for start, end in known if start <= at < end), 0)
+        within = next((end for start, end in walked if start <= at < end), 0)
         if within:
             at = within
             continue
@@ -219,10 +224,10 @@ def _mapped(reader: _Reader, mapping: Mapping, inside: Ranges) -> list[tuple[int
             head = reader.word(at + 8)
             size = head & _SIZE
             if head & 7 == 2 and size % PAGE == 0 and at + size <= mapping.end and size and reader.word(at) == 0:
-                found.append((at, at + size))
+                blocks.append((at, at + size))
                 at += size
                 continue
         except _Absent:
             pass
         at += PAGE
-    return found
+    return blocks

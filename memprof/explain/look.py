@@ -1,7 +1,7 @@
 """A process that stands still, looked at from outside: its mappings, which of their pages are present, and the bytes in them.
 
 Looking must not change what is seen: a page that is read through the kernel is faulted in, so only pages that /proc/PID/pagemap calls present
-are read, and through one buffer that is used again and again. Documents: proc_pid_smaps(5), proc_pid_pagemap(5), process_vm_readv(2).
+are read, through one buffer that is used again and again. Documents: proc_pid_smaps(5), proc_pid_pagemap(5), process_vm_readv(2).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import InputError, MeasurementError
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BUFFER = 2 << 20  # beyond it the caches hold less of it; below it two threads wait for each other's turns at the interpreter
 _HUGE = 2 << 20
-_OVERLAP = 16  # bytes read twice where a range is split, so that nothing that lies across the seam is missed
+_OVERLAP = 16  # bytes read twice where a range is split, so that nothing across the seam is missed
 _MOST_PARTS = 512  # of one process_vm_readv, below IOV_MAX
 _PRESENT, _FILE = np.uint64(1 << 63), np.uint64(1 << 61)
 _PAGEMAP_CHUNK = 1 << 16
@@ -58,7 +58,7 @@ class Mapping:
 
     @property
     def is_file(self) -> bool:
-        """Whether a file on a disk lies behind it; shared memory is none."""
+        """Whether a file on a disk lies behind it. Shared memory is no file."""
         return self.inode != 0 and not self.is_shared_memory
 
     @property
@@ -77,17 +77,17 @@ _FIELDS = {"Rss": "rss", "Anonymous": "anonymous", "Private_Dirty": "private_dir
 
 def mappings(pid: int) -> list[Mapping]:
     """The mappings of a process, by address. Raises Gone, or Unreadable where it belongs to another user."""
-    found: list[dict[str, object]] = []
+    records: list[dict[str, object]] = []
     for line in _text(pid, "smaps").splitlines():
-        name, _, rest = line.partition(":")
+        name, _, value = line.partition(":")
         if name in _FIELDS:
-            found[-1][_FIELDS[name]] = int(rest.split()[0]) * 1024
+            records[-1][_FIELDS[name]] = int(value.split()[0]) * 1024
         elif name == "VmFlags":
-            found[-1]["flags"] = rest.strip()
+            records[-1]["flags"] = value.strip()
         elif " " in name:  # 7f0000000000-7f0000021000 rw-p 00000000 00:00 0   /path
             where, perms, offset, device, inode, *path = line.split(None, 5)
             start, end = (int(part, 16) for part in where.split("-"))
-            found.append(
+            records.append(
                 {
                     "start": start,
                     "end": end,
@@ -98,23 +98,23 @@ def mappings(pid: int) -> list[Mapping]:
                     "path": path[0] if path else "",
                 }
             )
-    if not found:
+    if not records:
         raise Gone(f"process {pid} ended while it was looked at")
-    return [Mapping(**facts) for facts in found]  # type: ignore[arg-type]
+    return [Mapping(**fields) for fields in records]  # type: ignore[arg-type]
 
 
 def threads_stack_pointers(pid: int) -> list[int]:
-    """Where the stacks of a stopped process's threads are, as far as the kernel says (/proc/PID/task/TID/syscall: ... sp pc)."""
-    found = []
+    """The stack pointers of a stopped process's threads, as far as the kernel says (/proc/PID/task/TID/syscall: ... sp pc)."""
+    pointers = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/syscall", "rb") as file:
                 words = file.read().split()
             if len(words) >= 3:
-                found.append(int(words[-2], 16))
+                pointers.append(int(words[-2], 16))
     except (OSError, ValueError):
         pass
-    return found
+    return pointers
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class Pages:
     mapping: NDArray[np.int32]
     filed: NDArray[np.bool_]
 
-    def ranges(self, wanted: NDArray[np.bool_] | None = None) -> tuple[Addresses, Addresses]:
+    def ranges(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Addresses, Addresses]:
         """Runs of neighbouring pages as (starts, ends)."""
-        address = self.address if wanted is None else self.address[wanted]
+        address = self.address if chosen is None else self.address[chosen]
         if not len(address):
             return address, address
         breaks = np.flatnonzero(np.diff(address) != PAGE)
@@ -144,28 +144,28 @@ class Pages:
         return np.asarray(self.address[place] == page)
 
     def resident(self, start: int, end: int) -> int:
-        """How many bytes of a range lie in present pages."""
+        """The bytes of a range that lie in present pages."""
         low = int(np.searchsorted(self.address, np.uint64(start & ~(PAGE - 1))))
         high = int(np.searchsorted(self.address, np.uint64(end)))
         if high <= low:
             return 0
-        whole = (high - low) * PAGE
-        whole -= max(0, start - int(self.address[low]))
-        return whole - max(0, int(self.address[high - 1]) + PAGE - end)
+        size = (high - low) * PAGE
+        size -= max(0, start - int(self.address[low]))
+        return size - max(0, int(self.address[high - 1]) + PAGE - end)
 
 
-def present_pages(pid: int, found: list[Mapping]) -> Pages:
+def present_pages(pid: int, mappings: list[Mapping]) -> Pages:
     """Which pages of these mappings are present. A mapping that vanished, or that no one may read, has none. Raises Gone or Unreadable."""
     addresses, owners, filed = [], [], []
     descriptor = _open(pid, "pagemap")
     try:
-        for index, mapping in enumerate(found):
+        for index, mapping in enumerate(mappings):
             if mapping.rss and mapping.path not in ("[vvar]", "[vdso]", "[vsyscall]"):
                 for start, entries in _pagemap(descriptor, mapping):
-                    here = np.flatnonzero(entries & _PRESENT)
-                    addresses.append(here.astype(np.uint64) * np.uint64(PAGE) + np.uint64(start))
-                    filed.append((entries[here] & _FILE) != 0)
-                    owners.append(np.full(len(here), index, np.int32))
+                    present = np.flatnonzero(entries & _PRESENT)
+                    addresses.append(present.astype(np.uint64) * np.uint64(PAGE) + np.uint64(start))
+                    filed.append((entries[present] & _FILE) != 0)
+                    owners.append(np.full(len(present), index, np.int32))
     finally:
         os.close(descriptor)
     if not addresses:
@@ -174,9 +174,9 @@ def present_pages(pid: int, found: list[Mapping]) -> Pages:
 
 
 def _pagemap(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    # A reserved terabyte has two gigabytes of pagemap: stop once all that smaps calls resident has been seen.
-    seen, start = 0, mapping.start
-    while start < mapping.end and seen < mapping.rss:
+    # A reserved terabyte has two gigabytes of pagemap: stop once all bytes that smaps calls resident were counted.
+    present_bytes, start = 0, mapping.start
+    while start < mapping.end and present_bytes < mapping.rss:
         count = min(_PAGEMAP_CHUNK, (mapping.end - start) // PAGE)
         try:
             data = os.pread(descriptor, 8 * count, start // PAGE * 8)
@@ -185,7 +185,7 @@ def _pagemap(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[n
         entries = np.frombuffer(data[: len(data) // 8 * 8], "<u8")
         if not len(entries):
             return
-        seen += int(np.count_nonzero(entries & _PRESENT)) * PAGE
+        present_bytes += int(np.count_nonzero(entries & _PRESENT)) * PAGE
         yield start, entries
         start += len(entries) * PAGE
 
@@ -196,14 +196,14 @@ class _Part(ctypes.Structure):
 
 @dataclass
 class Piece:
-    """What one read gave: `data` holds `parts` pieces, the i-th from `offsets[i]` on, read at `addresses[i]`."""
+    """The bytes of one read: `data` holds several ranges, the i-th from `offsets[i]` on, read at `addresses[i]`."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     addresses: Addresses
 
     def address_of(self, positions: NDArray[np.int64]) -> Addresses:
-        """The addresses that positions in `data` were read at."""
+        """The addresses at which positions in `data` were read."""
         if len(self.offsets) == 1:
             return np.asarray(positions.astype(np.uint64) + self.addresses[0])
         part = np.searchsorted(self.offsets, positions, side="right") - 1
@@ -224,43 +224,43 @@ class Memory:
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
     def read(self, starts: Addresses, ends: Addresses) -> Iterator[Piece]:
-        """The bytes of these ranges, in pieces of at most BUFFER bytes that are valid until the next one. Raises Gone or Unreadable."""
+        """The bytes of these ranges, in pieces of at most BUFFER bytes. Each is valid until the next is read. Raises Gone or Unreadable."""
         for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
             while batch:
-                done, batch = self._read_batch(batch)
-                if done is not None:
-                    yield done
+                piece, batch = self._read_batch(batch)
+                if piece is not None:
+                    yield piece
 
     def _read_batch(self, batch: list[tuple[int, int]]) -> tuple[Piece | None, list[tuple[int, int]]]:
         count = len(batch)
         self._remote[:count] = batch
-        got = self._call(self.pid, ctypes.byref(self._local), 1, self._remote.ctypes.data, count, 0)
-        reason = ctypes.get_errno() if got < 0 else 0
+        read_bytes = self._call(self.pid, ctypes.byref(self._local), 1, self._remote.ctypes.data, count, 0)
+        reason = ctypes.get_errno() if read_bytes < 0 else 0
         if reason and reason != errno.EFAULT:
             raise _refused(self.pid, reason)
-        got = max(got, 0)
-        self.bytes += got
+        read_bytes = max(read_bytes, 0)
+        self.bytes += read_bytes
         sizes = [size for _, size in batch]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
-        whole = int(np.searchsorted(offsets, got, side="right")) - 1
-        rest: list[tuple[int, int]] = []
-        if whole < count:  # the part after those that came whole could not be read, or not to its end
+        whole = int(np.searchsorted(offsets, read_bytes, side="right")) - 1
+        unread: list[tuple[int, int]] = []
+        if whole < count:  # the part behind the whole ones could not be read, or not to its end
             _begin, size = batch[whole]
-            self.skipped += size - (got - int(offsets[whole]))
-            rest = batch[whole + 1 :]
-        if not got:
-            return None, rest
-        read = whole + (whole < count and got > int(offsets[whole]))
+            self.skipped += size - (read_bytes - int(offsets[whole]))
+            unread = batch[whole + 1 :]
+        if not read_bytes:
+            return None, unread
+        read = whole + (whole < count and read_bytes > int(offsets[whole]))
         addresses = np.array([begin for begin, _ in batch[:read]], np.uint64)
-        return Piece(self._buffer[:got], offsets[:read].astype(np.int64), addresses), rest
+        return Piece(self._buffer[:read_bytes], offsets[:read].astype(np.int64), addresses), unread
 
 
 def _huge_buffer() -> NDArray[np.uint8]:
-    """A buffer in huge pages, where there are any: the kernel copies into one four times as fast as into small pages (seen with 6.18)."""
-    whole = mmap.mmap(-1, BUFFER + _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """A buffer in huge pages, where there are any: the kernel copies into it four times as fast as into small pages (seen with 6.18)."""
+    region = mmap.mmap(-1, BUFFER + _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a kernel without them
-        whole.madvise(mmap.MADV_HUGEPAGE)
-    block = np.frombuffer(whole, np.uint8)
+        region.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(region, np.uint8)
     start = -block.ctypes.data % _HUGE
     block[start : start + BUFFER] = 0
     return block[start : start + BUFFER]
@@ -313,12 +313,12 @@ def _text(pid: int, name: str) -> str:
 def _refused(pid: int, reason: int) -> Gone | Unreadable:
     if reason in (errno.ESRCH, errno.ENOENT):
         return Gone(f"process {pid} ended while it was looked at")
-    said = f"the memory of process {pid} cannot be read: {os.strerror(reason)}"
+    sentence = f"the memory of process {pid} cannot be read: {os.strerror(reason)}"
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as file:
             scope = int(file.read())
     except (OSError, ValueError):
         scope = 0
     if scope >= 2:
-        return Unreadable(f"{said} (kernel.yama.ptrace_scope is {scope}: only root may read other processes, from 3 on nobody)")
-    return Unreadable(f"{said} (it belongs to another user, or a security policy forbids it)")
+        return Unreadable(f"{sentence} (kernel.yama.ptrace_scope is {scope}: only root may read other processes, from 3 on nobody)")
+    return Unreadable(f"{sentence} (it belongs to another user, or a security policy forbids it)")

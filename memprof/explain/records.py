@@ -1,4 +1,4 @@
-"""What explain finds, as it is printed, drawn and kept in a file of its own (JSON), which `memprof page --explain` shows.
+"""The result of explain, as it is printed, drawn and kept in a JSON file, which `memprof page --explain` shows.
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
   1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings
@@ -17,7 +17,7 @@ from ..runs.records import Model
 
 SCHEMA = 1
 
-# The slices of the waterfall, in the order in which they are stacked: (name, what it is).
+# The names of the waterfall's slices.
 STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST = (
     "stacks",
     "interpreter and libraries",
@@ -30,12 +30,13 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST 
     "other mapped files",
     "the rest",
 )
+# In the order in which they are stacked.
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST)
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of the resident set. how: how it was found."""
+    """A part of the resident set. how: how its bytes were found."""
 
     name: str
     bytes: int
@@ -44,7 +45,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Held:
-    """Copies of weights of one kind in a phase: how many tensors have one, how many copies, and their resident bytes.
+    """Copies of weights of one kind in a phase: how many tensors have such a copy, how many copies, and their resident bytes.
 
     where: "the model's file", "a mapped library", "another mapped file", "private anonymous" or "shared". freed: more than half of each lies
     in blocks that were freed, so nobody holds them.
@@ -73,7 +74,7 @@ class TensorCopies:
 
 @dataclass(frozen=True)
 class Phase:
-    """One look: at the end of a phase, or (name PHASE/peak) inside it, near its highest.
+    """One look: at the end of a phase, or (name PHASE/peak) inside it, near its peak.
 
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None where they could not be looked for;
     of it droppable_bytes in clean pages of files, which the kernel can drop. kept_weight_bytes: how much of what the allocator kept still
@@ -100,7 +101,7 @@ class Phase:
 
     def size(self, name: str) -> int:
         """The bytes of a slice."""
-        return sum(one.bytes for one in self.slices if one.name == name)
+        return sum(part.bytes for part in self.slices if part.name == name)
 
     @property
     def unexplained(self) -> float:
@@ -120,16 +121,16 @@ class Measured:
 
     @property
     def transient_bytes(self) -> int:
-        """How far its peak lies above its end."""
+        """How far its peak lies above its end, in bytes."""
         return max(0, self.rss_peak_bytes - (self.rss_end_bytes or self.rss_peak_bytes))
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a proposal really did, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
+    """The measured effect of a proposal, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
 
-    iteration_spread_ns, prepared_spread_ns: how far the farthest run lies from each median. peak_raised: PEAK rose by more than the kernel's own
-    bound. error: why it could not run.
+    iteration_spread_ns, prepared_spread_ns: the distance of the farthest run from each median. peak_raised: PEAK rose by more than the kernel's
+    own bound. error: why it could not run.
     """
 
     repeats: int
@@ -148,7 +149,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to do: `settings` are knobs of this runtime, or its number of threads as "threads"; without any it is a change to the model or the
+    """Advice: `settings` are knobs of this runtime, or its number of threads as "threads". Without settings it is a change to the model or the
     machine, which cannot be tried here.
     """
 
@@ -174,7 +175,7 @@ class Explanation:
     """All that is known about one model in one runtime.
 
     shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open dimensions were taken as 1. warnings:
-    what makes the rest doubtful.
+    doubts about the rest.
     """
 
     memprof_explain: int
@@ -200,11 +201,11 @@ class Explanation:
     @property
     def peak(self) -> Measured | None:
         """The phase with the run's PEAK."""
-        return max(self.measured, key=lambda one: one.rss_peak_bytes, default=None)
+        return max(self.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
 
     def phase(self, name: str) -> Phase | None:
         """The look of that name."""
-        return next((one for one in self.phases if one.name == name), None)
+        return next((look for look in self.phases if look.name == name), None)
 
 
 def encode(explanation: Explanation) -> bytes:
@@ -213,19 +214,19 @@ def encode(explanation: Explanation) -> bytes:
 
 
 def load(path: Path) -> Explanation:
-    """An explanation from its file. Raises InputError where it cannot be read, is none, or was written by a newer memprof."""
+    """An explanation from its file. Raises InputError if it cannot be read, is no explanation, or was written by a newer memprof."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     try:
-        found = msgspec.json.decode(data)
-        version = found.get("memprof_explain") if isinstance(found, dict) else None
+        content = msgspec.json.decode(data)
+        version = content.get("memprof_explain") if isinstance(content, dict) else None
         if not isinstance(version, int):
             raise InputError(f"{path} is no explanation of memprof's")
         if version > SCHEMA:
             raise InputError(f"{path}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})")
-        return msgspec.convert(found, Explanation)
+        return msgspec.convert(content, Explanation)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError):
             raise InputError(f"{path}: {error}") from None

@@ -16,7 +16,7 @@ from .snippets import Index, Places, Words, hashed
 
 @dataclass(frozen=True)
 class Hits:
-    """What a scan found: addresses, and the snippet at each; how much it read, and how long that took."""
+    """The result of a scan: addresses, and the snippet at each; the bytes read and skipped, and the time it took."""
 
     addresses: Words
     keys: Places
@@ -25,49 +25,49 @@ class Hits:
     time_ns: int
 
 
-def scan(wanted: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
-    """Look at every present page for every snippet, on two CPUs where there are two: the child stands still meanwhile.
+def scan(index: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
+    """Look at every present page for every snippet, on two CPUs if there are two, because the child stands still meanwhile.
 
     Raises look.Gone or look.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     workers = workers or min(2, len(os.sched_getaffinity(0)))
     memories = [Memory(pid) for _ in range(workers)]
-    if not len(wanted.keys):
+    if not len(index.keys):
         return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0)
     with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(lambda pair: _scan_part(wanted, *pair), zip(memories, _shares(*pages.ranges(), workers), strict=True))
+        parts = pool.map(lambda pair: _scan_part(index, *pair), zip(memories, _shares(*pages.ranges(), workers), strict=True))
         address, key = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((key, address))
     address, key = address[order], key[order]
-    once = np.ones(len(address), bool)  # what lies in an overlap is seen twice
-    once[1:] = (np.diff(address) != 0) | (np.diff(key) != 0)
+    distinct = np.ones(len(address), bool)  # a snippet in an overlap is seen twice
+    distinct[1:] = (np.diff(address) != 0) | (np.diff(key) != 0)
     read, skipped = sum(memory.bytes for memory in memories), sum(memory.skipped for memory in memories)
-    return Hits(address[once], key[once], read, skipped, time.monotonic_ns() - begin_ns)
+    return Hits(address[distinct], key[distinct], read, skipped, time.monotonic_ns() - begin_ns)
 
 
-def _scan_part(wanted: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
+def _scan_part(index: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
     """(addresses, snippets) of the words in these ranges that are snippets."""
     passing = filtering.ready()
     values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for piece in memory.read(*part):
         words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)
-        passed = passing(words[:-1], wanted.mask, wanted.constant)
+        passed = passing(words[:-1], index.mask, index.constant)
         value = words[passed + 1].astype(np.uint64) << np.uint64(32) | words[passed]
-        likely = np.flatnonzero(wanted.table[hashed(value)])
+        likely = np.flatnonzero(index.table[hashed(value)])
         if len(likely):
             values.append(value[likely])
             addresses.append(piece.address_of(passed[likely] * 4))
     value, address = np.concatenate(values), np.concatenate(addresses)
     order = np.argsort(value)  # neighbours are looked up in neighbouring memory
     value, address = value[order], address[order]
-    place = np.minimum(np.searchsorted(wanted.keys, value), len(wanted.keys) - 1)
-    sure = wanted.keys[place] == value
+    place = np.minimum(np.searchsorted(index.keys, value), len(index.keys) - 1)
+    sure = index.keys[place] == value
     return address[sure], place[sure]
 
 
 def _shares(starts: Words, ends: Words, workers: int) -> list[tuple[Words, Words]]:
-    """Ranges in as many parts of about the same size; a range that would lie in two parts is cut at a page."""
+    """Ranges in as many parts of about the same size. A range that would lie in two parts is cut at a page."""
     sums = np.concatenate(([0], np.cumsum((ends - starts).astype(np.int64))))
     shares = []
     for number in range(workers):

@@ -1,8 +1,8 @@
 """Weights too small for their copies to be told by snippets: looked for whole, as they are stored, so that blocks that hold them are not taken
 for activations.
 
-Of each such tensor eight bytes are chosen that no other has. Anonymous memory is looked through at every multiple of 16 bytes, which is where
-allocators put what they hand out; where the eight bytes lie, the whole tensor is compared. Tensors of less than 64 bytes, those without four
+Of each such tensor eight bytes are chosen that no other tensor has. Anonymous memory is looked through at every multiple of 16 bytes, where
+allocators place their blocks. Where the eight bytes lie, the whole tensor is compared. Tensors of less than 64 bytes, those without four
 different bytes side by side, and copies in another order are not found.
 """
 
@@ -30,9 +30,9 @@ _MOST_PLACES = 256  # of one tensor that are compared
 
 @dataclass(frozen=True)
 class Small:
-    """The tensors that are looked for: their bytes, how often the model has each, and their keys, sorted, with owner and offset in it.
+    """The tensors that are looked for: their bytes, how often the model has each, and their keys, sorted, with the owner and the offset in it.
 
-    unseen_bytes: of the weights that were given, how many bytes belong to tensors that cannot be found.
+    unseen_bytes: the bytes of weights that cannot be found.
     """
 
     contents: tuple[Bytes, ...]
@@ -62,7 +62,7 @@ def choose(tensors: Sequence[StoredTensor]) -> Small:
     unseen = 0
     with Files() as files:
         for tensor in tensors:
-            if tensor.bytes >= LARGE:  # constant, or of low entropy: it would be compared at too many places
+            if tensor.bytes >= LARGE:  # constant or of low entropy: it would be compared at too many places
                 unseen += tensor.bytes
                 continue
             data = files.data(tensor) if tensor.bytes >= _LEAST else np.zeros(0, np.uint8)
@@ -81,12 +81,12 @@ def choose(tensors: Sequence[StoredTensor]) -> Small:
     keys = np.array(sorted(chosen), np.uint64)
     table = np.zeros(1 << TABLE_BITS, bool)
     table[hashed(keys)] = True
-    both = np.array([chosen[key] for key in keys.tolist()], np.int64).reshape(-1, 2)
-    return Small(tuple(contents), tuple(instances), keys, both[:, 0], both[:, 1], table, unseen)
+    locations = np.array([chosen[key] for key in keys.tolist()], np.int64).reshape(-1, 2)
+    return Small(tuple(contents), tuple(instances), keys, locations[:, 0], locations[:, 1], table, unseen)
 
 
 def _place(data: Bytes, chosen: dict[int, tuple[int, int]]) -> tuple[int, int] | None:
-    """(eight bytes as a number, where they lie) that tell a tensor from those before it; None where it has none."""
+    """(eight bytes as a number, their offset) that tell a tensor from those before it; None if it has no such bytes."""
     words = data[: len(data) // _STEP * _STEP].reshape(-1, _STEP)[:_LOOKED_AT, :8]
     for number, word in enumerate(words):
         key = int.from_bytes(word.tobytes(), "little")
@@ -95,30 +95,30 @@ def _place(data: Bytes, chosen: dict[int, tuple[int, int]]) -> tuple[int, int] |
     return None
 
 
-def find(wanted: Small, pid: int, pages: Pages) -> tuple[Whole, ...]:
+def find(tiny: Small, pid: int, pages: Pages) -> tuple[Whole, ...]:
     """Where these tensors lie whole in a process that stands still. Raises look.Gone or look.Unreadable."""
-    if not len(wanted.keys):
+    if not len(tiny.keys):
         return ()
     addresses, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for piece in Memory(pid).read(*pages.ranges(~pages.filed)):
         words = piece.data[: len(piece.data) // _STEP * _STEP].view(np.uint64)[::2]
-        likely = np.flatnonzero(wanted.table[hashed(words)])
-        place = np.minimum(np.searchsorted(wanted.keys, words[likely]), len(wanted.keys) - 1)
-        sure = wanted.keys[place] == words[likely]
-        addresses.append(piece.address_of(likely[sure] * _STEP) - wanted.offsets[place[sure]].astype(np.uint64))
-        owners.append(wanted.owners[place[sure]])
-    return _compared(wanted, pid, pages, np.concatenate(addresses), np.concatenate(owners))
+        likely = np.flatnonzero(tiny.table[hashed(words)])
+        place = np.minimum(np.searchsorted(tiny.keys, words[likely]), len(tiny.keys) - 1)
+        sure = tiny.keys[place] == words[likely]
+        addresses.append(piece.address_of(likely[sure] * _STEP) - tiny.offsets[place[sure]].astype(np.uint64))
+        owners.append(tiny.owners[place[sure]])
+    return _compared(tiny, pid, pages, np.concatenate(addresses), np.concatenate(owners))
 
 
-def _compared(wanted: Small, pid: int, pages: Pages, starts: Words, owners: Places) -> tuple[Whole, ...]:
-    found: list[Whole] = []
+def _compared(tiny: Small, pid: int, pages: Pages, starts: Words, owners: Places) -> tuple[Whole, ...]:
+    wholes: list[Whole] = []
     tried: dict[int, int] = defaultdict(int)
     memory = open_memory(pid)
     try:
         for start, owner in sorted(set(zip(starts.tolist(), owners.tolist(), strict=True))):
-            content = wanted.contents[owner]
+            content = tiny.contents[owner]
             tried[owner] += 1
-            # A page that is not there must not be brought in by looking.
+            # Looking must not bring in a page that is not there.
             if tried[owner] > _MOST_PLACES or pages.resident(start, start + len(content)) < len(content):
                 continue
             try:
@@ -126,7 +126,7 @@ def _compared(wanted: Small, pid: int, pages: Pages, starts: Words, owners: Plac
             except OSError:
                 continue
             if same:
-                found.append(Whole(owner, start, start + len(content)))
+                wholes.append(Whole(owner, start, start + len(content)))
     finally:
         os.close(memory)
-    return tuple(found)
+    return tuple(wholes)

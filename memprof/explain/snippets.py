@@ -1,16 +1,16 @@
-"""Which eight bytes of each weight are looked for, in each layout in which a runtime may hold it.
+"""The eight bytes of each weight that are looked for, in each layout in which a runtime may hold it.
 
-From every large tensor snippets are taken: some of its bytes as they are stored, and, for each of its dimensions, of neighbours along that
-dimension, since that is what another order of the elements keeps next to each other: a transposed weight, one packed in blocks of 8 or 16, one
-with padded rows. The same from its values converted to float16, bfloat16 or float32.
+Snippets are taken from every large tensor: some of its bytes as they are stored, and, for each of its dimensions, neighbours along that
+dimension. Another order of the elements keeps these next to each other: a transposed weight, a weight packed in blocks of 8 or 16, or one with
+padded rows. The same is taken from its values converted to float16, bfloat16 or float32.
 
 Snippets are chosen by content: those whose first four bytes, under a mask, equal one constant. So memory is filtered by one masked compare of
 32-bit words (filtering.py), and only the few words that pass are looked up. The mask takes bits from every byte of a word that differ even where
 a type's exponent lies there, so that a copy is found at any alignment.
 
-The rule for what is not counted: a tensor is counted from 64 KiB on, and if it has at least 8 snippets that have 4 different bytes or more and
-that no other snippet of the model equals. Constant, tiny and low-entropy tensors have none: their bytes are summed up apart, and never called
-copies (small.py finds the tiny ones whole).
+A tensor is counted from 64 KiB on, if it has at least 8 snippets that have 4 different bytes or more and that no other snippet of the model
+equals. Constant, tiny and low-entropy tensors have no such snippets: their bytes are summed up apart, and never called copies (small.py finds
+the tiny tensors whole).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Index:
 
 def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:
     """Choose the snippets of these tensors. Reads a sample of each tensor: at most 768 KiB. Raises Unparsed where a file is too short."""
-    filtering.ready()  # a compiler may be needed, which should not run while a process stands still
+    filtering.ready()  # a compiler may be needed, and should not run while a process stands still
     with Files() as files:
         large = [tensor for tensor in tensors if tensor.bytes >= least and _plain(tensor)]
         bits, mask, constant = _filter(large, files)
@@ -99,16 +99,16 @@ def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:
                 weights.append(Sought(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
                 continue
             data = files.data(tensor)
-            print_of = _fingerprint(tensor, data)
-            if print_of in known:  # the same bytes once more
-                first = known[print_of]
+            fingerprint = _fingerprint(tensor, data)
+            if fingerprint in known:  # the same bytes once more
+                first = known[fingerprint]
                 weights[first] = Sought(weights[first].tensor, weights[first].instances + 1, weights[first].why_not)
                 continue
-            known[print_of] = len(weights)
-            found = list(_snippets(len(weights), tensor, data, bits, mask, constant))
+            known[fingerprint] = len(weights)
+            snippets = list(_snippets(len(weights), tensor, data, bits, mask, constant))
             weights.append(Sought(tensor))
-            groups += [group for group, _ in found]
-            keys += [key for _, key in found]
+            groups += [group for group, _ in snippets]
+            keys += [key for _, key in snippets]
     return _assembled(weights, groups, keys, mask, constant)
 
 
@@ -130,7 +130,7 @@ def _fingerprint(tensor: StoredTensor, data: Bytes) -> bytes:
 
 
 def _sample_ranges(size: int) -> list[tuple[int, int]]:
-    """Places of a tensor that are looked at: all of a small one, else spread evenly; each begins at a multiple of 16 bytes."""
+    """Places of a tensor that are looked at: all of a small tensor, else spread evenly. Each begins at a multiple of 16 bytes."""
     if size <= _SAMPLES * _SAMPLE:
         return [(0, size)]
     step = (size - _SAMPLE) / (_SAMPLES - 1)
@@ -144,7 +144,7 @@ def _filter(large: Sequence[StoredTensor], files: Files) -> tuple[int, int, int]
     bits, mask = next(((bits, mask) for bits, mask in _MASKS if looked_at >> bits >= 12), _MASKS[-1])
     step = max(1, len(large) // 48)
     score: dict[int, float] = {}
-    for tensor in sorted(large, key=lambda one: one.bytes)[::step]:
+    for tensor in sorted(large, key=lambda tensor: tensor.bytes)[::step]:
         data = files.data(tensor)
         for alignment in range(_ALIGNMENTS):
             words = np.concatenate([_words(data[start:end], alignment)[: 1 << 14] for start, end in _sample_ranges(len(data))[:16]])
@@ -156,8 +156,8 @@ def _filter(large: Sequence[StoredTensor], files: Files) -> tuple[int, int, int]
                 score[value] = score.get(value, 0) + share
     for common in (0, mask):
         score.pop(common, None)
-    # Of the constants that do nearly as well: one with two high bits, since text and small numbers, of which memory is full, have none; for
-    # weights of two bytes one that they can still have once they are widened to float32, whose lowest bits are then zero.
+    # Of the constants that do nearly as well, a constant with two high bits is taken: text and small numbers, of which memory is full, have
+    # none. For weights of two bytes it is a constant that they still have once widened to float32, whose lowest bits are then zero.
     kinds = {tensor.dtype for tensor in large}
     zero = 0xFFFF if "bfloat16" in kinds else 0x1FFF if "float16" in kinds else 0
     best = max(score.values(), default=0.0)
@@ -191,7 +191,7 @@ def _snippets(number: int, tensor: StoredTensor, data: Bytes, bits: int, mask: i
 
 
 def _shortened(ranges: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """As many ranges, each with its share of so many bytes; a single one is cut into pieces first."""
+    """As many ranges, each with its share of so many bytes. A single range is cut into pieces first."""
     if len(ranges) == 1 and ranges[0][1] > most:
         step = ranges[0][1] // 16 & ~15
         ranges = [(start, start + step) for start in range(0, ranges[0][1] - step + 1, step)]
@@ -200,31 +200,31 @@ def _shortened(ranges: Sequence[tuple[int, int]], most: int) -> list[tuple[int, 
 
 
 class _Converted:
-    """Elements of a tensor as bits of another type, converted where they are asked for; the tensor itself stays as it is."""
+    """Elements of a tensor as bits of another type, converted on demand; the tensor itself stays as it is."""
 
     def __init__(self, elements: NDArray[np.generic], origin: str, target: str) -> None:
         self._elements, self._origin, self._target = elements, origin, target
         self.dtype = np.dtype("u2" if target in ("float16", "bfloat16") else "u4")
 
     def __getitem__(self, places: Places) -> NDArray[np.generic]:
-        taken = np.ascontiguousarray(self._elements[places])
+        values = np.ascontiguousarray(self._elements[places])
         if self._target == "bfloat16":  # rounded to nearest even, as hardware does
-            bits = taken.view("u4").astype(np.uint64)
+            bits = values.view("u4").astype(np.uint64)
             return ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype("u2")
         if self._origin == "bfloat16":
-            return (taken.view("u2").astype("u4") << np.uint32(16)).astype("u4")
+            return (values.view("u2").astype("u4") << np.uint32(16)).astype("u4")
         with np.errstate(over="ignore"):
-            return taken.view(self._origin).astype(self._target).view(self.dtype)
+            return values.view(self._origin).astype(self._target).view(self.dtype)
 
 
 def _stored(data: Bytes, ranges: Sequence[tuple[int, int]], mask: int, constant: int) -> tuple[Places, Words]:
     places, keys = [], []
     for alignment in range(_ALIGNMENTS):
-        found = []
+        matches = []
         for start, end in ranges:
             words = _words(data[start:end], alignment)
-            found.append(np.flatnonzero((words & np.uint32(mask)) == np.uint32(constant)) * 4 + (start + alignment))
-        place = np.concatenate(found)
+            matches.append(np.flatnonzero((words & np.uint32(mask)) == np.uint32(constant)) * 4 + (start + alignment))
+        place = np.concatenate(matches)
         place = _spread(place[place <= len(data) - 8], 2 * _STORED_SNIPPETS if alignment == 0 else _STORED_SNIPPETS)
         places.append(place)
         keys.append(np.ascontiguousarray(data[place[:, None] + np.arange(8)]).view("<u8")[:, 0] if len(place) else np.zeros(0, np.uint64))
@@ -255,7 +255,7 @@ def _along(
     places = places[places <= snippet_count(shape) - count] if flat else places[(places // stride) % shape[dim] <= shape[dim] - count]
     if not len(places):
         return
-    own = (1 << 8 * min(item, 4)) - 1  # the part of the mask that the first of the neighbours alone decides
+    own = (1 << 8 * min(item, 4)) - 1  # the part of the mask that the first neighbour alone decides
     first = np.asarray(elements[places]).view(f"u{item}").astype(np.uint64)
     places = places[(first & np.uint64(mask & own)) == np.uint64(constant & own)]
     runs = np.stack([elements[places + stride * step] for step in range(count)], axis=1)
@@ -271,13 +271,13 @@ def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
-    """One sorted table of all snippets that are rich enough and occur once; tensors that are left with too few are not counted."""
+    """One sorted table of all snippets that are rich enough and occur once. Tensors with too few of them are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
         return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, np.zeros(1 << TABLE_BITS, bool))
     key = np.concatenate(keys)
-    owner = np.repeat(np.arange(len(groups), dtype=np.int32), [len(one) for one in keys])
-    place = np.concatenate([np.arange(len(one), dtype=np.int32) for one in keys])
+    owner = np.repeat(np.arange(len(groups), dtype=np.int32), [len(group_keys) for group_keys in keys])
+    place = np.concatenate([np.arange(len(group_keys), dtype=np.int32) for group_keys in keys])
     ordered = np.sort(key.view(np.uint8).reshape(-1, 8), axis=1)
     rich = 1 + (np.diff(ordered, axis=1) != 0).sum(axis=1) >= _LEAST_DISTINCT
     _, first, counts = np.unique(key, return_inverse=True, return_counts=True)
@@ -307,9 +307,9 @@ def _kept(groups: list[Group], owner: NDArray[np.int32], place: NDArray[np.int32
     bounds = np.searchsorted(owner[order], np.arange(len(groups) + 1))
     kept = []
     for number, group in enumerate(groups):
-        mine = order[bounds[number] : bounds[number + 1]]
-        kept.append(Group(group.weight, group.dim, group.converted, group.shape, group.item, group.places[place[mine]]))
-        place[mine] = np.arange(len(mine), dtype=np.int32)
+        members = order[bounds[number] : bounds[number + 1]]
+        kept.append(Group(group.weight, group.dim, group.converted, group.shape, group.item, group.places[place[members]]))
+        place[members] = np.arange(len(members), dtype=np.int32)
     return tuple(kept)
 
 

@@ -1,6 +1,6 @@
 """Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
 
-A change is beyond noise where the exact rank test of compare says so and it is larger than the kernel's own bound.
+A change is beyond noise if the exact rank test of compare says so and it is larger than the kernel's own bound.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves what was measured until then.
     """
-    wanted: dict[str, Mapping[str, str]] = {}
+    proposals: dict[str, Mapping[str, str]] = {}
     for finding in explanation.findings:
         for proposal in finding.proposals:
             if proposal.settings:
-                wanted[_name(proposal.settings)] = proposal.settings
-    if not wanted:
+                proposals[_name(proposal.settings)] = proposal.settings
+    if not proposals:
         return explanation
     base = replace(variant, name="as it is")
     variants, refused = [base], {}
-    proposed: list[str | None] = [None]
-    for name, settings in wanted.items():
+    names: list[str | None] = [None]
+    for name, settings in proposals.items():
         knobs = {key: value for key, value in settings.items() if key != "threads"}
         threads = (int(settings["threads"]),) if "threads" in settings else variant.threads
-        tried = replace(variant, name=name, set={**variant.set, **knobs}, threads=threads)
+        candidate = replace(variant, name=name, set={**variant.set, **knobs}, threads=threads)
         try:
-            plan(replace(suite, variants=(tried,), runtimes=()))
-            variants.append(tried)
-            proposed.append(name)
+            plan(replace(suite, variants=(candidate,), runtimes=()))
+            variants.append(candidate)
+            names.append(name)
         except MemprofError as error:
             refused[name] = str(error)
     orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
@@ -54,12 +54,12 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     remarks = explanation.remarks
     try:
         for index, run in enumerate(campaign.measure(orders, progress, keep)):
-            runs.setdefault(proposed[index % len(proposed)], []).append(run)
+            runs.setdefault(names[index % len(names)], []).append(run)
     except KeyboardInterrupt:
         remarks = (*remarks, f"interrupted after {sum(map(len, runs.values()))} of {len(orders)} runs of --verify")
         progress.say(remarks[-1])
-    found = tuple(_with_results(finding, runs, refused) for finding in explanation.findings)
-    return replace(explanation, findings=found, remarks=remarks)
+    findings = tuple(_with_results(finding, runs, refused) for finding in explanation.findings)
+    return replace(explanation, findings=findings, remarks=remarks)
 
 
 def _name(settings: Mapping[str, str]) -> str:
@@ -74,16 +74,16 @@ def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], re
             proposals.append(proposal)
         elif name in refused:
             proposals.append(replace(proposal, verified=Verified(0, error=refused[name])))
-        elif name not in runs:  # it was interrupted before
+        elif name not in runs:  # --verify was interrupted before it ran
             proposals.append(proposal)
         else:
             proposals.append(replace(proposal, verified=_result(finding, runs[None], runs[name])))
-    return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # in the order of the rule where they do no harm
+    return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # harmless proposals first, in the order of the rule
 
 
 def _harm(proposal: Proposal) -> int:
-    done = proposal.verified
-    return 0 if done is None else 2 if done.error is not None else int(done.peak_raised)
+    result = proposal.verified
+    return 0 if result is None else 2 if result.error is not None else int(result.peak_raised)
 
 
 def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Verified:
@@ -137,7 +137,7 @@ def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
 
 
 def _spreads(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """How far the farthest value of each side lies from its median."""
+    """The distance of the farthest value of each side from its median."""
     middles = _medians(sides)
     if middles is None:
         return None
@@ -146,5 +146,5 @@ def _spreads(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
 
 
 def _prepared(runs: Sequence[Run]) -> list[float]:
-    """How long it takes in each run until the first iteration can begin: all phases up to PREPARE but STARTUP."""
+    """The time (ns) in each run until the first iteration can begin: all phases up to PREPARE but STARTUP."""
     return [sum(mark.time_ns for mark in run.marks[1:] if mark.phase in ("MODEL_LOAD", PREPARE)) for run in runs]

@@ -1,4 +1,4 @@
-"""What a gate measures once more: regressions that are to be confirmed, and verdicts that are to be proven able to fail."""
+"""Fresh measurements of a gate: they confirm regressions, and they prove that its verdicts can fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..measuring.suite import Suite, Variant
 from ..runs import metrics, signing
 from ..runs.records import PEAK, Run
 from ..runs.summary import Row
-from .interleaved import interleaved
+from .interleaved import by_side, interleaved, place_of
 from .request import BASE, HEAD, GateRequest, Known
 
 PROVEN_SHARE = 0.05
@@ -28,9 +28,9 @@ _AGAIN, _MORE = "measured again", "5% more"
 
 
 def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
-    """Orders that measure once more what Runs of this place measured, as often. Raises InputError where that is not here any more."""
-    own = _runs_of(runs, place)
-    job = own[0].job
+    """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
+    repeats = _runs_of(runs, place)
+    job = repeats[0].job
     variant = Variant(
         runtime=job.runtime,
         name=job.variant,
@@ -44,7 +44,7 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         variants=(variant,),
         warmup=job.warmup,
         runs=job.runs,
-        repeats=len(own),
+        repeats=len(repeats),
         cache=job.cache,
         deterministic=job.deterministic,
         timeout_ns=job.timeout_ns,
@@ -60,12 +60,12 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
 
 
 def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
-    return [run for run in runs if (run.job.model.name, run.job.variant, run.job.threads) == place]
+    return [run for run in runs if place_of(run.job) == place]
 
 
 @dataclass
 class Checks:
-    """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's, or why there is none."""
+    """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's entries, or why there are none."""
 
     request: GateRequest
     known: Known
@@ -82,17 +82,17 @@ class Checks:
             yield cls(request, known, progress, keep)
 
     def confirmed(self, row: Judged) -> Judged:
-        """The row, called a regression only where a fresh measurement of it agrees."""
+        """The row, called a regression only if a fresh measurement agrees."""
         if row.verdict != "regressed" or row.base is None:
             return row
         place = (row.key.model, row.key.variant, row.key.threads)
         if place not in self.measured:
             self._announce(place, "measured again to confirm a regression")
             self.measured[place] = self._again(place)
-        found = self.measured[place]
-        if isinstance(found, str):
-            return replace(row, reason=f"{row.reason}; {found}")
-        base, head = found
+        fresh = self.measured[place]
+        if isinstance(fresh, str):
+            return replace(row, reason=f"{row.reason}; {fresh}")
+        base, head = fresh
         if head.failed or (base and base.failed):
             return replace(row, reason=f"{row.reason}; a fresh measurement failed")
         before = _row(base, row) if base else row.base
@@ -109,12 +109,12 @@ class Checks:
 
     def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
         try:
-            orders = {side: found for side in (BASE, HEAD) if (found := self.known.again(side, place))}
-        except MemprofError as error:  # what was found stands: it must not be lost
+            orders = {side: orders for side in (BASE, HEAD) if (orders := self.known.again(side, place))}
+        except MemprofError as error:  # the first verdict stands: it must not be lost
             return f"it cannot be measured again: {error}"
-        named = {side: [_called(order, f"{side}, {_AGAIN}") for order in own] for side, own in orders.items()}
+        named = {side: [_called(order, f"{side}, {_AGAIN}") for order in side_orders] for side, side_orders in orders.items()}
         runs = self._measure(named)
-        entries = {side: self._entry(found) for side, found in runs.items()}
+        entries = {side: self._entry(side_runs) for side, side_runs in runs.items()}
         if BASE not in entries:
             judged = [entry for entry in self.known.head.entries if entry.place == place]
             if foreign := baseline.differing(judged, [_as(entries[HEAD], judged[0])])[0]:
@@ -122,8 +122,9 @@ class Checks:
         return entries.get(BASE), entries[HEAD]
 
     def proof(self) -> Proof | None:
-        """The positive control, on the first variant that has runs enough; None where there is none."""
-        entry = next((one for one in self.known.head.entries if not one.failed and one.runs >= LEAST_REPEATS and _peak(one)), None)
+        """The positive control, on the first variant with enough runs; None if there is no such variant."""
+        able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
+        entry = next(able, None)
         if entry is None:
             return None
         more = int(PROVEN_SHARE * _peak(entry))
@@ -139,20 +140,20 @@ class Checks:
             "more": [_called(_heavier(order, more), _MORE) for order in orders],
         }
         runs = self._measure(sides)
-        entries = {name: self._entry(found) for name, found in runs.items()}
-        seen = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
+        entries = {name: self._entry(side_runs) for name, side_runs in runs.items()}
+        raised = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
         quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
             entry.key,
             more,
-            seen=any(row.verdict == "regressed" for row in seen),
+            seen=any(row.verdict == "regressed" for row in raised),
             silent=not any(row.verdict in alarms for row in quiet),
-            rows=tuple(row for row in (*seen, *quiet) if row.phase == PEAK),
+            rows=tuple(row for row in (*raised, *quiet) if row.phase == PEAK),
         )
 
     def _announce(self, place: Place, what: str) -> None:
-        """Say that a place is measured, and of runs from a file what is executed for that, before anything is."""
+        """Say that a place is measured; for runs from a file also say what will be executed, before it is."""
         self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {what}")
         if self.request.heads:
             job = _runs_of(self.known.head.from_runs, place)[0].job
@@ -160,18 +161,14 @@ class Checks:
 
     def _measure(self, orders: dict[str, list[Order]]) -> dict[str, list[Run]]:
         sequence = interleaved(dict(orders))
-        found: dict[str, list[Run]] = {name: [] for name in orders}
-        runs = campaign.measure([order for _, order in sequence], self.progress, self.keep)
-        for (name, _), run in zip(sequence, runs, strict=True):
-            found[name].append(run)
-        return found
+        return by_side(sequence, campaign.measure([order for _, order in sequence], self.progress, self.keep))
 
     def _entry(self, runs: Sequence[Run]) -> Entry:
         return baseline.entries(runs, self.request.metrics or DEFAULT_METRICS)[0]
 
 
 def _called(order: Order, words: str) -> Order:
-    """The order under a name of its own: its runs are no repeats of the others."""
+    """The order under another variant's name: its runs are no repeats of the others."""
     return replace(order, job=replace(order.job, variant=f"{order.job.variant} ({words})"))
 
 
@@ -185,7 +182,7 @@ def _heavier(order: Order, more: int) -> Order:
 
 
 def _row(entry: Entry, row: Judged) -> Row | None:
-    return next((one for one in entry.rows if (one.phase, one.metric) == (row.phase, row.metric)), None)
+    return next((fresh for fresh in entry.rows if (fresh.phase, fresh.metric) == (row.phase, row.metric)), None)
 
 
 def _peak(entry: Entry) -> float:

@@ -1,7 +1,7 @@
-"""What a gate measures itself: a suite, both sides of a git ref, and again what is to be confirmed or proven.
+"""The measurements of a gate: a suite, or both sides of a git ref.
 
-With --base-ref both sides are measured in one campaign, each repeat of a variant beside its counterpart and the side that goes first in
-turns, so that a machine that drifts drifts for both. What is measured again goes into a runs file of its own.
+With --base-ref both sides are measured in one campaign. Each repeat of a variant runs beside its counterpart, and the sides go first in turn, so
+that a machine that drifts drifts for both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .request import BASE, HEAD, GateRequest, Known
 def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
-    Raises UsageError, before anything is measured, for a limit on what the suite does not have.
+    Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
     """
     assert request.suite is not None
     if request.base_ref is None:
@@ -46,11 +46,11 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
     with _both_sides(request, progress) as (title, base_side, head_orders, remarks):
         budgets.check(limits, _spots(head_orders))
         orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
-        found = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
+        runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
             title,
-            _side(found[BASE], names),
-            _side(found[HEAD], names),
+            _side(runs_by_side[BASE], names),
+            _side(runs_by_side[HEAD], names),
             lambda side, place: orders_at(orders[side], place),
             (*remarks, *base_side.remarks),
             base_side.gone,
@@ -59,13 +59,13 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
 
 
 def _spots(orders: Sequence[Order]) -> list[Spot]:
-    """Where a budget may hold: a program, and a runtime in a file of its own, may have phases that nobody knows before."""
-    found: list[Spot] = []
+    """Where a budget may hold: a program, and a runtime in a user's file, may have phases that nobody knows before."""
+    spots: list[Spot] = []
     for job in (order.job for order in orders):
-        own = job.runtime == COMMAND or job.runtime.endswith(".py")
+        open_phases = job.runtime == COMMAND or job.runtime.endswith(".py")
         phases = [phase for phase in PHASES if job.warmup or phase != WARMUP]
-        found += [(job.model.name, job.variant)] if own else [(job.model.name, job.variant, phase) for phase in (*phases, PEAK)]
-    return list(dict.fromkeys(found))
+        spots += [(job.model.name, job.variant)] if open_phases else [(job.model.name, job.variant, phase) for phase in (*phases, PEAK)]
+    return list(dict.fromkeys(spots))
 
 
 def _say(remarks: Sequence[str], progress: Progress) -> None:
@@ -83,7 +83,7 @@ def _repeated(wanted: Suite, request: GateRequest) -> Suite:
 
 @dataclass(frozen=True)
 class _Base:
-    """Base's orders of what head has too, under head's names; for the rest see Known."""
+    """Base's orders at places that head has too, under head's names; the other fields are those of Known."""
 
     orders: tuple[Order, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class _Base:
 
 @contextmanager
 def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str]]]:
-    """What is compared, what base has, head's orders, and what the user should know; the trees of both live as long as the block."""
+    """The gate's title, base, head's orders, and remarks; the trees of both live as long as the block."""
     assert request.suite is not None and request.base_ref is not None
     repository = worktrees.Repository.of(request.suite)
     build = suite.read(request.suite).build or Build()
@@ -104,7 +104,7 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
         remarks = []
         base_side = _Base()
         if repository.has_suite(base.folder):
-            # Each side's own suite: what a change takes out of it must not go unseen.
+            # Each side has its suite: a model or variant that a change takes out of it must not go unseen.
             base_side = _base_side(replace(worktrees.suite_in(repository, base), repeats=wanted.repeats), planned.orders)
         else:
             remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
@@ -119,25 +119,25 @@ def _base_side(wanted: Suite, head: Sequence[Order]) -> _Base:
     models = baseline.renames(*({order.job.model.name: order.job.model.sha256 for order in side} for side in (orders, head)))
     variants = baseline.renames(_runtime_files(orders), _runtime_files(head))
     orders = [_named(order, models, variants) for order in orders]
-    places = {place_of(order) for order in head}
+    places = {place_of(order.job) for order in head}
     pairs = {place[:2] for place in places}
     return _Base(
-        tuple(order for order in orders if place_of(order) in places),
+        tuple(order for order in orders if place_of(order.job) in places),
         (
-            *baseline.said_renamed({**models, **variants}),
+            *baseline.renaming_remarks({**models, **variants}),
             *(
                 f"base cannot measure {model}, {variant}: {error}"
                 for (model, variant), error in errors.items()
                 if (model, variant) not in pairs
             ),
         ),
-        tuple(dict.fromkeys(place for order in orders if (place := place_of(order)) not in places)),
+        tuple(dict.fromkeys(place for order in orders if (place := place_of(order.job)) not in places)),
         {pair: error for pair, error in errors.items() if pair in pairs},
     )
 
 
 def _runtime_files(orders: Sequence[Order]) -> dict[str, str]:
-    """The content of each variant's runtime, where that is a file of the repository, by the variant's name."""
+    """The hash of each variant's runtime, if that is a file of the repository, by the variant's name."""
     files = {order.job.variant: Path(order.job.runtime) for order in orders if order.job.runtime.endswith(".py")}
     return {variant: hashlib.sha256(path.read_bytes()).hexdigest() for variant, path in files.items()}
 
@@ -149,7 +149,7 @@ def _named(order: Order, models: Mapping[str, str], variants: Mapping[str, str])
 
 
 def _planned(wanted: Suite) -> tuple[list[Order], dict[tuple[str, str], str]]:
-    """The orders of a suite; where something in it cannot be measured, those of all other models and variants, and why, by model and variant."""
+    """The orders of all models and variants of a suite that can be measured, and why the others cannot, by model and variant."""
     try:
         return list(plan(wanted).orders), {}
     except MemprofError:
@@ -168,7 +168,7 @@ def _planned(wanted: Suite) -> tuple[list[Order], dict[tuple[str, str], str]]:
 
 
 def _heeded(wanted: Suite, variant: Variant) -> dict[str, str]:
-    """What is set for all runtimes, as far as this one has it. Raises what finding the runtime raises."""
+    """The suite's settings for all runtimes, as far as this variant's runtime has such knobs. Raises what finding the runtime raises."""
     if variant.command is not None:
         return dict(wanted.set)
     runtime = runtimes.find(variant.runtime, runtimes.interpreter(variant.python or wanted.python))
@@ -176,5 +176,5 @@ def _heeded(wanted: Suite, variant: Variant) -> dict[str, str]:
 
 
 def _alone(orders: Sequence[Order]) -> tuple[Order, ...]:
-    """The orders without a PYTHONPATH, which would put one side's modules (or the checkout's) before both sides' own."""
+    """The orders without a PYTHONPATH, which would make both sides import one side's modules, or the checkout's."""
     return tuple(replace(order, env={"PYTHONPATH": None, **order.env}) for order in orders)

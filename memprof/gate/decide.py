@@ -1,6 +1,6 @@
 """A gate from end to end: from files, or from a suite that is measured now, to a Report.
 
-Files are judged on any system; what measures is in memprof.gate.both_sides, and imported only where something is measured.
+Files are judged on any system. memprof.gate.both_sides and memprof.gate.again measure, and are imported only where something is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def judge(request: GateRequest, progress: Progress) -> Report:
-    """The gate that is wished for. Raises UsageError and InputError as its parts do; what was measured until then is in the output files."""
+    """Run a gate. Raises UsageError and InputError as its parts do; runs that were measured until then are in the output files."""
     request.check()
     limits = budgets.read(request.budgets) if request.budgets else ()
     accepted = acknowledged.read(request.acknowledged) if request.acknowledged else ()
@@ -37,9 +37,9 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
         if request.base is not None or request.base_ref is not None:
-            base_entries, said = baseline.renamed(known.base.entries, known.head.entries)
+            base_entries, renamings = baseline.renamed(known.base.entries, known.head.entries)
             known = replace(known, base=replace(known.base, entries=base_entries))
-            remarks += [*said, *_surroundings(request, known)]
+            remarks += [*renamings, *_surroundings(request, known)]
             remarks += [
                 f"{entry.model}, {entry.variant}: {entry.failed} of base's {entry.runs} runs failed: {entry.failure}"
                 for entry in known.base.entries
@@ -61,8 +61,8 @@ def judge(request: GateRequest, progress: Progress) -> Report:
                     "what was measured again is what is here now: of code that has changed since these runs were made it says nothing"
                 )
             if request.confirm:
-                found, rows = rows, [checks.confirmed(row) for row in rows]
-                remarks += _unconfirmed(found, rows)
+                judged, rows = rows, [checks.confirmed(row) for row in rows]
+                remarks += _unconfirmed(judged, rows)
             proof = checks.proof() if request.prove else None
             rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
     rows, about = acknowledged.apply(accepted, rows, datetime.date.today())
@@ -74,7 +74,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
 
 
 def _not_in_both(known: Known) -> list[Judged]:
-    """What base's suite alone has, and what base cannot measure although its suite has it: neither can pass in silence."""
+    """Rows for places that only base's suite has, or that base's suite has and cannot measure: neither passes in silence."""
     machine = known.head.entries[0].machine.name
     gone = [
         Judged(Key(*place, machine), "", verdicts.OUTCOME, "gone", "base's suite has it and head's has not: it was not measured")
@@ -87,10 +87,10 @@ def _not_in_both(known: Known) -> list[Judged]:
     ]
 
 
-def _unconfirmed(found: Sequence[Judged], rows: Sequence[Judged]) -> list[str]:
+def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[str]:
     """The rows that a fresh measurement has acquitted, by place: they are beyond the threshold, and a reader would wonder."""
     places: dict[str, list[str]] = {}
-    for before, after in zip(found, rows, strict=True):
+    for before, after in zip(judged, checked, strict=True):
         if before.verdict == "regressed" != after.verdict:
             places.setdefault(f"{after.key.model}, {after.key.variant}", []).append(f"{after.phase} {after.metric}")
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
@@ -102,17 +102,17 @@ def _no_proof(head: Sequence[Entry]) -> Judged:
 
 
 def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
-    """Runs that failed, where no baseline has spoken of them."""
-    spoken = {row.key for row in rows if row.metric == verdicts.OUTCOME}
+    """Rows for head's failed runs that no row is about yet."""
+    covered = {row.key for row in rows if row.metric == verdicts.OUTCOME}
     return [
         Judged(entry.key, "", verdicts.OUTCOME, "failing", f"{entry.failed} of {entry.runs} runs failed: {entry.failure}")
         for entry in head
-        if entry.failed and entry.key not in spoken
+        if entry.failed and entry.key not in covered
     ]
 
 
 def _judged_metrics(request: GateRequest, known: Known) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Both sides with the metrics that are compared: those of budgets alone are not. Raises for a metric that was asked for and is missing."""
+    """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that was asked for and is missing."""
     wanted = request.metrics or DEFAULT_METRICS
     base, head = (
         tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in wanted)) for entry in side.entries)
@@ -127,18 +127,17 @@ def _judged_metrics(request: GateRequest, known: Known) -> tuple[tuple[Entry, ..
 
 
 def _surroundings(request: GateRequest, known: Known) -> list[str]:
-    """What else differs. Raises InputError where it may not (--strict)."""
+    """Remarks on other differences between the sides. Raises InputError if --strict forbids them."""
     foreign, other = baseline.differing(known.base.entries, known.head.entries)
     if request.base_ref is not None:
         return [*foreign, *other]
     if foreign and request.strict:
         raise InputError(f"--strict: the baseline does not come from here: {'; '.join(foreign)}")
-    said = [f"{foreign_fact}: the baseline comes from elsewhere, so a difference may too" for foreign_fact in foreign]
-    return [*said, *other]
+    return [*(f"{fact}: the baseline comes from elsewhere, so a difference may too" for fact in foreign), *other]
 
 
 def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
-    """What tightens the baseline where something improved and nothing got worse."""
+    """The command that tightens the baseline, if something improved."""
     improved = sum(row.verdict == "improved" for row in rows)
     if not improved or request.base is None:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,44 +15,50 @@ from ..measuring.progress import Progress
 from ..runs.records import Job, Run
 
 
-def place_of(order: Order) -> Place:
-    """What makes it the counterpart of the other side's order."""
-    return order.job.model.name, order.job.variant, order.job.threads
+def place_of(job: Job) -> Place:
+    """Model, variant and threads: the other side's job with the same place is its counterpart."""
+    return job.model.name, job.variant, job.threads
 
 
 def orders_at(orders: Sequence[Order], place: Place) -> tuple[Order, ...]:
-    return tuple(order for order in orders if place_of(order) == place)
+    return tuple(order for order in orders if place_of(order.job) == place)
 
 
 def interleaved(orders: dict[str, Sequence[Order]]) -> list[tuple[str, Order]]:
-    """All sides' orders in one sequence: repeat by repeat, place by place, the sides beside one another and in turns the first."""
+    """All sides' orders in one sequence: repeat by repeat, place by place, side beside side; each side is first in turn."""
     names = list(orders)
-    found = []
-    places = dict.fromkeys(place_of(order) for name in reversed(names) for order in orders[name])
+    sequence = []
+    places = dict.fromkeys(place_of(order.job) for name in reversed(names) for order in orders[name])
     repeats = max((order.job.repeat for side in orders.values() for order in side), default=0)
-    by = {(name, order.job.repeat, place_of(order)): order for name, side in orders.items() for order in side}
+    by = {(name, order.job.repeat, place_of(order.job)): order for name, side in orders.items() for order in side}
     for repeat in range(1, repeats + 1):
         turn = names[(repeat - 1) % len(names) :] + names[: (repeat - 1) % len(names)]
-        found += [(name, by[name, repeat, place]) for place in places for name in turn if (name, repeat, place) in by]
-    return found
+        sequence += [(name, by[name, repeat, place]) for place in places for name in turn if (name, repeat, place) in by]
+    return sequence
 
 
 def measure_sides(orders: dict[str, Sequence[Order]], outputs: dict[str, Path], progress: Progress) -> dict[str, list[Run]]:
-    """Measure all sides; each Run is in its side's file as soon as it exists."""
+    """Measure all sides; each Run goes to its side's file as soon as it exists."""
     sequence = interleaved(orders)
     for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence)):
         progress.say(remark)
     turns = iter(sequence)
     shown = _Sided(progress, sequence) if len(orders) > 1 else progress
-    found: dict[str, list[Run]] = {name: [] for name in orders}
     with ExitStack() as stack:
         keeps = {}
-        for name, path in reversed(outputs.items()):  # the first to be opened is the last to be named
+        for name, path in reversed(outputs.items()):  # the file that is opened first is named last
             keeps[name] = stack.enter_context(keeping(path, progress.say, holds=f"{name}'s runs"))
         runs = campaign.measure([order for _, order in sequence], shown, lambda line: keeps[next(turns)[0]](line))
-        for (name, _), run in zip(sequence, runs, strict=True):
-            found[name].append(run)
-    return found
+        sides = by_side(sequence, runs)
+    return {name: sides.get(name, []) for name in orders}
+
+
+def by_side(sequence: Sequence[tuple[str, Order]], runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of a sequence of orders, by the side that each was ordered for."""
+    sides: dict[str, list[Run]] = {name: [] for name, _ in sequence}
+    for (name, _), run in zip(sequence, runs, strict=True):
+        sides[name].append(run)
+    return sides
 
 
 class _Sided:

@@ -1,4 +1,4 @@
-"""What a gate is asked to decide."""
+"""A gate's request, and both sides as they are known."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BASE, HEAD = "base", "head"
 
 @dataclass(frozen=True)
 class GateRequest:
-    """What is asked of a gate. heads: runs files, none where the suite is measured; output: the runs file of what is measured now.
+    """A gate's options. heads: runs files, none if the suite is measured; output: the runs file of head's runs that are measured now.
 
-    trust_runs: what the heads name may be executed to measure it again, whoever wrote them.
+    trust_runs: programs that the heads name may be executed to measure again, whoever wrote the files.
     """
 
     heads: tuple[Path, ...] = ()
@@ -40,7 +40,7 @@ class GateRequest:
     output: Path = Path("memprof-gate.jsonl")
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be meant together, InputError for an output file that exists."""
+        """Raises UsageError for options that exclude each other, InputError for an output file that exists."""
         if bool(self.heads) == (self.suite is not None):
             raise UsageError("give the runs to judge, or --run SUITE.toml to measure them now")
         if self.base_ref is not None and (self.suite is None or self.base is not None):
@@ -73,13 +73,13 @@ class GateRequest:
 
     @property
     def checks_output(self) -> Path:
-        """The runs file of what is measured again."""
+        """The runs file of fresh measurements."""
         return self.output.with_name(f"{self.output.stem}.checks.jsonl")
 
 
 @dataclass(frozen=True)
 class Known:
-    """Both sides as they are known now, what they are called, and how to measure each once more: its orders, by place (none for a file).
+    """Both sides as they are known now, a title for both, and how to measure a side again: again(side, place) gives its orders, none for a file.
 
     gone: places that base's suite has and head's has not; unmeasurable: why base cannot measure what both suites have, by model and variant.
     """

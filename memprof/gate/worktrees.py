@@ -1,9 +1,9 @@
-"""Two sides of one repository, each in a tree and an environment of its own: what `gate --base-ref` measures.
+"""The two sides of `gate --base-ref`: a repository twice, each time in a separate tree with a separate environment.
 
-Both are git worktrees in a temporary folder, so that neither's build writes into the checkout: base at the commit that the ref names, head at
-HEAD with the checkout's uncommitted changes and new files laid over it. Not laid over are what git ignores, repositories inside this one,
-virtual environments, and runs files: none of them is what a change changes, and they are large. The suite's build command makes each side.
-All of it is removed at the end; what a memprof left that was killed is removed by the next one.
+Both are git worktrees in a temporary folder, so that neither build writes into the checkout: base at the commit that the ref names, head at
+HEAD with the checkout's uncommitted changes and new files laid over it. Files that git ignores, repositories inside this repository, virtual
+environments and runs files are not laid over: no change is about them, and they are large. The suite's build command makes each side.
+All of it is removed at the end; leftovers of a memprof that was killed are removed by the next memprof.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from ..measuring.suite import Build, Suite, read
 from ..runs.store import is_runs_file
 
 _PURPOSE = "gate"
-_OURS = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
+_SCRATCH_NAME = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
 # Set inside git's own hooks, where they would point every git command at the repository of the hook.
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
 
 @dataclass(frozen=True)
 class Tree:
-    """One side: its folder, the interpreter of its environment, and what it is called. new: why nothing of it can be measured, where it has no
-    suite yet."""
+    """A side: its folder, the interpreter of its environment, and its name. new: why it cannot be built, if it has no suite yet."""
 
     folder: Path
     python: str
@@ -51,7 +50,7 @@ class Repository:
 
     @classmethod
     def of(cls, suite: Path) -> Repository:
-        """The repository that a suite file lies in. Raises InputError where there is none."""
+        """The repository that a suite file lies in. Raises InputError if there is none."""
         if not suite.is_file():
             raise InputError(f"suite {suite}: no such file")
         path = suite.resolve()
@@ -69,11 +68,11 @@ class Repository:
         raise UsageError(f"--base-ref {ref}: git knows no such commit{hint}")
 
     def has_suite(self, tree: Path) -> bool:
-        """Whether a tree of it has the suite already: base may be from before it."""
+        """Whether a tree of the repository has the suite: base may be older than the suite."""
         return (tree / self.suite).exists()
 
     def tracks(self, path: Path) -> bool:
-        """Whether a file of the checkout is under version control; a folder is where any file in it is."""
+        """Whether a file of the checkout is under version control; for a folder, whether any file in it is."""
         with suppress(InputError):
             return bool(_git(self.root, "ls-files", "--", str(path), what=""))
         return False
@@ -83,24 +82,24 @@ class Repository:
 def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Tree, Tree]]:
     """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
 
-    build: head's. Base is built as its own suite says. It may be from before the suite: that it cannot be built as head is, is then no error.
+    build: head's. Base is built as its suite says. If base is older than the suite it is built as head is, and a failure is no error then.
     """
     commit = repository.commit(ref)
     end_leftovers()
     _forget_leftovers(repository)
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
         sides = []
-        # CI services name base by its commit: once is enough.
+        # CI services name base by its commit: the label has it once.
         short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
         for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
             folder = work.folder / name
             _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
-            own = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
-            say(f"{label}: {own.command}")
+            side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
+            say(f"{label}: {side_build.command}")
             try:
-                sides.append(Tree(folder, _built(folder, work, own, label), label))
+                sides.append(Tree(folder, _built(folder, work, side_build, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
@@ -109,11 +108,11 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
 
 
 def suite_in(repository: Repository, tree: Tree) -> Suite:
-    """A tree's own suite, and the tree's interpreter where it names none.
+    """A tree's suite, with the tree's interpreter if it names none.
 
     A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides.
     """
-    found = read(tree.folder / repository.suite)
+    suite = read(tree.folder / repository.suite)
 
     def placed(path: str | None) -> str | None:
         if path is None or os.path.exists(path) or not path.startswith(str(tree.folder)):
@@ -123,19 +122,21 @@ def suite_in(repository: Repository, tree: Tree) -> Suite:
         return str(here) if here.exists() and not repository.tracks(inside) else path
 
     def interpreter(python: str | None) -> str | None:
-        # A path with a folder in it is one in the tree; a bare name is one on PATH, the same for both sides.
+        # A path with a folder in it lies in the tree; a bare name is looked for on PATH, the same for both sides.
         return str(tree.folder / repository.suite.parent / os.path.expanduser(python)) if python and os.sep in python else python
 
     def runtime(name: str) -> str:
         return (placed(name) or name) if name.endswith(".py") else name
 
     return replace(
-        found,
-        models=tuple(placed(model) or model for model in found.models),
-        runtimes=tuple(map(runtime, found.runtimes)),
-        variants=tuple(replace(one, runtime=runtime(one.runtime), python=interpreter(one.python)) for one in found.variants),
-        inputs=placed(found.inputs),
-        python=interpreter(found.python) or tree.python,
+        suite,
+        models=tuple(placed(model) or model for model in suite.models),
+        runtimes=tuple(map(runtime, suite.runtimes)),
+        variants=tuple(
+            replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python)) for variant in suite.variants
+        ),
+        inputs=placed(suite.inputs),
+        python=interpreter(suite.python) or tree.python,
     )
 
 
@@ -160,10 +161,10 @@ def _lay_over(repository: Repository, folder: Path) -> None:
 
 
 def _sources(repository: Repository, names: Sequence[str]) -> Iterator[str]:
-    """Those of the checkout's new files that are somebody's work: not an environment's, and not the runs of an earlier gate."""
-    found = [PurePath(name) for name in names if name]
-    environments = {path.parent for path in found if path.name == "pyvenv.cfg"} - {PurePath()}
-    for path in found:
+    """The checkout's new files that are somebody's work: not an environment's, and not the runs of an earlier gate."""
+    paths = [PurePath(name) for name in names if name]
+    environments = {path.parent for path in paths if path.name == "pyvenv.cfg"} - {PurePath()}
+    for path in paths:
         if environments.isdisjoint(path.parents) and not (path.suffix == ".jsonl" and is_runs_file(repository.root / path)):
             yield str(path)
 
@@ -187,7 +188,7 @@ def _forget_leftovers(repository: Repository) -> None:
     """Remove from git's list the worktrees of memprofs that were killed, whose folders have been removed."""
     for line in _git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
         folder = Path(line.removeprefix("worktree "))
-        if line.startswith("worktree ") and _OURS.fullmatch(folder.parent.name) and not folder.parent.exists():
+        if line.startswith("worktree ") and _SCRATCH_NAME.fullmatch(folder.parent.name) and not folder.parent.exists():
             _remove(repository, folder)
 
 
@@ -209,12 +210,12 @@ def _built(folder: Path, work: Scratch, build: Build, label: str) -> str:
 
 
 def _clean(variables: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which neither git nor Python is pointed at anything but the side."""
+    """The variables without those that would point git or Python away from the side."""
     return {name: value for name, value in variables.items() if name not in (*_GIT_VARIABLES, "PYTHONHOME", "PYTHONPATH")}
 
 
 def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str) -> None:
-    """Run a command to its end. Raises InputError with its last words, and where all of them are; nothing of it outlives an interruption."""
+    """Run a command to its end. Raises InputError with the last line of its output and the log's path; an interruption ends its whole group."""
     log = cache_folder("logs") / f"build-{os.getpid()}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -229,20 +230,20 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
             log.unlink(missing_ok=True)
             raise
     if code:
-        said = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        errors = [line for line in said if line.lower().startswith(("error", "fatal"))]
-        last = (errors or said or ["it said nothing"])[-1]
+        lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
+        last = (errors or lines or ["it said nothing"])[-1]
         raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {log})")
     log.unlink(missing_ok=True)
 
 
 def _git(folder: Path, *words: str, what: str) -> str:
-    """What git says, without the last line's end. Raises InputError with `what`, and git's own reason."""
+    """Git's output, without the last line's end. Raises InputError with `what` and git's reason."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, env=_clean(os.environ), check=False)
     except OSError as error:
         raise InputError(f"git cannot be started: {os_reason(error)}") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise InputError(f"{what}: {said[-1] if said else f'git {words[0]} ended with exit code {done.returncode}'}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise InputError(f"{what}: {lines[-1] if lines else f'git {words[0]} ended with exit code {done.returncode}'}")
     return os.fsdecode(done.stdout).rstrip("\n")

@@ -10,8 +10,8 @@ from .profile import HeapProfile
 def load(path: str | Path) -> HeapProfile:
     """The profile in a file, told by its content: a massif file, heaptrack's recording or a memray capture, the first two also compressed.
 
-    Where `phases.json` of `memprof heap record` lies beside it, its snapshots know their phases.
-    Raises InputError where it is none of these, is damaged beyond use, or where its tool's converter is not installed.
+    If `phases.json` of `memprof heap record` lies beside the file, the snapshots know their phases.
+    Raises InputError if the file is none of these or damaged beyond use, or if the program that reads its format is not installed.
     """
     from .files import read
 

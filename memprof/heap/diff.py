@@ -1,8 +1,8 @@
-"""What grew and what shrank between two profiles: by call path, by function, by module, and the peak as a whole.
+"""The growth between two profiles: by call path, by function, by module, and of the peak as a whole.
 
-Frames are matched by what survives a rebuild: the function's name without clone suffixes and hashes, and for a Python function the name of its
-file. Addresses, line numbers, build folders and the versions in library names are left aside. A place that one tree lacks may have been too
-small for the tool to list; then its absence is not zero, and `Side.limit_bytes` says how much it can have been.
+Frames are matched by the names that survive a rebuild: the function's without clone suffixes and hashes, and for a Python function its file's
+too. Addresses, line numbers, build folders and the versions in library names are left aside. A place that one tree lacks may have been too
+small for the tool to list. Its absence is not zero then, and `Side.limit_bytes` says how large it can have been.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from . import wording
 from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
-from .shape import is_unknown
-from .trees import Trie
+from .shape import MOST_NODES, ROOT, is_unknown, merged
+from .trees import Trie, add_up
 
 BELOW = "(smaller places)"
-_SKIP = -1
-_MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
-# What a compiler adds to a name from build to build: GCC's clones, LLVM's and Rust's hashes.
+# Compilers add these to a name, others in each build: GCC's clones, LLVM's and Rust's hashes.
 _BUILD = re.compile(r"(?:\.(?:isra|constprop|part|cold|lto_priv|llvm)(?:\.\d+)*|\s*\[clone [^\]]*\]|::h[0-9a-f]{16})+(?=$|\s|\()")
 _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: its profile, the snapshot whose tree is compared, and the largest place that this tree may lack, in bytes."""
+    """One of two profiles, the snapshot whose tree is compared, and the largest place that this tree may lack, in bytes."""
 
     profile: HeapProfile
     shown: Snapshot | None
@@ -44,7 +42,7 @@ class Side:
 
     @property
     def tree_bytes(self) -> int:
-        """What the compared tree holds."""
+        """The size of the compared tree."""
         return 0 if self.shown is None or self.shown.tree is None else self.shown.tree.bytes[0]
 
 
@@ -59,7 +57,7 @@ class Change:
 
     @property
     def growth_bytes(self) -> int:
-        """After less before, a place that a tree lacks as nothing."""
+        """After less before; a place that a tree lacks counts as 0."""
         return (self.after_bytes or 0) - (self.before_bytes or 0)
 
 
@@ -68,7 +66,7 @@ class Diff:
     """Two profiles set against each other.
 
     tree, parent: the call paths of both, depth first, sites first, node 0 the whole; a child's parent stands before it. functions, modules: by
-    what they allocate, the largest change first. notes: what makes the figures less than they look.
+    the bytes they allocate, the largest change first. notes: sentences on why the figures say less than they seem to.
     """
 
     before: Side
@@ -86,19 +84,19 @@ class Diff:
 
     @property
     def growth(self) -> float | None:
-        """The same as a share of the earlier peak; None where that was nothing."""
+        """The same as a share of the earlier peak; None if that was 0."""
         return self.growth_bytes / self.before.peak_bytes if self.before.peak_bytes else None
 
 
 def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, invert: bool = False, fold: bool = True) -> Diff:
-    """Compare the largest trees of two profiles, of a phase or of all. invert: the program's entry first.
+    """Compare the largest trees of two profiles, of a phase or of all. invert: the program's entry first. fold: allocators' frames are left out.
 
-    Raises UsageError or InputError for a phase that one of them does not have.
+    Raises UsageError or InputError for a phase that a profile does not have.
     """
     sides = [_side(profile, wording.chosen(profile, None, phase)) for profile in (before, after)]
     names = _Names()
     tries = [_paths(side, names, identity, invert, fold) for side in sides]
-    tree, parent = _joined(tries[0], tries[1], names)
+    tree, parent = _joined(tries, names)
     flat = tries if not invert else [_paths(side, names, identity, False, fold) for side in sides]
     functions = _changes([_sites(trie) for trie in flat], names)
     grouped = _Names()
@@ -106,27 +104,27 @@ def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, i
     return Diff(sides[0], sides[1], tree, parent, functions, modules, tuple(_notes(*sides)))
 
 
-def verdict(found: Diff, limit: float) -> bool:
-    """Whether the peak grew by more than the limit, a share (0.05 for 5%). From nothing to something is growth beyond any limit.
+def verdict(difference: Diff, limit: float) -> bool:
+    """Whether the peak grew by more than the limit, a share (0.05 for 5%). Growth from 0 is beyond any limit.
 
-    Raises UndecidedError where the profiles cannot tell: they count different things, or the one that lacks its end could still have been larger.
+    Raises UndecidedError if the profiles cannot tell: they count different things, or a partial profile could still have been larger.
     """
-    if other := wording.comparable([found.before.profile, found.after.profile]):
-        raise UndecidedError(f"whether the heap grew cannot be decided: {other[0][0].lower()}{other[0][1:]}")
-    grew = found.growth_bytes > limit * found.before.peak_bytes
-    unsure = found.before.profile if grew else found.after.profile
+    if reasons := wording.comparable([difference.before.profile, difference.after.profile]):
+        raise UndecidedError(f"whether the heap grew cannot be decided: {reasons[0][0].lower()}{reasons[0][1:]}")
+    grew = difference.growth_bytes > limit * difference.before.peak_bytes
+    unsure = difference.before.profile if grew else difference.after.profile
     if unsure.partial:
         raise UndecidedError(f"whether the heap grew cannot be decided: {unsure.path} is partial ({unsure.partial.rstrip('.')})")
     return grew
 
 
-# -- what a frame is matched by
+# -- matching frames
 
 
 def identity(frame: Frame) -> tuple[str, str]:
     """A frame's name as both builds have it, by which it is matched, and its module, which is only shown.
 
-    A build without debug information knows a library where another knows a source file, so the module is no part of what must agree.
+    A build without debug information knows a library where another knows a source file, so modules need not agree.
     """
     module = "" if frame.module == NO_MODULE else module_name(frame)
     if frame.function == UNKNOWN:
@@ -142,64 +140,58 @@ def _module(frame: Frame) -> tuple[str, str]:
 
 
 class _Names:
-    """The numbers of names, and the module in which each was seen last."""
+    """Numbers names, and keeps the module in which each was seen last."""
 
     def __init__(self) -> None:
-        self.number: dict[str, int] = {}
-        self.module: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._modules: list[str] = []
 
-    def __call__(self, name: str, module: str) -> int:
-        found = self.number.setdefault(name, len(self.number))
-        if found == len(self.module):
-            self.module.append(module)
+    def number(self, name: str, module: str) -> int:
+        number = self._numbers.setdefault(name, len(self._numbers))
+        if number == len(self._modules):
+            self._modules.append(module)
         elif module:
-            self.module[found] = module
-        return found
+            self._modules[number] = module
+        return number
 
     def listed(self) -> list[tuple[str, str]]:
-        return list(zip(self.number, self.module, strict=True))
+        """Each name with its module, in the order of their numbers."""
+        return list(zip(self._numbers, self._modules, strict=True))
 
 
 def _side(profile: HeapProfile, shown: Snapshot | None) -> Side:
     limit = 0
     if shown is not None and shown.tree is not None:
-        below = [number for number, frame in enumerate(profile.frames) if frame.kind == "below"]
-        wanted = set(below)
-        limit = max((size for number, size in zip(shown.tree.frame, shown.tree.bytes, strict=True) if number in wanted), default=0)
+        below = {number for number, frame in enumerate(profile.frames) if frame.kind == "below"}
+        limit = max((size for number, size in zip(shown.tree.frame, shown.tree.bytes, strict=True) if number in below), default=0)
     return Side(profile, shown, limit)
 
 
 def _paths(side: Side, names: _Names, named: Callable[[Frame], tuple[str, str]], invert: bool, fold: bool) -> Trie:
     """A side's tree over the names of both sides."""
-    trie = Trie(_SKIP)
     if side.shown is None or side.shown.tree is None:
-        return trie
+        return Trie(ROOT)
     key = []
     for frame in side.profile.frames:
         if frame.kind == "root" or (fold and is_allocator(frame)):
-            key.append(_SKIP)
+            key.append(ROOT)
         else:
-            key.append(names(*((BELOW, "") if frame.kind == "below" else named(frame))))
-    runs = {key[number] for number, frame in enumerate(side.profile.frames) if is_unknown(frame)}
+            key.append(names.number(*((BELOW, "") if frame.kind == "below" else named(frame))))
+    chained = {key[number] for number, frame in enumerate(side.profile.frames) if is_unknown(frame)}
     tree = side.shown.tree
+    if (tree.direction == "callers") != invert:
+        return merged(tree, key, (), chained)[0]
+    trie = Trie(ROOT)
     own, parents, frames = tree.self_bytes(), tree.parent, tree.frame
     trie.own[0] = own[0]
-    if (tree.direction == "callers") != invert:
-        place = [0] * len(tree)
-        for node in range(1, len(tree)):
-            above, number = place[parents[node]], key[frames[node]]
-            skipped = number == _SKIP or (number in runs and trie.frame[above] == number)
-            place[node] = above if skipped else trie.child(above, number)
-            trie.own[place[node]] += own[node]
-        return trie
     for end in sorted((node for node in range(1, len(tree)) if own[node] > 0), key=lambda node: -own[node]):
         here, node = 0, end
-        if len(trie) >= _MOST_NODES:
-            trie.own[trie.child(0, names(BELOW, ""))] += own[end]
+        if len(trie) >= MOST_NODES:
+            trie.own[trie.child(0, names.number(BELOW, ""))] += own[end]
             continue
         while node > 0:
             number = key[frames[node]]
-            if number != _SKIP and not (number in runs and trie.frame[here] == number):
+            if number != ROOT and not (number in chained and trie.frame[here] == number):
                 here = trie.child(here, number)
             node = parents[node]
         trie.own[here] += own[end]
@@ -207,63 +199,62 @@ def _paths(side: Side, names: _Names, named: Callable[[Frame], tuple[str, str]],
 
 
 def _sizes(trie: Trie) -> list[int]:
-    size = list(trie.own)
-    for node in range(len(size) - 1, 0, -1):
-        size[trie.parent[node]] += size[node]
-    return size
+    sizes = list(trie.own)
+    add_up(sizes, trie.parent)
+    return sizes
 
 
-def _joined(one: Trie, other: Trie, names: _Names) -> tuple[tuple[Change, ...], tuple[int, ...]]:
+def _joined(tries: Sequence[Trie], names: _Names) -> tuple[tuple[Change, ...], tuple[int, ...]]:
     """Both trees as one, children with the largest change first."""
-    both, called = Trie(_SKIP), names.listed()
+    both, labels = Trie(ROOT), names.listed()
     sizes: list[dict[int, int]] = []
-    for trie in (one, other):
-        size, place, at = _sizes(trie), [0] * len(trie), dict[int, int]()
+    for trie in tries:
+        size, place, size_in_both = _sizes(trie), [0] * len(trie), dict[int, int]()
         for node in range(len(trie)):
             if node:
                 place[node] = both.child(place[trie.parent[node]], trie.frame[node])
-            at[place[node]] = size[node]
-        sizes.append(at)
+            size_in_both[place[node]] = size[node]
+        sizes.append(size_in_both)
     before, after = sizes
     children: dict[int, list[int]] = {}
     for node in range(1, len(both)):
         children.setdefault(both.parent[node], []).append(node)
-    found, parents, todo = list[Change](), list[int](), [(0, -1)]
+    changes, parents, todo = list[Change](), list[int](), [(0, -1)]
     while todo:
         node, parent = todo.pop()
-        name, module = ("all of the heap", "") if not node else called[both.frame[node]]
-        number = len(found)
-        found.append(Change(name, before.get(node), after.get(node), module))
+        name, module = ("all of the heap", "") if not node else labels[both.frame[node]]
+        number = len(changes)
+        changes.append(Change(name, before.get(node), after.get(node), module))
         parents.append(parent)
         order = sorted(children.get(node, ()), key=lambda child: abs(after.get(child, 0) - before.get(child, 0)))
         todo.extend((child, number) for child in order)
-    return tuple(found), tuple(parents)
+    return tuple(changes), tuple(parents)
 
 
 def _sites(trie: Trie) -> dict[int, int]:
-    """What each first frame of a stack allocates."""
-    size = _sizes(trie)
-    return {trie.frame[node]: size[node] for node in range(1, len(trie)) if trie.parent[node] == 0}
+    """The bytes that each first frame of a stack allocates."""
+    sizes = _sizes(trie)
+    return {trie.frame[node]: sizes[node] for node in range(1, len(trie)) if trie.parent[node] == 0}
 
 
 def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ...]:
     """The largest change first."""
     before, after = sites
-    called = names.listed()
-    found = (Change(called[key][0], before.get(key), after.get(key), called[key][1]) for key in dict.fromkeys([*before, *after]))
-    return tuple(sorted(found, key=lambda one: (-abs(one.growth_bytes), one.name)))
+    labels = names.listed()
+    changes = (Change(labels[key][0], before.get(key), after.get(key), labels[key][1]) for key in dict.fromkeys([*before, *after]))
+    return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
 
 
 def _notes(before: Side, after: Side) -> list[str]:
-    found = wording.comparable([before.profile, after.profile])
+    notes = wording.comparable([before.profile, after.profile])
     modules = [wording.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:
-        found += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]
+        notes += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]
     for side, word in ((before, "A"), (after, "B")):
-        found += [f"{word}: {remark}" for remark in wording.remarks(side.profile, side.shown)]
+        notes += [f"{word}: {remark}" for remark in wording.remarks(side.profile, side.shown)]
         if side.limit_bytes:
-            found.append(
+            notes.append(
                 f"{word}: places that its tree does not list were too small for the tool, not gone: at most "
                 f"{format_bytes(side.limit_bytes)} together at one place of the tree."
             )
-    return found
+    return notes

@@ -20,7 +20,7 @@ _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 def collapsed(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterator[str]:
     """Lines `main;load;grow 1048576`, program entry first, of a snapshot's tree; that of the peak by default. Sizes are bytes.
 
-    Raises InputError where there is no tree.
+    Raises InputError if there is no tree.
     """
     tree = _tree(profile, snapshot)
     names = [_flat(_label(frame)).replace(";", ":") for frame in profile.frames]
@@ -35,15 +35,15 @@ def collapsed(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterato
 def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterator[str]:
     """A speedscope file (https://www.speedscope.app/file-format-schema.json) with one sampled profile in bytes.
 
-    Raises InputError where there is no tree.
+    Raises InputError if there is no tree.
     """
-    found = snapshot or _peak(profile)
-    tree = _tree(profile, found)
+    shown = snapshot or _peak(profile)
+    tree = _tree(profile, shown)
     frames = [_without_none({"name": _label(frame), "file": frame.file or frame.module, "line": frame.line}) for frame in profile.frames]
     yield '{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"memprof","activeProfileIndex":0,'
-    yield '"name":' + json.dumps(f"{profile.command}: heap at {found.time:g} {profile.time_unit}") + ',"shared":{"frames":'
+    yield '"name":' + json.dumps(f"{profile.command}: heap at {shown.time:g} {profile.time_unit}") + ',"shared":{"frames":'
     yield json.dumps(frames, separators=(",", ":")) + "},"
-    yield f'"profiles":[{{"type":"sampled","name":{json.dumps(f"snapshot {found.index}")},"unit":"bytes","startValue":0,'
+    yield f'"profiles":[{{"type":"sampled","name":{json.dumps(f"snapshot {shown.index}")},"unit":"bytes","startValue":0,'
     weights, comma = [], ""
     yield '"samples":['
     for stack, size in tree.stacks():
@@ -54,8 +54,10 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
 
 
 def massif(profile: HeapProfile) -> Iterator[str]:
-    """The whole profile as a massif file that massif-visualizer, ms_print and memprof itself open. Times in seconds become milliseconds, since
-    only whole numbers are read by all of them; the largest tree is marked as the peak."""
+    """The whole profile as a massif file that massif-visualizer, ms_print and memprof itself open.
+
+    Times in seconds become milliseconds, since not all of these read fractions. The largest tree is marked as the peak.
+    """
     seconds = profile.time_unit == "s"
     peak = profile.peak_tree
     description = profile.description if profile.tool == "massif" else EXPORTED.format(tool=profile.tool, counts=profile.counts)
@@ -118,10 +120,10 @@ def _without_none(values: dict[str, object]) -> dict[str, object]:
 
 
 def _peak(profile: HeapProfile) -> Snapshot:
-    found = profile.peak_tree
-    if found is None:
+    largest = profile.peak_tree
+    if largest is None:
         raise InputError(f"{profile.path}: no snapshot has a tree")
-    return found[0]
+    return largest[0]
 
 
 def _tree(profile: HeapProfile, snapshot: Snapshot | None) -> Tree:

@@ -1,4 +1,4 @@
-"""A profile's file, whichever tool wrote it: told by its first bytes, opened, and read by the parser for it."""
+"""Opens a profile's file, tells by its first bytes which tool wrote it, and hands it to the parser for it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from ..errors import InputError, os_reason
-from . import massif
+from . import heaptrack, massif
 from .phases import spans, with_phases
 from .profile import HeapProfile
 
-_ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
-_GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 _MEMRAY = b"memray\x00"
 _MOST_NAMED = 6
@@ -42,18 +40,16 @@ def _read(file: BinaryIO, path: Path) -> HeapProfile:
         from . import memray
 
         return memray.read(path, spans(path, "ms", 0))
-    if head.startswith(_ZSTD):
+    if head.startswith(heaptrack.ZSTD):
         return _heaptrack(path)
-    if head.startswith((_GZIP, _XZ)):
-        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(_GZIP) else lzma.open(file)), path)
+    if head.startswith((heaptrack.GZIP, _XZ)):
+        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path)
     if _is_heaptrack(head):
         return _heaptrack(path)
     return massif.read(cast(massif.Stream, file), str(path))
 
 
 def _heaptrack(path: Path) -> HeapProfile:
-    from . import heaptrack
-
     return heaptrack.read(path, spans(path, "ms", None))
 
 
@@ -69,27 +65,27 @@ def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
 
 
 def _is_heaptrack(head: bytes) -> bool:
-    # Its first line is `v`, its own version and that of its format, in hexadecimal: `v 10400 3`.
+    # The first line holds `v`, heaptrack's version and its format's, in hexadecimal: `v 10400 3`.
     return head[:2] == b"v " and head[2:3].isalnum()
 
 
 def _within(folder: Path) -> str:
-    """What is said of a folder: the profiles in it, of which one is to be named."""
-    found = [path for path in sorted(folder.iterdir()) if path.is_file() and _may_be_one(path)]
-    if not found:
+    """The sentence for a folder, which names the profiles in it."""
+    profiles = [path for path in sorted(folder.iterdir()) if path.is_file() and _may_be_profile(path)]
+    if not profiles:
         return f"{folder} is a folder, and no profile lies in it"
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    named = ", ".join(map(str, found[:_MOST_NAMED])) + more
-    return f"{folder} is a folder: name the profile in it, {named}" if len(found) == 1 else f"{folder} is a folder: name one of {named}"
+    more = f" and {len(profiles) - _MOST_NAMED} more" if len(profiles) > _MOST_NAMED else ""
+    named = ", ".join(map(str, profiles[:_MOST_NAMED])) + more
+    return f"{folder} is a folder: name the profile in it, {named}" if len(profiles) == 1 else f"{folder} is a folder: name one of {named}"
 
 
-def _may_be_one(path: Path) -> bool:
+def _may_be_profile(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(8)
     except OSError:
         return False
-    return head.startswith((_MEMRAY, _LZ4, _ZSTD, _GZIP, _XZ, b"desc:")) or _is_heaptrack(head)
+    return head.startswith((_MEMRAY, _LZ4, heaptrack.ZSTD, heaptrack.GZIP, _XZ, b"desc:")) or _is_heaptrack(head)
 
 
 def _peek(file: BinaryIO, count: int) -> bytes:
@@ -105,7 +101,7 @@ _FILTER_S = 20
 def demangled(profile: HeapProfile) -> HeapProfile:
     """The profile with the names that its tool left mangled (`_ZN3app4growEi`, Rust's too) as their author wrote them.
 
-    By binutils' c++filt where that is installed: in a process of its own, so that no name, however made, can do more than stay as it is.
+    binutils' c++filt does it, if installed: as a separate process, so that a hostile name can at worst stay as it is.
     """
     names = sorted({frame.function for frame in profile.frames if _MANGLED.match(frame.function)})
     program = shutil.which("c++filt") if names else None
@@ -122,10 +118,10 @@ def demangled(profile: HeapProfile) -> HeapProfile:
         )
     except (OSError, subprocess.SubprocessError):
         return profile
-    found = done.stdout.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
-    if len(found) != len(names):
+    readable = done.stdout.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+    if len(readable) != len(names):
         return profile
-    known = dict(zip(names, found, strict=True))
+    known = dict(zip(names, readable, strict=True))
     return replace(
         profile,
         frames=tuple(replace(frame, function=known[frame.function]) if frame.function in known else frame for frame in profile.frames),

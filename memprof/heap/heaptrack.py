@@ -10,9 +10,9 @@ The format (heaptrack's accumulatedtracedata.cpp, version 1 to 3; every number h
     + KIND    - KIND        such a block is allocated, freed
     c MS      R PAGES       the time, the resident set
 
-heaptrack_print's own massif export is not used: that of 1.4 announces children that it leaves out, has no peak tree, and its times are
-those of its timer, while the recording holds every allocation, so that the peak found here is exact. When an allocation was made is known
-only to lie between two timestamps: 10 ms mostly, but half a second was seen where threads wait for heaptrack's lock.
+The massif export of heaptrack_print is not used: that of 1.4 announces children that it leaves out, has no peak tree, and takes its times from
+a timer. The recording holds every allocation, so the peak found here is exact. The time of an allocation is only known to lie between two
+timestamps: they are mostly 10 ms apart, but half a second was seen while threads waited for heaptrack's lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..errors import InputError
-from .frames import BELOW, UNKNOWN, Frame
+from .frames import BELOW, UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
 from .trees import SMALLEST, Tree, Trie
 
@@ -38,6 +38,7 @@ COUNTS = (
     "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "
     "not memory mapped directly, nor what the allocator adds or keeps of freed blocks"
 )
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # the first bytes of compressed files
 _SNAPSHOTS = 1000
 _TREES = 24
 _MOST_ENTRIES = 20_000_000
@@ -48,10 +49,10 @@ _LONGEST_LINE = 1 << 22
 def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
     """The profile in a heaptrack recording, with the exact peak, the largest tree of each phase, and some twenty in between.
 
-    Raises InputError where the file is damaged, was not interpreted (`heaptrack --raw`), or zstd is not installed.
+    Raises InputError if the file is damaged or was not interpreted (`heaptrack --raw`), or if zstd is not installed.
     """
     course = _course(path)
-    return _Second(path, _wanted(course, phases)).profile()
+    return _SecondPass(path, _wanted(course, phases)).profile()
 
 
 # -- opening
@@ -61,11 +62,11 @@ def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
 def _lines(path: Path) -> Iterator[Iterator[bytes]]:
     with path.open("rb") as file:
         head = file.read(4)
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(GZIP):
         with gzip.open(path) as packed:
             yield _bounded(cast(IO[bytes], packed), path)
         return
-    if head != b"\x28\xb5\x2f\xfd":
+    if head != ZSTD:
         with path.open("rb") as file:
             yield _bounded(file, path)
         return
@@ -82,7 +83,7 @@ def _lines(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Whole lines. A last one without its end, and what follows damage in a compressed file, is left out."""
+    """Whole lines. A last line without its end is left out, and so is everything after damage in a compressed file."""
     try:
         while line := file.readline(_LONGEST_LINE):
             if not line.endswith(b"\n"):
@@ -98,13 +99,16 @@ def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 class _Course:
-    """The total at each timestamp, and the largest between two of them where it is larger than both. Events are counted from 1; event 0 is the
-    beginning. untils: the timestamp before which a total was reached, the row's own time where it was held then."""
+    """Rows of totals: that at each timestamp, and the largest between two timestamps if it exceeds both.
+
+    times: in ms, when the total was held, or after which it was reached. untils: the timestamp before which it was reached; the same as the
+    time if the total was held then. totals: bytes. events: how many there had been; they are counted from 1, and event 0 is the beginning.
+    """
 
     def __init__(self) -> None:
         self.times, self.untils = array("d"), array("d")
         self.totals = array("q")
-        self.events = array("q")  # how many there had been
+        self.events = array("q")
 
     def add(self, time: float, until: float, total: int, event: int) -> None:
         self.times.append(time)
@@ -152,7 +156,7 @@ def _course(path: Path) -> _Course:
                 if number == 1 and not seen_version:
                     raise ValueError("it does not begin with heaptrack's version")
         except (ValueError, IndexError, OverflowError) as error:
-            raise InputError(f"{path}, line {number}: {_said(error)}") from None
+            raise InputError(f"{path}, line {number}: {_reason(error)}") from None
     if not number:
         raise InputError(f"{path} is no heaptrack recording, or nothing of it can be read")
     if high > max(begin, total):
@@ -174,18 +178,18 @@ def _small(text: bytes) -> int:
     return int(text, 16)
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OverflowError) or "limit" in text:
         return "a number beyond 64 bits"
     if isinstance(error, IndexError) or not text or "literal" in text:
-        return "no line of a heaptrack recording, or one that names what it never defined"
+        return "no line of a heaptrack recording, or a line that uses an undefined number"
     return text
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """What becomes a snapshot: the state after so many events, held at `time`, or reached between it and `until`."""
+    """A snapshot to be taken: the state after so many events, held at `time`, or reached between it and `until` (ms). total: bytes."""
 
     event: int
     time: float
@@ -197,17 +201,17 @@ class _Moment:
 def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Moment]]:
     """The snapshots by the number of events before them: the largest total of each stretch of time and of each phase, the peak and the end."""
     count = len(course.times)
-    # Where nothing happened, what was held before is held on: a snapshot there says nothing more.
+    # A row without an event since the one before it would only repeat that one's snapshot.
     changed = [place for place in range(count) if not place or course.events[place] != course.events[place - 1]]
     step = -(-len(changed) // _SNAPSHOTS)
     trees = max(1, len(changed) // step // _TREES)
-    found: dict[tuple[int, float], _Moment] = {}
+    moments: dict[tuple[int, float], _Moment] = {}
 
     def keep(place: int, kind: Kind, time: float, until: float) -> None:
         event = course.events[place]
-        before = found.get((event, time))
-        if before is None or (before.kind == "empty" and kind != "empty"):
-            found[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], kind if event else "empty")
+        earlier = moments.get((event, time))
+        if earlier is None or (earlier.kind == "empty" and kind != "empty"):
+            moments[event, time] = _Moment(event, time, until if until > time else None, course.totals[place], kind if event else "empty")
 
     def keep_row(place: int, kind: Kind) -> None:
         keep(place, kind, course.times[place], course.untils[place])
@@ -219,12 +223,12 @@ def _wanted(course: _Course, phases: Sequence[PhaseSpan]) -> dict[int, list[_Mom
         inside = range(bisect_left(course.times, span.begin), count if span.end is None else bisect_right(course.times, span.end))
         if inside:
             keep_row(_largest(course, inside), "detailed")
-        else:  # it lies between two timestamps, or after the last
-            near = range(max(inside.start - 1, 0), min(inside.start + 1, count))
-            keep(_largest(course, near), "detailed", span.begin, course.times[near[-1]])
+        else:  # the phase lies between two timestamps, or after the last
+            around = range(max(inside.start - 1, 0), min(inside.start + 1, count))
+            keep(_largest(course, around), "detailed", span.begin, course.times[around[-1]])
     keep_row(count - 1, "detailed")
     by_event: dict[int, list[_Moment]] = {}
-    for moment in sorted(found.values(), key=lambda one: (one.event, one.time)):
+    for moment in sorted(moments.values(), key=lambda moment: (moment.event, moment.time)):
         by_event.setdefault(moment.event, []).append(moment)
     return by_event
 
@@ -233,18 +237,17 @@ def _largest(course: _Course, places: Sequence[int]) -> int:
     return max(places, key=course.totals.__getitem__)
 
 
-# -- second pass: what was live at these moments
+# -- second pass: the blocks that were live at these moments
 
 
-class _Second:
+class _SecondPass:
     def __init__(self, path: Path, wanted: Mapping[int, Sequence[_Moment]]) -> None:
         self._path, self._wanted = path, wanted
         self._strings: list[str] = [""]
         self._instructions: list[tuple[int, ...]] = [()]  # frames, the innermost first
         self._instruction, self._parent = array("i", [0]), array("i", [0])  # of traces
         self._size, self._trace, self._live = array("q"), array("i"), array("q")
-        self._frames = [Frame("allocated with malloc, new and their kin", kind="root"), BELOW]
-        self._numbers: dict[Frame, int] = {}
+        self._frames = FrameTable(Frame("allocated with malloc, new and their kin", kind="root"), BELOW)
         self._format = 1
         self._command = ""
 
@@ -264,16 +267,16 @@ class _Second:
                     else:
                         self._define(kind, line)
             except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
-                raise InputError(f"{self._path}, line {number}: {_said(error)}") from None
-        kept = [one for one in snapshots if one.heap_bytes >= 0]
+                raise InputError(f"{self._path}, line {number}: {_reason(error)}") from None
+        kept = [snapshot for snapshot in snapshots if snapshot.heap_bytes >= 0]
         return HeapProfile(
             "heaptrack",
             self._command,
             "",
             "ms",
             COUNTS,
-            tuple(replace(one, index=index) for index, one in enumerate(kept)),
-            tuple(self._frames),
+            tuple(replace(snapshot, index=index) for index, snapshot in enumerate(kept)),
+            tuple(self._frames.frames),
             str(self._path),
             warnings=("it frees blocks that it never allocated: the recording is damaged or began late",)
             if len(kept) < len(snapshots)
@@ -281,18 +284,26 @@ class _Second:
         )
 
     def _taken(self, event: int) -> list[Snapshot]:
-        """The snapshots of the state as it is now; a phase can have one of what was reached before it."""
+        """The snapshots of the state as it is now. There can be several: the state may last into a phase."""
         moments = self._wanted.get(event, ())
-        tree = next((self._tree(one.total) for one in moments if one.kind != "empty"), None)
+        tree = next((self._tree(moment.total) for moment in moments if moment.kind != "empty"), None)
         return [
-            Snapshot(0, one.time, one.total, tree=None if one.kind == "empty" else tree, kind=one.kind, until=one.until) for one in moments
+            Snapshot(
+                0,
+                moment.time,
+                moment.total,
+                tree=None if moment.kind == "empty" else tree,
+                kind=moment.kind,
+                until=moment.until,
+            )
+            for moment in moments
         ]
 
     def _define(self, kind: int, line: bytes) -> None:
         if kind == 97:  # a
             words = line.split()
             trace = int(words[2], 16)
-            self._parent[trace]  # an IndexError where there is no such trace
+            self._parent[trace]  # an IndexError if there is no such trace
             if trace < 0:
                 raise ValueError
             self._size.append(int(words[1], 16))
@@ -322,23 +333,17 @@ class _Second:
         address, module = numbers[0], self._strings[_known(numbers[1])] if len(numbers) > 1 else ""
         if address >> 64:
             raise ValueError("a number beyond 64 bits")
-        found = []
+        frames = []
         for at in range(2, len(numbers) - 2, 3):
             function, file = self._strings[_known(numbers[at])], self._strings[_known(numbers[at + 1])]
-            found.append(Frame(function or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
-        if not found:
+            frames.append(Frame(function or UNKNOWN, file or None, numbers[at + 2] or None, module or None, address))
+        if not frames:
             function = self._strings[_known(numbers[2])] if len(numbers) > 2 else ""
-            found = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
-        return tuple(self._number(frame) for frame in found)
-
-    def _number(self, frame: Frame) -> int:
-        number = self._numbers.setdefault(frame, len(self._frames))
-        if number == len(self._frames):
-            self._frames.append(frame)
-        return number
+            frames = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
+        return tuple(self._frames.number(frame) for frame in frames)
 
     def _tree(self, total: int) -> Tree:
-        """What is live now, and sums up to `total`. Of the many stacks that hold next to nothing only the site is kept."""
+        """The blocks that are live now, which sum up to `total` bytes. Of the many stacks that hold next to nothing only the site is kept."""
         least = total / SMALLEST
         by_trace: dict[int, list[int]] = {}
         for kind, count in enumerate(self._live):

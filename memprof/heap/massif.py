@@ -1,4 +1,4 @@
-"""Reads massif files, those of valgrind of any age and those that other tools export.
+"""Reads massif files: valgrind's of any age, and the exports of other tools.
 
 The format (valgrind's massif/ms_main.c, ms_print): header lines `desc: `, `cmd: `, `time_unit: `, then blocks
 
@@ -14,9 +14,9 @@ The format (valgrind's massif/ms_main.c, ms_print): header lines `desc: `, `cmd:
      n0: 200 0x4005A1: grow(int) (tree.cpp:12)
      n0: 100 in 3 places, all below massif's threshold (1.00%)
 
-A tree line is indented by a space a level; `n` and the number of children, the bytes, and a place: an address and a function with `(file:line)` or
-`(in module)`, or a sum of places that are too small. Inlined frames repeat an address. Nothing is ever kept of the text but its distinct
-places, and identical trees are one object, so that a file of a gigabyte takes a fraction of that.
+A tree line is indented by a space a level. It has `n` and the number of children, the bytes, and a place: an address and a function with
+`(file:line)` or `(in module)`, or a sum of places that are too small. Inlined frames repeat an address. Of the text only the distinct places are
+kept, and identical trees are one object, so that a file of a gigabyte takes a fraction of that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from array import array
 from typing import Protocol
 
 from ..errors import InputError
-from .frames import UNKNOWN, Frame
+from .frames import UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, Kind, Snapshot, TimeUnit
 from .trees import Tree
 
-_PIECE = 1 << 18  # what is taken apart at once stays in a processor's cache
+_PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
 _LONGEST_LINE = 1 << 22
 _MOST_PLACES = 1_000_000
 _MOST_SNAPSHOTS = 1_000_000
@@ -40,7 +40,7 @@ _INT64 = (1 << 63) - 1
 _ONE = array("q", [1])
 _SECOND_ROOT = 1 << 40  # more children than any file could hold
 
-# To split whole lines of a tree by: what stands between two matches is empty, so that each begins a line, and no tuple is made for a line.
+# Splits whole lines of a tree. The text between two matches is empty if each match is a line; no tuple is made for a line.
 _NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _NODE = re.compile(rb"( *)n(\d+): (\d+) (.+)")
 _PLACE = re.compile(r"(0x[0-9A-Fa-f]{1,16}): (.*)", re.DOTALL)
@@ -59,13 +59,13 @@ PAGES = (
     "space, not what is resident"
 )
 STACKS = "; thread stacks are counted too (--stacks=yes)"
-# The `desc:` of a file that memprof wrote of another tool's profile, so that whoever reads it again knows what was counted.
+# The `desc:` of another tool's profile in a file that memprof wrote. Whoever reads it again learns from it what was counted.
 EXPORTED = "memprof export of {tool}: {counts}"
 _EXPORTED = re.compile(r"memprof export of (heaptrack|memray): (.{1,1000})")
 
 
 class Stream(Protocol):
-    """What can be read bit by bit: a file, a compressed file, bytes in memory."""
+    """A file, a compressed file or bytes in memory, to be read piece by piece."""
 
     def read1(self, size: int, /) -> bytes:
         """At most so many bytes; none at the end."""
@@ -78,13 +78,13 @@ class _Torn(Exception):
 def read(stream: Stream, name: str) -> HeapProfile:
     """The profile in a massif file. A file that ends within a snapshot gives what it holds, and says so in `partial`.
 
-    Raises InputError, naming the line, where the file is no massif file or contradicts itself, and where it holds no snapshot.
+    Raises InputError, naming the line, if the file is no massif file, contradicts itself or holds no snapshot.
     """
     return _Reader(stream, name).read()
 
 
 class _Numbers(dict[bytes, int]):
-    """Numbers by their digits: those of a tree stand there many times."""
+    """Numbers by their digits, since a tree repeats many of them."""
 
     def __missing__(self, digits: bytes) -> int:
         if len(self) >= 1 << 16:
@@ -97,22 +97,18 @@ class _Places(dict[bytes, int]):
     """Frame numbers by the text of their places."""
 
     def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self._numbers: dict[Frame, int] = {}
+        self.table = FrameTable()
 
     def __missing__(self, text: bytes) -> int:
         if len(self) >= _MOST_PLACES:
             raise ValueError(f"it names more than {_MOST_PLACES} places: no program has so many")
         frame = parse_place(text.decode("utf-8", "backslashreplace").rstrip("\r"))
-        number = self._numbers.setdefault(frame, len(self.frames))
-        if number == len(self.frames):
-            self.frames.append(frame)
-        self[text] = number
+        number = self[text] = self.table.number(frame)
         return number
 
 
 def parse_place(text: str) -> Frame:
-    """The frame of what stands behind the bytes in a tree line."""
+    """The frame of a place, as it stands behind the bytes in a tree line."""
     if match := _BELOW.fullmatch(text):
         return Frame("below the threshold", kind="below", places=int(match[1][:18]))
     match = _PLACE.fullmatch(text)
@@ -135,7 +131,7 @@ def _site(function: str, file: str | None, line: int | None, module: str | None,
 
 
 def _split_place(text: str) -> tuple[str, str | None]:
-    """`f(int) (a.c:1)` as `f(int)` and `a.c:1`; a function alone where no bracket of its own follows a space at the end."""
+    """`f(int) (a.c:1)` as `f(int)` and `a.c:1`; a function alone, and None, if no bracket after a space ends the text."""
     if not text.endswith(")"):
         return text, None
     cut = text.rfind(" (")
@@ -148,7 +144,7 @@ def _split_place(text: str) -> tuple[str, str | None]:
         if depth == 0:
             where = text[index + 1 : -1]
             return (text[: index - 1], where) if text[index - 1] == " " and _is_where(where) else (text, None)
-    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)  # a path with a bracket of its own
+    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)  # a path that holds a bracket
 
 
 def _is_where(text: str) -> bool:
@@ -181,7 +177,7 @@ class _Reader:
             raise InputError(f"{self._name}: a massif file without one whole snapshot")
         description, command, unit = header
         exported = _EXPORTED.fullmatch(description)
-        root = next((self._places.frames[s.tree.frame[0]].function for s in snapshots if s.tree is not None), "")
+        root = next((self._places.table.frames[s.tree.frame[0]].function for s in snapshots if s.tree is not None), "")
         pages = "(page allocation" in root or "--pages-as-heap=yes" in description
         stacks = any(snapshot.stacks_bytes for snapshot in snapshots)
         return HeapProfile(
@@ -191,7 +187,7 @@ class _Reader:
             unit,
             exported[2] if exported else PAGES if pages else HEAP + (STACKS if stacks else ""),
             tuple(snapshots),
-            tuple(self._places.frames),
+            tuple(self._places.table.frames),
             self._name,
             partial=self.partial,
             warnings=tuple(self._warnings),
@@ -204,7 +200,7 @@ class _Reader:
         if self._ended:
             return False
         try:
-            data = self._stream.read1(_PIECE)  # a read of exactly so much would lose what comes before a compressed file's torn end
+            data = self._stream.read1(_PIECE)  # a read of exactly so much would lose the bytes before a compressed file's torn end
         except EOFError:  # a compressed file that was cut off
             data = b""
             self.partial = "the compressed file is cut off"
@@ -230,33 +226,33 @@ class _Reader:
             if line and not line.startswith(b"#"):
                 return line
 
-    def _bad(self, what: str, ahead: int = 0) -> InputError:
-        return InputError(f"{self._name}, line {self._line + ahead}: {what}")
+    def _bad(self, reason: str, ahead: int = 0) -> InputError:
+        return InputError(f"{self._name}, line {self._line + ahead}: {reason}")
 
     # -- parts
 
     def _header(self) -> tuple[str, str, TimeUnit]:
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         try:
-            while "time_unit" not in found:
+            while "time_unit" not in fields:
                 line = self._next()
                 if line is None:
                     raise _Torn
                 key, colon, value = line.partition(b":")
-                if not colon or (not found and key != b"desc"):
-                    if not found:
+                if not colon or (not fields and key != b"desc"):
+                    if not fields:
                         raise InputError(f"{self._name} is no massif file: it does not begin with `desc:`")
                     raise self._bad("no line of a massif file's header")
-                found[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
+                fields[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
         except _Torn:
-            if not found:
+            if not fields:
                 empty = self._line == 0
                 raise InputError(f"{self._name} is {'empty' if empty else 'no massif file: it does not begin with `desc:`'}") from None
             raise InputError(f"{self._name}: the file ends within its header") from None
-        unit = _UNITS.get(found["time_unit"])
+        unit = _UNITS.get(fields["time_unit"])
         if unit is None:
-            raise self._bad(f"time_unit {found['time_unit'][:20]!r} is none of i, ms, s and B")
-        return found["desc"], found.get("cmd", ""), unit
+            raise self._bad(f"time_unit {fields['time_unit'][:20]!r} is none of i, ms, s and B")
+        return fields["desc"], fields.get("cmd", ""), unit
 
     def _snapshot(self) -> Snapshot | None:
         line = self._next()
@@ -266,7 +262,7 @@ class _Reader:
             raise self._bad("a snapshot was expected here")
         index = self._number(line, b"snapshot")
         values = dict.fromkeys(_NUMBERS, 0)
-        time, seen = 0.0, set()
+        time, present = 0.0, set()
         while True:
             line = self._next()
             if line is None:
@@ -275,14 +271,14 @@ class _Reader:
             name = key.decode("ascii", "backslashreplace")
             if name == "heap_tree":
                 break
-            if not equals or name not in values or name in seen:
+            if not equals or name not in values or name in present:
                 raise self._bad(f"{name[:40]!r} is no field of a snapshot, or stands there twice")
-            seen.add(name)
+            present.add(name)
             if name == "time":
                 time = self._time(value)
             else:
                 values[name] = self._number(line, key)
-        missing = {"time", "mem_heap_B"} - seen
+        missing = {"time", "mem_heap_B"} - present
         if missing:
             raise self._bad(f"the snapshot has no {' and no '.join(sorted(missing))}")
         if sum(values.values()) > _INT64:
@@ -309,7 +305,7 @@ class _Reader:
     # -- trees
 
     def _tree(self) -> Tree:
-        """The tree that follows. Raises _Torn where the file ends before its first line."""
+        """The tree that follows. Raises _Torn if the file ends before its first line."""
         columns = _Columns(self._places, self._numbers)
         first = self._line + 1
         while piece := self._piece():
@@ -332,7 +328,7 @@ class _Reader:
         return self._shared(columns)
 
     def _piece(self) -> bytes:
-        """Whole lines of a tree, as many as there are at hand; empty where no line of a tree follows."""
+        """Whole lines of a tree, as many as there are at hand; empty if no line of a tree follows."""
         while True:
             at, buffer = self._at, self._buffer
             end = buffer.rfind(b"\n", at)
@@ -374,7 +370,7 @@ class _Reader:
 
 
 class _Columns:
-    """A tree while it is read. counts: how many children each node announced. torn: whether it ended before all of them came."""
+    """A tree while it is read. counts: how many children each node announced. torn: whether the file ended before all of them came."""
 
     def __init__(self, places: _Places, numbers: _Numbers) -> None:
         self._places, self._numbers = places, numbers
@@ -386,7 +382,7 @@ class _Columns:
         self._depth = -1
 
     def add(self, piece: bytes) -> None:
-        """Add whole lines. Raises ValueError with what is wrong with them, as one sentence."""
+        """Add whole lines. Raises ValueError with a sentence on their mistake."""
         self._before = len(self.frame), self._path[:], self._depth
         parts = _NODES.split(piece)
         if any(parts[0::5]):
@@ -400,9 +396,9 @@ class _Columns:
         self._link(list(map(len, parts[1::5])))
 
     def _link(self, depths: list[int]) -> None:
-        """Parents from indentation. Most lines are children of the line above them; the others begin runs of such lines, and the runs on the
-        path to the newest node are kept as (first node, its depth): each level of the path lies in the last run that begins above it."""
-        first, runs, came = len(self.parent), self._path, self._came
+        """Parents from indentation. Most lines are children of the line above them; the others begin chains of such lines. The chains on the
+        path to the newest node are kept as (first node, its depth): each level of the path lies in the last chain that begins above it."""
+        first, chains, came = len(self.parent), self._path, self._came
         before = [self._depth, *depths[:-1]]
         self._depth = depths[-1]
         self.parent.extend(range(first - 1, first + len(depths) - 1))
@@ -415,13 +411,13 @@ class _Columns:
             depth, node = depths[index], first + index
             if depth - before[index] > 1:
                 raise ValueError("a line that is indented too far for a child of the line above it")
-            while runs and runs[-1][1] >= depth:
-                runs.pop()
-            start, level = runs[-1] if runs else (-1, -1)
+            while chains and chains[-1][1] >= depth:
+                chains.pop()
+            start, level = chains[-1] if chains else (-1, -1)
             came[node - 1] -= 1
             parent = self.parent[node] = start + depth - 1 - level if depth else -1
             came[parent if depth else 0] += 1 if depth else _SECOND_ROOT
-            runs.append((node, depth))
+            chains.append((node, depth))
 
     def restart(self) -> None:
         """Forget what the last call of `add` did."""
@@ -433,7 +429,7 @@ class _Columns:
             self._came[parent] += 1
 
     def lie(self, at_end: bool) -> int | None:
-        """The first node whose number of children is not what it announced; None where there is none, or where the file ended before."""
+        """The first node that announced another number of children than came; None if there is none, or if the file ended before they could come."""
         came = self._came
         if came == self.counts:
             return None

@@ -1,4 +1,4 @@
-"""Reads memray's captures, through memray itself (memray_dump.py) in a process of its own: what a damaged capture does to its C++ ends there."""
+"""Reads memray's captures, through memray itself (memray_dump.py) in another process, since a damaged capture can crash its C++."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import InputError
-from .frames import BELOW, NO_MODULE, UNKNOWN, Frame
+from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie
 
@@ -28,17 +28,17 @@ _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
 # memray quotes nothing: a folder's name may hold a space.
-_MEMRAY = re.compile(r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<rest>.+)", re.DOTALL)
-_WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take one
+_MEMRAY = re.compile(r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<arguments>.+)", re.DOTALL)
+_WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take a value
 
 
 def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
-    """The profile in a memray capture: its exact peak, and trees at moments in between and of each phase where the capture has all allocations.
+    """The profile in a memray capture: its exact peak, and trees at moments in between and of each phase, if the capture has all allocations.
 
-    phases: in milliseconds of CLOCK_REALTIME. Raises InputError where memray is not installed or the capture cannot be read.
+    phases: in milliseconds of CLOCK_REALTIME. Raises InputError if memray is not installed or the capture cannot be read.
     """
     script = resources.files(__package__) / "memray_dump.py"
-    spans = json.dumps([(one.begin, one.end) for one in phases])
+    spans = json.dumps([(phase.begin, phase.end) for phase in phases])
     with resources.as_file(script) as program, tempfile.TemporaryFile() as answer:
         try:
             done = subprocess.run(
@@ -50,9 +50,9 @@ def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
             )
         except subprocess.TimeoutExpired:
             raise InputError(f"{path}: memray did not read it in {_LIMIT_S} s") from None
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        complaints = done.stderr.decode("utf-8", "replace").strip().splitlines()
         if done.returncode != 0:
-            reason = said[-1][:300] if said else f"memray ended with {done.returncode}"
+            reason = complaints[-1][:300] if complaints else f"memray ended with {done.returncode}"
             raise InputError(f"{path} cannot be read by memray: {reason}")
         answer.seek(0)
         return _profile(path, answer)
@@ -88,23 +88,18 @@ def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
     try:
         head = msgspec.json.decode(next(lines, b""), type=_Head)
         rows = [msgspec.json.decode(line, type=_Frame | _Snapshot) for line in lines]
-        return _made(path, head, rows)
+        return _assembled(path, head, rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError) as error:
         raise InputError(f"{path}: what memray said of it cannot be understood: {' '.join(str(error).split())[:200]}") from None
 
 
-def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfile:
-    frames = [Frame("allocated", kind="root"), BELOW]
-    numbers: dict[Frame, int] = {}
+def _assembled(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfile:
+    table = FrameTable(Frame("allocated", kind="root"), BELOW)
     snapshots: list[Snapshot] = []
-    by_dump: list[int] = []
+    by_dump: list[int] = []  # the number in the table of each frame of the dump
     for row in rows:
         if isinstance(row, _Frame):
-            frame = _frame(row)
-            number = numbers.setdefault(frame, len(frames))
-            if number == len(frames):
-                frames.append(frame)
-            by_dump.append(number)
+            by_dump.append(table.number(_frame(row)))
             continue
         tree = None
         if row.stacks is not None:
@@ -122,7 +117,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
         "ms",
         COUNTS.format(native=_NATIVE if head.native else _PYTHON),
         tuple(snapshots),
-        tuple(frames),
+        tuple(table.frames),
         str(path),
         partial=head.partial,
         started_ns=head.begin_ms * 10**6,
@@ -130,7 +125,7 @@ def _made(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfil
 
 
 def _frame(row: _Frame) -> Frame:
-    """memray's API tells no library of C and C++, only the source file of what has debug information."""
+    """memray's API tells no library of C and C++, only the source file of code with debug information."""
     known = row.function not in (None, "", "<unknown>")
     file = row.file if row.file != "<unknown>" else None
     python = file is not None and file.endswith((".py", ">"))
@@ -140,11 +135,11 @@ def _frame(row: _Frame) -> Frame:
 
 
 def program(command: str) -> str:
-    """The command of the program that was recorded: without memray's own in front of it."""
+    """The command of the program that was recorded, without memray's in front of it."""
     under_memray = _MEMRAY.fullmatch(command)
     if under_memray is None:
         return command
-    words = under_memray["rest"].split()
+    words = under_memray["arguments"].split()
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-c", "-m"):
         at += 2 if _WITH_VALUE.fullmatch(words[at]) else 1

@@ -1,11 +1,11 @@
-"""Writes what a memray capture holds as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST PHASES`.
+"""Writes a memray capture as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST PHASES`.
 
     {"command", "allocator", "begin_ms", "native", "partial"}
     {"kind": "frame", "function", "file", "line", "module"}      numbered from 0 in the order they come
     {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
 
-PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: of each the largest snapshot has its stacks.
-Stacks are sites first; of one that holds less than 1/SMALLEST of its snapshot only a line of Python is given, with -1 for all else. Snapshots are
+PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
+Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for all else. Snapshots are
 in the order of time.
 """
 
@@ -21,7 +21,7 @@ _SNAPSHOTS = 200
 
 
 def main(path: str, smallest: int, phases: Any) -> int:
-    """Dump the capture; the exit code is 0 where that went well."""
+    """Dump the capture. The exit code is 0 on success."""
     try:
         import memray
     except ImportError:
@@ -56,8 +56,8 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
     trees: dict[int, list[Any]] = {}
     in_phases = [largest_of(snapshots, begin, end) for begin, end in phases] if count else []
     if not aggregated and count:
-        every = max(1, count // _TREES)
-        wanted = sorted(set(range(0, count, every)) | {count - 1} | {index for index, _ in in_phases})
+        spacing = max(1, count // _TREES)
+        wanted = sorted(set(range(0, count, spacing)) | {count - 1} | {index for index, _ in in_phases})
         trees = at_moments(reader, writer, wanted, [snapshots[index].heap / smallest for index in wanted])
     step = max(1, -(-count // _SNAPSHOTS))
     kept = set(trees)
@@ -65,13 +65,13 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
         kept.add(max(range(start, min(start + step, count)), key=lambda index: snapshots[index].heap))
     for index, time_ms in sorted({(index, snapshots[index].time) for index in kept} | set(in_phases)):
         stacks = trees.get(index)
-        # What was in memory when the snapshot was taken, and what its tree sums up to, are of slightly different moments.
-        size = sum(each[1] for each in stacks) if stacks is not None else snapshots[index].heap
+        # The snapshot's figure and the sum of its tree are of slightly different moments.
+        size = sum(held for _, held, _ in stacks) if stacks is not None else snapshots[index].heap
         rows.append((max(0, time_ms - begin_ms), size, "detailed" if stacks is not None else "empty", stacks))
     records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     least = sum(record.size for record in records) / smallest
     peak = merged((writer.stack(record, record.size >= least), record.size, record.n_allocations) for record in records)
-    size = sum(each[1] for each in peak)
+    size = sum(held for _, held, _ in peak)
     if peak or not rows:
         best = max(range(count), key=lambda index: snapshots[index].heap) if count else 0
         time_ms = max(0, snapshots[best].time - begin_ms) if count else 0
@@ -81,8 +81,8 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
 
 
 def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:
-    """The index of a phase's largest snapshot, and its time; of a phase too short for one, that before it, which is what the phase begins with."""
-    times = [each.time for each in snapshots]
+    """The index of a phase's largest snapshot, and its time. A phase too short for a snapshot has the one before it, with which it begins."""
+    times = [snapshot.time for snapshot in snapshots]
     inside = range(bisect_left(times, begin), len(times) if end is None else bisect_right(times, end))
     if not inside:
         return max(inside.start - 1, 0), (begin + (begin + 1 if end is None else end)) / 2
@@ -91,8 +91,8 @@ def largest_of(snapshots: Any, begin: float, end: Any) -> tuple[int, float]:
 
 
 def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float]) -> dict[int, list[Any]]:
-    """The stacks that were live at these snapshots, by the snapshot's index; least: what a stack must hold at each to be kept in full."""
-    found: list[list[Any]] = [[] for _ in wanted]
+    """The stacks that were live at these snapshots, by the snapshot's index. least: the bytes that a stack must hold at each to be kept in full."""
+    live: list[list[Any]] = [[] for _ in wanted]
     for record in reader.get_temporal_allocation_records(merge_threads=True):
         sizes: dict[int, tuple[int, int]] = {}
         for interval in record.intervals:
@@ -105,12 +105,12 @@ def at_moments(reader: Any, writer: Stacks, wanted: list[int], least: list[float
             site = writer.stack(record, False)
             full = writer.stack(record, True) if any(size >= least[place] for place, (size, _) in sizes.items()) else site
             for place, (size, blocks) in sizes.items():
-                found[place].append((full if size >= least[place] else site, size, blocks))
-    return {index: merged(stacks) for index, stacks in zip(wanted, found, strict=True)}
+                live[place].append((full if size >= least[place] else site, size, blocks))
+    return {index: merged(stacks) for index, stacks in zip(wanted, live, strict=True)}
 
 
 def merged(stacks: Any) -> list[Any]:
-    """Stacks that are the same as one."""
+    """Equal stacks as one, with the sums of their bytes and blocks."""
     sums: dict[tuple[int, ...], list[int]] = {}
     for stack, size, blocks in stacks:
         row = sums.setdefault(stack, [0, 0])
@@ -120,15 +120,15 @@ def merged(stacks: Any) -> list[Any]:
 
 
 class Stacks:
-    """Numbers frames, and writes each when it is first met."""
+    """Numbers frames, and writes each when it first comes."""
 
     def __init__(self, out: Any, native: bool) -> None:
         self._out, self._native = out, native
         self._numbers: dict[Any, int] = {}
 
     def stack(self, record: Any, full: bool) -> tuple[int, ...]:
-        """The numbers of a record's frames, the site first. Not full: the line of Python it came from alone, with -1 for all else, since to
-        resolve the native frames of every small block takes minutes."""
+        """The numbers of a record's frames, the site first. Not full: only the line of Python it came from, with -1 for all else, because
+        resolving the native frames of every small block takes minutes."""
         if not full:
             return (*(self._number(tuple(frame)) for frame in record.stack_trace(max_stacks=1)[:1]), -1)
         trace = record.hybrid_stack_trace() if self._native else record.stack_trace()
@@ -140,7 +140,7 @@ class Stacks:
             number = self._numbers[frame] = len(self._numbers)
             function, file, line = frame
             module = None
-            if file and ".so" in file:  # not of memray 1.20, which names source files alone
+            if file and ".so" in file:  # memray 1.20 never does this: it names source files alone
                 module, file = file, None
             write(self._out, {"kind": "frame", "function": function, "file": file, "line": line, "module": module})
         return number

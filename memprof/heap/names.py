@@ -1,4 +1,4 @@
-"""How a frame is named: demangled, shortened for display, put down to a module, and told from the allocator's own frames."""
+"""Names of frames: shortened for display, put down to a module, and told from the names of allocators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from .frames import NO_MODULE, UNKNOWN, By, Frame
 
-# Functions that only hand out memory: who calls them is who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
+# Functions that only hand out memory: their callers are who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
 _ALLOCATORS = re.compile(
     r"""
     (?:__(?:GI_|interceptor_)?|_)?(?:libc_)?(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc
@@ -25,8 +25,8 @@ _ALLOCATORS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# The same of libstdc++'s containers, told by the shortened name where a tool gives it whole (`std::_Vector_base<…>::_M_allocate`), by name and file
-# where it gives `_M_allocate` alone, as inlined functions are named.
+# The same of libstdc++'s containers, told by the shortened name if a tool gives it whole (`std::_Vector_base<…>::_M_allocate`), and by name and file
+# if it gives `_M_allocate` alone, as for inlined functions.
 _PARTS = (
     r"_[MS]_(?:allocate\w*|get_node|create(?:_nodes?|_storage)?|initialize_map)"
     r"|_(?:Vector|Bvector|Deque|List|Fwd_list)_(?:base|impl)|_(?:Scoped|Auto)_node"
@@ -71,7 +71,7 @@ def group_name(frame: Frame, by: By) -> str:
 
 
 def nameless(frame: Frame) -> str:
-    """What a frame without a name is called: by its module, where that is known."""
+    """The name shown for a frame without a name: its module's, if that is known."""
     return UNKNOWN if frame.module in (None, NO_MODULE) else f"{UNKNOWN} ({module_name(frame)})"
 
 
@@ -81,7 +81,7 @@ def _python_file(path: str) -> str:
 
 
 def module_name(frame: Frame) -> str:
-    """A module's short name: `libonnxruntime`, `python`, `libc`; the source file's where only that is known, "(unknown)" otherwise."""
+    """A module's short name: `libonnxruntime`, `python`, `libc`; the source file's if only that is known, "(unknown)" otherwise."""
     if frame.module is not None:
         return short_module(frame.module)
     if frame.file is not None:
@@ -91,7 +91,7 @@ def module_name(frame: Frame) -> str:
 
 @lru_cache(maxsize=4096)
 def short_module(path: str) -> str:
-    """`libonnxruntime` of `/usr/lib/libonnxruntime.so.1.17.0`, without what builds and versions add; every part of glibc is `libc`."""
+    """`libonnxruntime` of `/usr/lib/libonnxruntime.so.1.17.0`, without hashes of builds and versions; every part of glibc is `libc`."""
     name = os.path.basename(path.rstrip("/")) or path
     if _PYTHON_FILES.search(name):
         return "python"

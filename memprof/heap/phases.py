@@ -3,8 +3,8 @@
     {"memprof_heap": 1, "tool": "massif", "files": ["massif.out.123"], "begin_ns": N, "wall_offset_ns": N, "partial": null,
      "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N}, ...]}
 
-Times are CLOCK_MONOTONIC; begin_ns is that of the tool's start, wall_offset_ns what CLOCK_REALTIME is ahead of it (memray's clock). It is
-no runs file, so that what a run under a tool took is never compared with a plain one.
+Times are CLOCK_MONOTONIC. begin_ns is the tool's start, wall_offset_ns by how much CLOCK_REALTIME (memray's clock) is ahead. It is
+no runs file, so that a run under a tool is never compared with a plain one.
 """
 
 from __future__ import annotations
@@ -65,29 +65,29 @@ def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str 
 
 
 def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
-    """The profile with the phases that lie beside its file, or as it is where there are none.
+    """The profile with the phases that lie beside its file; unchanged if there are none.
 
-    Raises InputError where phases.json is not what `memprof heap record` writes.
+    Raises InputError if phases.json is not of the form that `memprof heap record` writes.
     """
     record = _beside(path)
     if record is None:
         return profile
     first = path.name == record.files[0]  # the others are of its forked children, which end as they please
     partial = profile.partial or (record.partial if first else None)
-    found = _spans(record, profile.time_unit, profile.started_ns)
-    if not found:
+    phases = _spans(record, profile.time_unit, profile.started_ns)
+    if not phases:
         return replace(profile, partial=partial)
     return replace(
         profile,
-        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, found)) for snapshot in profile.snapshots),
-        phases=found,
+        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, phases)) for snapshot in profile.snapshots),
+        phases=phases,
         phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / _SCALES[profile.time_unit]),
         partial=partial,
     )
 
 
 def spans(path: Path, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan, ...]:
-    """The phases that lie beside a profile's file, on its snapshots' clock: for a reader that chooses its snapshots by them.
+    """The phases that lie beside a profile's file, on its snapshots' clock: for a parser that chooses its snapshots by them.
 
     started_ns: see HeapProfile. Raises InputError as with_phases does.
     """

@@ -1,7 +1,7 @@
-"""What an allocation profile is, whichever tool wrote it: snapshots over time, and trees of the places that hold the memory.
+"""An allocation profile, whichever tool wrote it: snapshots over time, and trees of the places that hold the memory.
 
 A tree is kept as massif writes it, *sites first*: the children of the root are the functions that allocate, the children of a node are its
-callers, and a node's bytes hold those of its children. `Tree.inverted` turns it round, program entry first, which is how a flame graph reads.
+callers, and a node's bytes include those of its children. `Tree.inverted` turns it round, program entry first, as a flame graph reads.
 Trees are columns, so that a tree of a million nodes takes 16 MB and one of any depth needs no recursion. Sizes are bytes; times are in the
 profile's own unit.
 """
@@ -23,9 +23,9 @@ Kind = Literal["empty", "detailed", "peak"]
 class Snapshot:
     """The heap at one moment.
 
-    index: the tool's number. time: in HeapProfile.time_unit; until: where the tool knows only between which two times the moment lies, the later.
-    heap_bytes: what the program asked for and holds; extra_bytes: what the allocator adds to it; stacks_bytes: 0 unless the tool looked.
-    phase: in which it was taken, where that is known.
+    index: the tool's number. time: in HeapProfile.time_unit. until: if the tool knows only between which two times the moment lies, the later.
+    heap_bytes: the blocks that the program asked for and holds. extra_bytes: the allocator's addition to them. stacks_bytes: 0 unless the tool
+    looked. phase: in which it was taken, if that is known.
     """
 
     index: int
@@ -40,13 +40,13 @@ class Snapshot:
 
     @property
     def total_bytes(self) -> int:
-        """All that the tool counted at that moment."""
+        """All bytes that the tool counted at that moment."""
         return self.heap_bytes + self.extra_bytes + self.stacks_bytes
 
 
 @dataclass(frozen=True)
 class PhaseSpan:
-    """A phase of the program, in the profile's time unit. end is None where the profile ends within it."""
+    """A phase of the program, in the profile's time unit. end is None if the profile ends within it."""
 
     name: str
     begin: float
@@ -57,9 +57,9 @@ class PhaseSpan:
 class HeapProfile:
     """All that a tool wrote of one process.
 
-    tool: massif, heaptrack or memray. counts: what this tool counts, as a sentence. partial: why the profile does not reach the program's end,
-    or None. started_ns: CLOCK_REALTIME at time 0, where the tool says it. phase_error: how far phase borders may be off against the snapshots,
-    in the time unit; None where no phases are known.
+    tool: massif, heaptrack or memray. counts: a sentence on the blocks this tool counts. partial: why the profile does not reach the program's
+    end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase borders may be off against the
+    snapshots, in the time unit; None if no phases are known.
     """
 
     tool: str
@@ -83,7 +83,7 @@ class HeapProfile:
 
     @property
     def peak_tree(self) -> tuple[Snapshot, bool] | None:
-        """The largest snapshot that has a tree, and whether it is as large as the peak; None where no snapshot has one."""
+        """The largest snapshot that has a tree, and whether it is as large as the peak; None if no snapshot has one."""
         return self._largest(self.snapshots)
 
     def largest_tree(self, phase: str) -> tuple[Snapshot, bool] | None:
@@ -95,18 +95,18 @@ class HeapProfile:
         trees = [snapshot for snapshot in snapshots if snapshot.tree is not None]
         if not trees:
             return None
-        found = max(trees, key=lambda snapshot: (snapshot.total_bytes, -snapshot.index))
-        return found, found.total_bytes >= max(snapshot.total_bytes for snapshot in snapshots)
+        largest = max(trees, key=lambda snapshot: (snapshot.total_bytes, -snapshot.index))
+        return largest, largest.total_bytes >= max(snapshot.total_bytes for snapshot in snapshots)
 
     def keys(self, by: By, fold: bool = True) -> tuple[list[int], list[str]]:
-        """For each frame the number of its group, and the groups' names in full. fold: allocators' own frames are -1, passed over."""
+        """For each frame the number of its group, and the groups' names in full. fold: allocators' frames are -1, passed over."""
         from .names import group_name, is_allocator
 
         numbers: dict[str, int] = {}
-        key = []
+        group_of = []
         for frame in self.frames:
             if frame.kind == "root" or (fold and is_allocator(frame)):
-                key.append(-1)
+                group_of.append(-1)
             else:
-                key.append(numbers.setdefault(group_name(frame, by), len(numbers)))
-        return key, list(numbers)
+                group_of.append(numbers.setdefault(group_name(frame, by), len(numbers)))
+        return group_of, list(numbers)

@@ -1,7 +1,7 @@
 """Runs a model's job, or any program, under massif, heaptrack or memray, and keeps the tool's files with the phases beside them.
 
-The run goes through the same probe as every measurement, so the phases are those of `memprof run`, on CLOCK_MONOTONIC. What it says of memory
-is the tool's doing and is not kept: the folder gets phases.json (see phases.py), never a runs file.
+The run goes through the same probe as every measurement, so the phases are those of `memprof run`, on CLOCK_MONOTONIC. Its memory
+figures are the tool's doing and are not kept: the folder gets phases.json (see phases.py), never a runs file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +29,7 @@ from . import phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
-_HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # what heaptrack's script starts beside the program, as the kernel cuts names
+_HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # started by heaptrack's script beside the program; the kernel cuts names
 SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
 WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
 _GRACE_NS = 60 * 10**9
@@ -38,9 +38,9 @@ _WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
 
 @dataclass(frozen=True)
 class Request:
-    """What to record: one of `suite` (a model in a runtime) and `command` (any program), and how.
+    """A recording to be made, of either `suite` (a model in a runtime) or `command` (any program).
 
-    tool: None for the fastest installed one that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
+    tool: None for the fastest installed tool that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
     """
 
     folder: Path
@@ -57,17 +57,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What came of it. files: the tool's, the measured process's own first. partial: why they do not reach the program's end, or None."""
+    """A recording. files: the tool's, that of the measured process first. partial: why they do not reach the program's end, or None."""
 
     tool: Tool
     files: tuple[Path, ...]
     run: Run
     partial: str | None = None
-    remarks: tuple[str, ...] = field(default=())
 
 
 def parse_phases(text: str) -> str | None:
-    """The last phase of `load,prepare`, None where it is the job's last. Raises UsageError for an unknown word or a gap."""
+    """The last phase of `load,prepare`, None if it is the job's last. Raises UsageError for an unknown word, or for none at all."""
     from ..errors import near
 
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -81,9 +80,9 @@ def parse_phases(text: str) -> str | None:
 
 
 def choose(request: Request, python: str | None) -> tuple[Tool, str]:
-    """The tool to use and why, in a line. python: the interpreter whose program is measured, None where it is none of Python's.
+    """The tool to use and why, in a line. python: the interpreter of the measured program, None if that is not Python's.
 
-    Raises InputError where the tool is not installed, UsageError where it cannot do what is asked.
+    Raises InputError if the tool is not installed, UsageError if it cannot do what the request asks.
     """
     needs_massif = _only_massif(request)
     if request.tool is not None:
@@ -105,13 +104,13 @@ def choose(request: Request, python: str | None) -> tuple[Tool, str]:
 
 
 def _only_massif(request: Request) -> str | None:
-    asked = {
+    given = {
         "--pages-as-heap": request.pages_as_heap,
         "--stacks": request.stacks,
         "--detailed-freq": request.detailed_freq is not None,
         "--threshold": request.threshold is not None,
     }
-    return next((name for name, said in asked.items() if said), None)
+    return next((option for option, is_given in given.items() if is_given), None)
 
 
 def _missing(tool: Tool, python: str | None) -> str | None:
@@ -132,9 +131,9 @@ def _missing(tool: Tool, python: str | None) -> str | None:
 
 
 def record(request: Request, progress: Progress) -> Recorded:
-    """Run it under the tool. The folder is made, and must be new or empty.
+    """Run the program under the tool. The folder is made, and must be new or empty.
 
-    Raises UsageError or InputError before anything starts; MeasurementError where the program ended without leaving the tool's file.
+    Raises UsageError or InputError before anything starts, MeasurementError if the program ended without leaving the tool's file.
     """
     order = _order(request)
     python = order.python if order is not None else _python_of(request.command)
@@ -149,15 +148,15 @@ def record(request: Request, progress: Progress) -> Recorded:
             run = next(campaign.measure([order], Quiet(progress), lambda line: None))
         else:
             run = _program(request, tool, wrap, python, Quiet(progress))
-        found = _kept(tool, work.folder, request.folder)
+        kept = _kept(tool, work.folder, request.folder)
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
-    if not found:
+    if not kept:
         raise MeasurementError(f"{tool} left no file: {_reason(run)}")
     try:
-        phases.write(request.folder, tool, [path.name for path in found], run, partial)
+        phases.write(request.folder, tool, [path.name for path in kept], run, partial)
     except OSError as error:
         raise InputError(f"{request.folder}: {os_reason(error)}") from None
-    return Recorded(tool, tuple(found), run, partial)
+    return Recorded(tool, tuple(kept), run, partial)
 
 
 def _order(request: Request) -> Order | None:
@@ -178,10 +177,10 @@ def _order(request: Request) -> Order | None:
 
 
 def _python_of(command: Sequence[str]) -> str | None:
-    """The interpreter of a command that is one of Python's."""
+    """The interpreter of a command that starts a Python program, None for any other."""
     name = os.path.basename(command[0])
-    found = shutil.which(command[0])
-    return found if found and name.startswith(("python", "pypy")) else None
+    program = shutil.which(command[0])
+    return program if program and name.startswith(("python", "pypy")) else None
 
 
 def _make(folder: Path) -> None:
@@ -199,15 +198,15 @@ def _make(folder: Path) -> None:
 
 
 def _wrap(tool: Tool, request: Request, scratch: str, python: str | None) -> tuple[str, ...]:
-    """What to write in front of the program."""
+    """The words in front of the program's command."""
     if tool == "heaptrack":
         return ("heaptrack", "-o", f"{scratch}/heaptrack")
     if tool == "memray":
-        # --native: a runtime's memory is in C++; --follow-fork: a forked child gets a file of its own.
+        # --native: a runtime's memory is in C++. --follow-fork: a forked child gets another file.
         return (python or sys.executable, "-m", "memray", "run", "--native", "--follow-fork", "--quiet", "-o", f"{scratch}/memray.bin")
     words = ["valgrind", "--tool=massif", "--time-unit=ms", f"--massif-out-file={scratch.replace('%', '%%')}/massif.out.%p", "--depth=60"]
     if request.suite is None:
-        words.append("--trace-children=yes")  # a script's own program
+        words.append("--trace-children=yes")  # the program that a script starts
     if request.pages_as_heap:
         words.append("--pages-as-heap=yes")
     if request.stacks:
@@ -264,7 +263,7 @@ def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | 
     progress.started(job, 1, 1)
     run = campaign.measure_program(job, start, progress)
     if run.outcome.status == "lost" and run.outcome.exit_code == 0:
-        return replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well; it has no phases to say so
+        return replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well, but has no phases to show it
     return run
 
 
@@ -272,8 +271,8 @@ def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | 
 
 
 def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
-    """Move the tool's files to where they stay; the first process's own first."""
-    found = []
+    """Move the tool's files into the folder where they stay. That of the first process comes first."""
+    kept = []
     for path in sorted(scratch.iterdir(), key=lambda path: (_pid(path), path.name)):
         target = folder / path.name
         with suppress(OSError):
@@ -284,12 +283,12 @@ def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
                 shutil.move(path, draft)
         except OSError as error:
             raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
-        found.append(target)
-    return found
+        kept.append(target)
+    return kept
 
 
 def _pid(path: Path) -> int:
-    """The process a file is of, by its name; 0 where it names none, which is the first."""
+    """The process of a file, by the file's name; 0 if it names none, as that of the first process does."""
     numbers = [part for part in path.name.split(".") if part.isdigit()]
     return int(numbers[-1]) if numbers else 0
 

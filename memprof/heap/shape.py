@@ -1,7 +1,7 @@
 """A tree as it is looked at: turned round or not, merged by function, module or line, allocators passed over, small nodes gathered.
 
-The tree of a HeapProfile stays as the tool wrote it; each view makes a Shape of it. What is gathered is never lost: its bytes stand in a
-node of their own, with the number of places it stands for.
+The tree of a HeapProfile stays as the tool wrote it; each view makes a Shape of it. Gathering loses nothing: the bytes of small nodes stand in
+one BELOW node, with the number of places it stands for.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
-from .trees import Direction, Tree, Trie
+from .trees import Direction, Tree, Trie, add_up, take_apart
 
 ROOT, BELOW = -1, -2
-_MOST_NODES = 300_000
+MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
 
 
 @dataclass(frozen=True)
 class Shape:
     """Nodes in depth-first order, larger children first, gathered ones last; node 0 is the whole.
 
-    group: the place of the node's name in `names`; ROOT, or BELOW for what was too small, to the tool or to this view. bytes: with those of
-    its children. places: how many a BELOW node stands for, 0 where that is not known. frames: for each group a frame that belongs to it.
+    group: the place of the node's name in `names`; ROOT, or BELOW for places too small for the tool or for this view. bytes: with those of
+    its children. places: how many a BELOW node stands for, 0 if that is not known. frames: for each group a frame that belongs to it.
     """
 
     group: list[int]
@@ -39,16 +39,15 @@ class Shape:
 
     def children(self) -> list[list[int]]:
         """The children of each node."""
-        found: list[list[int]] = [[] for _ in self.group]
+        children: list[list[int]] = [[] for _ in self.group]
         for node in range(1, len(self.group)):
-            found[self.parent[node]].append(node)
-        return found
+            children[self.parent[node]].append(node)
+        return children
 
     def own(self) -> list[int]:
-        """What each node holds beyond its children."""
+        """The bytes of each node beyond its children."""
         own = list(self.bytes)
-        for node in range(1, len(own)):
-            own[self.parent[node]] -= self.bytes[node]
+        take_apart(own, self.parent)
         return own
 
 
@@ -63,20 +62,22 @@ def shape(profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool
             key[number] = BELOW
     places = [frame.places or 0 for frame in profile.frames]
     direction: Direction = "callees" if invert else "callers"
-    runs = set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
-    made = _turned(tree, key, places, runs, least) if tree.direction != direction else _merged(tree, key, places, runs)
+    chained = (
+        set(range(len(names))) if by == "module" else {key[number] for number, frame in enumerate(profile.frames) if is_unknown(frame)}
+    )
+    grouped = _turned(tree, key, places, chained, least) if tree.direction != direction else merged(tree, key, places, chained)
     frames = [0] * len(names)
     for number in range(len(key) - 1, -1, -1):
         if key[number] >= 0:
             frames[key[number]] = number
-    return Shape(*_gathered(*made, least), names, frames, direction)
+    return Shape(*_gathered(*grouped, least), names, frames, direction)
 
 
 def sums(profile: HeapProfile, tree: Tree, *, by: By = "function", fold: bool = True) -> list[tuple[int, str, int, int]]:
     """Sums by group: (a frame of it, its name, own bytes, total bytes), the largest own first.
 
-    Own: the group allocates, as the first frame of a stack that is not passed over. Total: it stands anywhere in the stack, counted once
-    however often it does. One pass, whatever the depth.
+    Own: of the stacks whose first frame that is not passed over is of the group. Total: of the stacks that hold the group anywhere, each stack
+    counted once. It takes one pass, whatever the depth.
     """
     key, names = profile.keys(by, fold)
     own_of, total_of = [0] * len(names), [0] * len(names)
@@ -104,20 +105,23 @@ def sums(profile: HeapProfile, tree: Tree, *, by: By = "function", fold: bool = 
                 site[node] = group
         if site[node] >= 0:
             own_of[site[node]] += own[node]
-    found = [(first[group], names[group], own_of[group], total_of[group]) for group in range(len(names)) if total_of[group]]
-    return sorted(found, key=lambda row: (-row[2], -row[3], row[1]))
+    rows = [(first[group], names[group], own_of[group], total_of[group]) for group in range(len(names)) if total_of[group]]
+    return sorted(rows, key=lambda row: (-row[2], -row[3], row[1]))
 
 
 def is_unknown(frame: Frame) -> bool:
-    """Whether the tool had no name for it: a chain of such frames of one module says no more than one of them."""
+    """Whether the tool had no name for the frame. A chain of such frames of one module says no more than one of them."""
     return frame.kind in ("site", "unknown") and frame.function == UNKNOWN
 
 
-_Made = tuple[Trie, dict[int, int]]
+_Grouped = tuple[Trie, dict[int, int]]  # the groups' tree, and how many places each BELOW node stands for
 
 
-def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int]) -> _Made:
-    """The tree in its own direction. runs: groups of which a frame below another of the same is no node of its own."""
+def merged(tree: Tree, key: Sequence[int], places: Sequence[int], chained: set[int]) -> _Grouped:
+    """The tree in the direction it has, frames of group ROOT passed over.
+
+    key: the group of each frame. places: of each BELOW frame how many it stands for. chained: groups of which neighbouring frames become one node.
+    """
     trie, counted = Trie(ROOT), dict[int, int]()
     place = [0] * len(tree)
     own = tree.self_bytes()
@@ -126,7 +130,7 @@ def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
     for node in range(1, len(tree)):
         above, frame = place[parents[node]], frames[node]
         group = key[frame]
-        if group == ROOT or (group in runs and trie.frame[above] == group):
+        if group == ROOT or (group in chained and trie.frame[above] == group):
             here = above
         else:
             here = trie.child(above, group)
@@ -137,11 +141,11 @@ def _merged(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
     return trie, counted
 
 
-def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int], least: float) -> _Made:
+def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], chained: set[int], least: float) -> _Grouped:
     """The tree in the other direction, the largest nodes first.
 
-    Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. What is
-    below `least` is not opened, and what `_MOST_NODES` have no room for is gathered.
+    Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. Nodes below
+    `least` are not opened; those for which `MOST_NODES` leave no room are gathered.
     """
     trie, counted = Trie(ROOT), dict[int, int]()
     own, frames, parents = tree.self_bytes(), tree.frame, tree.parent
@@ -154,7 +158,7 @@ def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
         above = trie.frame[here]
         parts: dict[int, list[tuple[int, int]]] = {}
         for end, node in stacks:
-            while node > 0 and ((group := key[frames[node]]) == ROOT or (group in runs and group == above)):
+            while node > 0 and ((group := key[frames[node]]) == ROOT or (group in chained and group == above)):
                 node = parents[node]
             if node > 0:
                 parts.setdefault(group, []).append((end, node))
@@ -162,7 +166,7 @@ def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
                 trie.own[here] += own[end]
         for group, inside in parts.items():
             size = sum(own[end] for end, _ in inside)
-            small = group != BELOW and (size < limit or len(trie) >= _MOST_NODES)
+            small = group != BELOW and (size < limit or len(trie) >= MOST_NODES)
             child = trie.child(here, BELOW if small else group)
             if small or group == BELOW:
                 counted[child] = counted.get(child, 0) + (1 if small else sum(places[frames[node]] for _, node in inside))
@@ -174,10 +178,9 @@ def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], runs: set[int
 
 
 def _gathered(trie: Trie, counted: dict[int, int], least: float) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The columns of a Shape: nodes below `least` of the whole gathered at their parent, with what the tool had left out there."""
+    """The columns of a Shape: nodes below `least` of the whole are gathered at their parent, with those that the tool left out there."""
     size = list(trie.own)
-    for node in range(len(size) - 1, 0, -1):  # a child comes after its parent
-        size[trie.parent[node]] += size[node]
+    add_up(size, trie.parent)
     children: dict[int, list[int]] = {}
     for node in range(1, len(size)):
         if size[node] > 0:

@@ -1,10 +1,10 @@
-"""Trees of frames: kept (Tree), and made from stacks (Trie). One pass each, without recursion."""
+"""Trees of frames: kept (Tree), and made from stacks (Trie). Each function makes one pass, without recursion."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import Literal
 
 Direction = Literal["callers", "callees"]
@@ -13,12 +13,24 @@ Direction = Literal["callers", "callees"]
 SMALLEST = 5000
 
 
+def add_up(column: MutableSequence[int], parent: Sequence[int]) -> None:
+    """Turn what each node holds by itself into what it holds with its children, in place. A child comes after its parent."""
+    for node in range(len(column) - 1, 0, -1):
+        column[parent[node]] += column[node]
+
+
+def take_apart(column: MutableSequence[int], parent: Sequence[int]) -> None:
+    """Undo `add_up`, in place."""
+    for node in range(1, len(column)):
+        column[parent[node]] -= column[node]
+
+
 class Tree:
     """Nodes in depth-first order, node 0 the root; every column has one value a node.
 
-    frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's own.
-    bytes: what it holds, its children included; of 32 bits where that is enough. blocks: the number
-    of allocations, likewise, or None where the tool does not count them.
+    frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's index.
+    bytes: the size of the node with its children; of 32 bits where that is enough. blocks: its number of allocations, counted likewise, or None
+    where the tool does not count them.
     direction: "callers", sites first, or "callees", program entry first.
     """
 
@@ -46,14 +58,13 @@ class Tree:
         return depths
 
     def self_bytes(self) -> array[int]:
-        """What each node holds beyond its children: that of the stack that ends there."""
+        """The bytes of each node beyond its children: those of the stack that ends there."""
         own = array("q", self.bytes)
-        for node in range(1, len(own)):
-            own[self.parent[node]] -= self.bytes[node]
+        take_apart(own, self.parent)
         return own
 
     def stacks(self) -> Iterator[tuple[list[int], int]]:
-        """Every stack that holds something of its own: its frames in the tree's direction, without the root, and its bytes."""
+        """Every stack that ends in a node with bytes beyond its children: its frames in the tree's direction, without the root, and these bytes."""
         own, path = self.self_bytes(), array("i")
         depths = self.depths()
         for node in range(len(self)):
@@ -64,8 +75,8 @@ class Tree:
                 yield path.tolist(), own[node]
 
     def inverted(self, most_nodes: int = 2_000_000) -> Tree:
-        """The same stacks from their other end. The largest come first: what would take more than most_nodes nodes is the smallest, and stays
-        at the root as bytes of its own."""
+        """The same stacks from their other end. The largest come first. Those for which most_nodes nodes leave no room are the smallest: their
+        bytes stay at the root."""
         trie = Trie(self.frame[0])
         own, parent, frame = self.self_bytes(), self.parent, self.frame
         for end in sorted((node for node in range(len(self)) if own[node] > 0), key=lambda node: -own[node]):
@@ -90,7 +101,7 @@ class Tree:
 
 
 class Trie:
-    """Collects stacks that share their beginnings. A node's own bytes are those of the stacks that end there.
+    """Collects stacks that share their beginnings. own: the bytes of the stacks that end in a node.
 
     root: the frame of node 0.
     """
@@ -105,17 +116,17 @@ class Trie:
         return len(self.frame)
 
     def child(self, node: int, frame: int) -> int:
-        """The child of a node that has this frame, made where there is none."""
+        """The child of a node that has this frame, made if there is none."""
         key = node, frame
-        found = self._child.get(key)
-        if found is None:
-            found = self._child[key] = len(self.frame)
+        child = self._child.get(key)
+        if child is None:
+            child = self._child[key] = len(self.frame)
             self.frame.append(frame)
             self.parent.append(node)
             self.own.append(0)
             if self.blocks is not None:
                 self.blocks.append(0)
-        return found
+        return child
 
     def add(self, stack: Iterable[int], size: int, blocks: int = 0) -> None:
         """Add a stack's bytes and number of allocations."""
@@ -129,10 +140,9 @@ class Trie:
     def tree(self, direction: Direction = "callers") -> Tree:
         """The tree, depth first, larger children first, without nodes that hold nothing."""
         size, blocks = array("q", self.own), None if self.blocks is None else array("q", self.blocks)
-        for node in range(len(size) - 1, 0, -1):  # a child comes after its parent
-            size[self.parent[node]] += size[node]
-            if blocks is not None:
-                blocks[self.parent[node]] += blocks[node]
+        add_up(size, self.parent)
+        if blocks is not None:
+            add_up(blocks, self.parent)
         children: dict[int, list[int]] = {}
         for node in range(1, len(size)):
             if size[node] != 0:

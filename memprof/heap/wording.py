@@ -1,4 +1,4 @@
-"""What every view of a profile says beside its figures, and which snapshot it shows."""
+"""The sentences that every view of a profile has beside its figures, and the choice of the snapshot it shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .profile import HeapProfile, Snapshot, TimeUnit
 
 _RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote nothing: the folders before it may hold a space
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
-# What a total is from one snapshot to the next, where every view draws it on.
+# Every view draws the total on from one snapshot to the next. These sentences say what that leaves out.
 _BETWEEN = {
     "massif": "massif sees the heap at its snapshots only: the total is drawn on from one to the next, and what came and went between is not known.",
     "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn on from one snapshot to the next.",
@@ -36,9 +36,9 @@ def format_time(time: float, unit: TimeUnit) -> str:
 
 
 def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None = None) -> Snapshot | None:
-    """The snapshot to show: that of this number, else the largest with a tree, of this phase or of all; None where none has a tree.
+    """The snapshot to show: that of this number, else the largest with a tree, of this phase or of all; None if none has a tree.
 
-    Raises UsageError for a snapshot or a phase that the profile does not have, InputError where the one asked for has no tree.
+    Raises UsageError for a snapshot or a phase that the profile does not have, InputError for a snapshot or a phase without a tree.
     """
     if snapshot is not None and phase is not None:
         raise UsageError("--snapshot and --at-phase exclude one another")
@@ -47,18 +47,20 @@ def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None 
     if phase is None:
         return profile.peak_tree[0] if profile.peak_tree else None
     name = phase_name(profile, phase)
-    if not any(one.phase == name for one in profile.snapshots):
+    if not any(candidate.phase == name for candidate in profile.snapshots):
         raise InputError(f"{profile.path} has no snapshot in {name}")
-    found = profile.largest_tree(name)
-    if found is None:
+    largest = profile.largest_tree(name)
+    if largest is None:
         more = "; recorded with --detailed-freq 1 every snapshot has one" if profile.tool == "massif" else ""
         raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)}){more}")
-    return found[0]
+    return largest[0]
 
 
 def phase_name(profile: HeapProfile, word: str) -> str:
     """The profile's phase that a word means: `prepare`, `load` or the name itself. Raises UsageError."""
-    names = list(dict.fromkeys([span.name for span in profile.phases] + [one.phase for one in profile.snapshots if one.phase]))
+    names = list(
+        dict.fromkeys([span.name for span in profile.phases] + [snapshot.phase for snapshot in profile.snapshots if snapshot.phase])
+    )
     if not names:
         raise UsageError(f"{profile.path} knows no phases: only what `memprof heap record MODEL` records does")
     wanted = {"load": "MODEL_LOAD"}.get(word.lower(), word)
@@ -69,23 +71,23 @@ def phase_name(profile: HeapProfile, word: str) -> str:
 
 
 def _numbered(profile: HeapProfile, number: int) -> Snapshot:
-    for one in profile.snapshots:
-        if one.index == number:
-            if one.tree is None:
+    for snapshot in profile.snapshots:
+        if snapshot.index == number:
+            if snapshot.tree is None:
                 raise InputError(f"snapshot {number} of {profile.path} has no tree ({_has_trees(profile, number)})")
-            return one
+            return snapshot
     first, last = profile.snapshots[0].index, profile.snapshots[-1].index
     raise UsageError(f"{profile.path} has no snapshot {number}: its snapshots are {first} to {last}")
 
 
-def _has_trees(profile: HeapProfile, beside: int | None = None) -> str:
-    numbers = [one.index for one in profile.snapshots if one.tree is not None]
+def _has_trees(profile: HeapProfile, near: int | None = None) -> str:
+    numbers = [snapshot.index for snapshot in profile.snapshots if snapshot.tree is not None]
     if not numbers:
         return "no snapshot of it has one"
-    place = 0 if beside is None else max(bisect.bisect(numbers, beside) - 3, 0)
-    shown = numbers[place : place + 6]
-    return f"those with trees{' near it' if beside is not None and len(shown) < len(numbers) else ''}: " + (
-        ", ".join(map(str, shown)) + (", ..." if beside is None and len(shown) < len(numbers) else "")
+    start = 0 if near is None else max(bisect.bisect(numbers, near) - 3, 0)
+    shown = numbers[start : start + 6]
+    return f"those with trees{' near it' if near is not None and len(shown) < len(numbers) else ''}: " + (
+        ", ".join(map(str, shown)) + (", ..." if near is None and len(shown) < len(numbers) else "")
     )
 
 
@@ -102,7 +104,7 @@ def _when(snapshot: Snapshot, unit: TimeUnit) -> str:
 
 
 def share(part: float, whole: float, digits: int = 1) -> str:
-    """A part as a percentage: `100%` is said of the whole only, and `0%` of nothing only."""
+    """A part as a percentage: only the whole is `100%`, and only nothing is `0%`."""
     text = f"{100 * part / whole if whole else 0:.{digits}f}%"
     if 0 < part < whole and text == f"{0:.{digits}f}%":
         return f"<{10**-digits:.{digits}f}%"
@@ -112,9 +114,8 @@ def share(part: float, whole: float, digits: int = 1) -> str:
 
 
 def program(profile: HeapProfile) -> str:
-    """What the profile is of, for a title: the command without folders, or the file where the command says nothing (memprof's own runner)."""
-    given = profile.command.split()
-    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in given]
+    """The recorded program, for a title: the command without folders, or the file if the command says nothing (memprof's runner)."""
+    words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in profile.command.split()]
     if not words or _RUNNER.search(profile.command):
         return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool
     return " ".join(words)
@@ -126,22 +127,24 @@ def headline(profile: HeapProfile) -> str:
         return "No allocation was recorded."
     peak = profile.peak
     parts = [(peak.extra_bytes, "that the allocator added"), (peak.stacks_bytes, "of stacks")]
-    with_parts = [f"{format_bytes(size)} {what}" for size, what in parts if size]
+    with_parts = [f"{format_bytes(size)} {name}" for size, name in parts if size]
     held = f" ({', '.join([f'{format_bytes(peak.heap_bytes)} asked for', *with_parts])})" if with_parts else ""
     return f"Peak {format_bytes(peak.total_bytes)}{held}: {moment(profile, peak)}."
 
 
 def between(profile: HeapProfile) -> str:
-    """What is drawn from one snapshot to the next, as a sentence."""
+    """A sentence on the line that is drawn from one snapshot to the next."""
     return _BETWEEN.get(profile.tool, "")
 
 
 def modules(profile: HeapProfile) -> str:
-    """Why its modules are not those of another tool, in a sentence; empty where they are libraries and programs."""
+    """A sentence on why its modules are not those of another tool; empty if they are libraries and programs."""
     if any(frame.module == NO_MODULE for frame in profile.frames):
         return f"{profile.tool} does not say which library a function of C or C++ is in: they are all put down to {NO_MODULE}."
     if any(frame.module is None and frame.file is not None and not frame.file.endswith((".py", ">")) for frame in profile.frames):
-        return "where there is debug information it names source files instead of libraries, and so those stand among its modules."
+        return (
+            f"{profile.tool} names source files instead of libraries for code with debug information, so its modules include source files."
+        )
     return ""
 
 
@@ -151,28 +154,28 @@ def _counts(profile: HeapProfile) -> str:
 
 
 def counting(profile: HeapProfile) -> str:
-    """What the tool counts, and how exact its phases are, as sentences."""
-    said = f"{_counts(profile)}."
+    """Sentences on the blocks that the tool counts, and on how exact its phases are."""
+    text = f"{_counts(profile)}."
     if profile.phases and profile.phase_error:
-        said += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
-    return said
+        text += f" Where a phase begins and ends is known to within {format_time(profile.phase_error, profile.time_unit)}."
+    return text
 
 
 def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
-    """What a reader of any view must know: a partial profile, a tree that is not the peak's, and the parser's warnings."""
-    found = []
+    """Sentences that the reader of any view needs: on a partial profile, on a tree that is not the peak's, and the parser's warnings."""
+    sentences = []
     if profile.partial:
-        found.append(f"This profile is partial: {profile.partial.rstrip('.')}. What came later is not in it.")
-    best = profile.peak_tree
+        sentences.append(f"This profile is partial: {profile.partial.rstrip('.')}. What came later is not in it.")
+    largest = profile.peak_tree
     if not profile.snapshots or profile.peak.total_bytes == 0:
         pass
-    elif best is None:
-        found.append("No snapshot has a tree of allocation sites, so who allocated the peak is not known.")
-    elif not best[1]:
-        found.append(_not_the_peak(profile, best[0]))
-    if shown is not None and best is not None and shown is not best[0]:
-        found.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
-    return [*found, *profile.warnings]
+    elif largest is None:
+        sentences.append("No snapshot has a tree of allocation sites, so who allocated the peak is not known.")
+    elif not largest[1]:
+        sentences.append(_not_the_peak(profile, largest[0]))
+    if shown is not None and largest is not None and shown is not largest[0]:
+        sentences.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
+    return [*sentences, *profile.warnings]
 
 
 def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:
@@ -187,12 +190,12 @@ def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:
 def gathered(profile: HeapProfile) -> bool:
     """Whether the tool itself left out places as too small."""
     below = {number for number, frame in enumerate(profile.frames) if frame.kind == "below"}
-    return any(not below.isdisjoint(one.tree.frame) for one in profile.snapshots if one.tree is not None)
+    return any(not below.isdisjoint(snapshot.tree.frame) for snapshot in profile.snapshots if snapshot.tree is not None)
 
 
 def comparable(profiles: Sequence[HeapProfile]) -> list[str]:
-    """Why figures of these profiles are not the same thing, in sentences."""
-    counts = {(one.tool, one.counts) for one in profiles}
+    """Sentences on why the figures of these profiles cannot be compared."""
+    counts = {(profile.tool, profile.counts) for profile in profiles}
     if len(counts) == 1:
         return []
     return ["These profiles do not count the same: " + "; ".join(dict.fromkeys(map(_counts, profiles))) + "."]

@@ -5,7 +5,7 @@
     CHLD 0 12.1 1795283921.27                             the same of a child process, with --multiprocess
     FUNC name MEM_BEGIN T_BEGIN MEM_END T_END [DEPTH]     a function that carries @profile
 
-The functions become phases, else there is one, RUN. All peaks are what was sampled. Children that were sampled along with a row are added to it.
+The functions become phases; without any there is one phase, RUN. All peaks are sampled. Children that were sampled along with a row are added to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from ..runs.records import RUN, Mark
-from .found import MIB, Found, count, timeline, whole_lines
+from .measurement import MIB, SAMPLED, Measurement, count, timeline, whole_lines
 
 TOOL = "mprof"
 _S = 1_000_000_000
@@ -30,7 +30,7 @@ def knows(text: str) -> bool:
     return any(_SAMPLE.match(line) for line in text.splitlines()[:200]) and text.lstrip().startswith(("CMDLINE", "MEM ", "FUNC ", "CHLD "))
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """The measurement in a file."""
     samples: list[tuple[int, int]] = []
     children: list[tuple[int, int]] = []
@@ -55,11 +55,13 @@ def read(text: str, file: str) -> list[Found]:
     rows = _with_children(samples, children)
     times = [time for time, _ in rows]
     highest = _Highest([rss for _, rss in rows])
-    marks = [_mark(name, begin, end, rows, times, start, highest) for name, begin, end, _ in sorted(functions, key=lambda each: each[1])]
+    marks = [
+        _mark(name, begin, end, rows, times, start, highest) for name, begin, end, _ in sorted(functions, key=lambda function: function[1])
+    ]
     marks = _once(marks) or [_mark(RUN, times[0], times[-1], rows, times, start, highest)]
     words = command.split()
     return [
-        Found(
+        Measurement(
             TOOL,
             "command",
             marks,
@@ -67,7 +69,7 @@ def read(text: str, file: str) -> list[Found]:
             or (os.path.basename(words[0]) if words else file),
             argv=tuple(words),
             started_ns=start,
-            notes=["all memory is what was sampled; which part of it is file-backed is not known", *notes],
+            notes=[SAMPLED, *notes],
             timeline=timeline([(time - start, rss, 0) for time, rss in rows]),
         )
     ]
@@ -101,7 +103,7 @@ class _Highest:
             self._levels.append([max(pair) for pair in zip(below, below[step:], strict=False)])
 
     def within(self, begin: int, end: int) -> int | None:
-        """Of the values from begin to before end, None where there are none."""
+        """Of the values from begin to before end, None if there are none."""
         if begin >= end:
             return None
         level = (end - begin).bit_length() - 1
@@ -124,22 +126,22 @@ def _mark(name: str, begin: int, end: int, rows: list[tuple[int, int]], times: l
 
 
 def _once(marks: list[Mark]) -> list[Mark]:
-    """A function that was called more than once is one phase with its calls as iterations, as memprof has it."""
-    found: dict[str, list[Mark]] = {}
+    """A function that was called more than once becomes one phase, with its calls as iterations."""
+    calls_of: dict[str, list[Mark]] = {}
     for mark in marks:
-        found.setdefault(mark.phase, []).append(mark)
-    return [_merged(same) if len(same) > 1 else same[0] for same in found.values()]
+        calls_of.setdefault(mark.phase, []).append(mark)
+    return [_merged(calls) if len(calls) > 1 else calls[0] for calls in calls_of.values()]
 
 
-def _merged(same: list[Mark]) -> Mark:
+def _merged(calls: list[Mark]) -> Mark:
     return Mark(
-        phase=same[0].phase,
-        begin_ns=same[0].begin_ns,
-        end_ns=max(mark.end_ns for mark in same),
-        rss_peak_bytes=max((mark.rss_peak_bytes for mark in same if mark.rss_peak_bytes is not None), default=None),
+        phase=calls[0].phase,
+        begin_ns=calls[0].begin_ns,
+        end_ns=max(mark.end_ns for mark in calls),
+        rss_peak_bytes=max((mark.rss_peak_bytes for mark in calls if mark.rss_peak_bytes is not None), default=None),
         rss_peak_exact=False,
-        times_ns=tuple(mark.time_ns for mark in same),
-        samples=sum(mark.samples for mark in same),
-        rss_begin_bytes=same[0].rss_begin_bytes,
-        rss_end_bytes=same[-1].rss_end_bytes,
+        times_ns=tuple(mark.time_ns for mark in calls),
+        samples=sum(mark.samples for mark in calls),
+        rss_begin_bytes=calls[0].rss_begin_bytes,
+        rss_end_bytes=calls[-1].rss_end_bytes,
     )

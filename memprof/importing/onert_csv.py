@@ -1,7 +1,7 @@
 """The CSV that onert's tools write with --write_report (benchmark/CsvWriter.cpp of Samsung's ONE): a row of names, and one of figures.
 
-Times in ms, memory in KiB. The columns are found by name (benchmark/CsvHeader.lst), because versions differ in them. Without --mem_poll the
-memory columns hold zeros, which is how the tool says that it does not know.
+Times are in ms, memory in KiB. The columns are found by name (benchmark/CsvHeader.lst), because versions differ in them. Without --mem_poll the
+tool writes zeros into the memory columns, which are taken as absent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import io
 
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, check_count, count, in_a_row, torn
+from .measurement import KIB, MEAN_LATENCY, RSS_POLLED, Measurement, check_count, count, in_a_row, torn
 
 TOOL = "onert_run --write_report"
 _MS = 1_000_000
@@ -24,7 +24,7 @@ def knows(text: str) -> bool:
     return "ModelLoad_Time" in head and "Prepare_Time" in head
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """A measurement a row."""
     lines = [line for line in text.lstrip("\ufeff").replace("\0", "").splitlines() if line.strip()]
     try:
@@ -32,13 +32,15 @@ def read(text: str, file: str) -> list[Found]:
     except (csv.Error, ValueError):
         return []
     check_count(len(rows), TOOL)
-    found = [_found(dict(zip(header, row, strict=False)), len(row) < len(header)) for row in rows if row[: len(header)] != header]
-    if found and not text.endswith(("\n", "\r")):
-        found[-1] = found[-1].cut_off("its last row has no end, so its last figure may be longer")
-    return found
+    measurements = [
+        _measurement(dict(zip(header, row, strict=False)), len(row) < len(header)) for row in rows if row[: len(header)] != header
+    ]
+    if measurements and not text.endswith(("\n", "\r")):
+        measurements[-1] = measurements[-1].cut_off("its last row has no end, so its last figure may be longer")
+    return measurements
 
 
-def _found(row: dict[str, str], short: bool) -> Found:
+def _measurement(row: dict[str, str], short: bool) -> Measurement:
     phases = []
     for word, phase in _PHASES.items():
         time = row.get(f"{word}_Time") or row.get(f"{word}_Time_Mean")
@@ -51,11 +53,11 @@ def _found(row: dict[str, str], short: bool) -> Found:
     ]
     known = any(fields["rss_peak_bytes"] for _, _, fields in phases)
     notes = [
-        "EXECUTE's latency is the mean of its runs",
-        *(["RSS is what its poller saw, the peaks may have been higher"] if known else []),
+        MEAN_LATENCY,
+        *([RSS_POLLED] if known else []),
         *([torn("this row has fewer figures than the first one has names")] if short else []),
     ]
-    return Found(
+    return Measurement(
         TOOL,
         "onert",
         in_a_row(phases),

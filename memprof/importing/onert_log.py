@@ -6,7 +6,7 @@
     RSS                                  HWM, PSS likewise, where --mem_poll was given
     - MODEL_LOAD takes 191704 kb         PREPARE, EXECUTE, PEAK; kb means KiB
 
-RSS and PSS are what its poller saw, in this phase; HWM is never reset. A file may hold several logs, one after another.
+RSS and PSS were polled within the phase; HWM is never reset. A file may hold several logs, one after another.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Value
-from .found import KIB, Found, check_count, count, in_a_row, torn
+from .measurement import KIB, NUMBER, RSS_POLLED, Measurement, check_count, count, in_a_row, torn
 
 TOOL = "onert_run"
 _MS = 1_000_000
-_NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)"
-_TIME = re.compile(rf"^(MODEL_LOAD|PREPARE|EXECUTE)\s+takes\s+{_NUMBER}\s*ms\s*$", re.I)
-_RUN = re.compile(rf"^\.\.\.\s*run\s+[0-9]+\s+takes\s+{_NUMBER}\s*ms", re.I)
+_TIME = re.compile(rf"^(MODEL_LOAD|PREPARE|EXECUTE)\s+takes\s+{NUMBER}\s*ms\s*$", re.I)
+_RUN = re.compile(rf"^\.\.\.\s*run\s+[0-9]+\s+takes\s+{NUMBER}\s*ms", re.I)
 _WARMUP = re.compile(r"^\.\.\.\s*warmup\s+[0-9]+\s+takes\s+", re.I)
-_FIGURE = re.compile(rf"^-\s*(MIN|MAX|MEAN|GEOMEAN)\s*:\s*{_NUMBER}\s*ms\s*$", re.I)
+_FIGURE = re.compile(rf"^-\s*(MIN|MAX|MEAN|GEOMEAN)\s*:\s*{NUMBER}\s*ms\s*$", re.I)
 _KIND = re.compile(r"^(RSS|HWM|PSS)\s*$")
-_MEMORY = re.compile(rf"^-\s*(MODEL_LOAD|PREPARE|EXECUTE|PEAK)\s+takes\s+{_NUMBER}\s*kb\s*$", re.I)
+_MEMORY = re.compile(rf"^-\s*(MODEL_LOAD|PREPARE|EXECUTE|PEAK)\s+takes\s+{NUMBER}\s*kb\s*$", re.I)
 _COMMAND = re.compile(r"^\s*(?:\$|#)\s+(\S.*(?:onert_run|nnpackage_run|tflite_run)\b.*)$")
 _FIRST = re.compile(r"^MODEL_LOAD\s+takes\b", re.I | re.M)
 _ARCH = re.compile(r"/([a-z0-9_]+)-(?:linux|android|tizen)\.")
@@ -42,15 +41,15 @@ def knows(text: str) -> bool:
     return bool(_FIRST.search(text)) or any(_MEMORY.match(line.strip()) for line in text.splitlines()[:2000])
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """The measurements in a log."""
-    parts = _each(text)
+    parts = _parts(text)
     check_count(len(parts), TOOL)
-    return [_found(lines) for lines in parts]
+    return [_measurement(lines) for lines in parts]
 
 
-def _each(text: str) -> list[list[str]]:
-    """The lines of each measurement: runs are told before loading is, so whatever comes before it once more begins another one."""
+def _parts(text: str) -> list[list[str]]:
+    """The lines of each measurement. After the time of loading, a line that stands before it in a log begins another measurement."""
     parts: list[list[str]] = [[]]
     loaded = False
     for line in text.splitlines():
@@ -65,7 +64,7 @@ def _each(text: str) -> list[list[str]]:
     return parts
 
 
-def _found(lines: list[str]) -> Found:
+def _measurement(lines: list[str]) -> Measurement:
     times: dict[str, int | None] = {}
     runs: list[int] = []
     figures: dict[str, int] = {}
@@ -107,17 +106,17 @@ def _found(lines: list[str]) -> Found:
             (EXECUTE, total_ns, {**fields[EXECUTE], "times_ns": tuple(runs)}),
         ]
     )
-    notes = ["RSS is what its poller saw, the peaks may have been higher"] if memory["RSS"] else []
+    notes = [RSS_POLLED] if memory["RSS"] else []
     notes += _torn(times, figures, kinds, memory)
     values = [] if runs else [Value(f"execute_{name}_ns", 0, value, EXECUTE) for name, value in figures.items()]
-    return _about(command, Found(TOOL, "onert", marks, runs=len(runs), warmup=warmup, notes=notes, values=values))
+    return _about(command, Measurement(TOOL, "onert", marks, runs=len(runs), warmup=warmup, notes=notes, values=values))
 
 
 def _torn(
     times: Mapping[str, object], figures: Mapping[str, object], kinds: Sequence[str], memory: Mapping[str, Mapping[str, object]]
 ) -> list[str]:
-    """A note where the end is missing: times of three phases, GEOMEAN last of EXECUTE's figures, PEAK last of each kind of memory; RSS is
-    never the only kind."""
+    """A note if the end is missing. A whole log has times of three phases, GEOMEAN as EXECUTE's last figure, PEAK as the last of each kind of
+    memory, and never RSS as the only kind."""
     missing = [phase for phase in (PREPARE, EXECUTE) if times and phase not in times and not (phase == EXECUTE and figures)]
     if missing:
         return [torn(f"it ends before the time of {missing[0]}")]
@@ -129,10 +128,10 @@ def _torn(
     return [torn("it ends after the figures of RSS")] if set(kinds) == {"RSS"} else []
 
 
-def _about(command: str, found: Found) -> Found:
-    """With what the command line says, where the log begins with one."""
+def _about(command: str, measurement: Measurement) -> Measurement:
+    """The measurement with the facts of the command line, if the log begins with one."""
     if not command:
-        return found
+        return measurement
     try:
         words = shlex.split(command) if len(command) <= _LONGEST_COMMAND else command.split()
     except ValueError:
@@ -144,8 +143,8 @@ def _about(command: str, found: Found) -> Found:
     path = path or next((after for word, after in pairwise(argv) if word in _MODEL_OPTIONS), "")
     arch = _ARCH.search(argv[0]) if argv else None
     return replace(
-        found,
-        tool=os.path.basename(argv[0]) if argv else found.tool,
+        measurement,
+        tool=os.path.basename(argv[0]) if argv else measurement.tool,
         argv=argv,
         model=os.path.basename(path.rstrip("/")),
         model_path=path,

@@ -5,9 +5,9 @@
     {"cat": "Session", "name": "model_run", ...}                an iteration of EXECUTE
     {"cat": "Node", "name": "conv_1_kernel_time", "args": {"op_name", "mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held", ...}}
 
-A node's figures are those of the CPU arena when it has run, in bytes, as text. Of the process's memory nothing is said, so no RSS is made of them:
-they are values of their own, one each for every node of the first run, in which the arena grows. Seen with 1.31. A torn file is read up to its
-last whole event.
+A node's figures are those of the CPU arena when it has run, in bytes, as text. They say nothing of the process's memory, so no RSS is made of them:
+they become values, one each for every node of the first run, in which the arena grows. Seen with 1.31. A torn file is read up to its last
+whole event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, Mark, Value
-from .found import Found, count, torn
+from .measurement import Measurement, count, torn
 
 TOOL = "onnxruntime's profile"
 _US = 1000
@@ -27,22 +27,22 @@ _PEAKS = {"mem_in_use_peak": "arena_peak_bytes"}
 
 
 def knows(text: str) -> bool:
-    """Whether it is an array of events of such a session."""
+    """Whether the text is an array of events of such a session."""
     head = text.lstrip()[:1]
     return head == "[" and any(word in text for word in ('"session_initialization"', '"model_loading_', '"model_run"'))
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """The session of a profile."""
-    everything, whole = events(text)
-    known = [event for event in everything if isinstance(event, dict)]
+    entries, whole = events(text)
+    known = [event for event in entries if isinstance(event, dict)]
     sessions = [event for event in known if event.get("cat") == "Session" and isinstance(event.get("name"), str)]
     phases: dict[str, list[tuple[int, int]]] = {}
     for event in sessions:
         phase = MODEL_LOAD if event["name"].startswith("model_loading") else _PHASES.get(event["name"])
-        when = span(event)
-        if phase and when:
-            phases.setdefault(phase, []).append(when)
+        begin_and_duration = span(event)
+        if phase and begin_and_duration:
+            phases.setdefault(phase, []).append(begin_and_duration)
     marks = []
     for phase in (MODEL_LOAD, PREPARE, EXECUTE):
         spans = sorted(phases.get(phase, ()))
@@ -53,18 +53,18 @@ def read(text: str, file: str) -> list[Found]:
     first_end = min((begin + duration for begin, duration in phases.get(EXECUTE, ())), default=None)
     values, notes = _nodes([event for event in known if event.get("cat") == "Node"], first_end)
     notes += [] if whole else [torn("it is read up to its last whole event")]
-    return [Found(TOOL, "onnxruntime", marks, runs=len(phases.get(EXECUTE, ())), notes=notes, values=values)]
+    return [Measurement(TOOL, "onnxruntime", marks, runs=len(phases.get(EXECUTE, ())), notes=notes, values=values)]
 
 
 def _nodes(events: list[dict[str, Any]], first_end: int | None) -> tuple[list[Value], list[str]]:
-    """The arena's figures at every node of the first run, its peaks over all, and sentences about where they are reached."""
+    """The arena's figures at every node of the first run, its peaks over all runs, and sentences on the nodes that reach them."""
     values: list[Value] = []
     peaks: dict[str, tuple[int, str]] = {}
     for event in events:
-        arguments, when = event.get("args"), span(event)
-        if not isinstance(arguments, Mapping) or when is None:
+        arguments, begin_and_duration = event.get("args"), span(event)
+        if not isinstance(arguments, Mapping) or begin_and_duration is None:
             continue
-        end_ns = sum(when)
+        end_ns = sum(begin_and_duration)
         for key, name in _VALUES.items():
             figure = count(arguments.get(key))
             if figure is None:
@@ -79,7 +79,7 @@ def _nodes(events: list[dict[str, Any]], first_end: int | None) -> tuple[list[Va
                 peaks[name] = figure, _node(event, arguments)
     if "arena_peak_bytes" in peaks:
         values.append(Value("arena_peak_bytes", values[-1].t_ns if values else 0, peaks["arena_peak_bytes"][0], EXECUTE))
-    notes = ["what it says of memory is the CPU arena's, not the process's"] if peaks else []
+    notes = ["its memory figures are the CPU arena's, not the process's"] if peaks else []
     notes += [f"{name} is highest at node {node}: {figure}" for name, (figure, node) in sorted(peaks.items())]
     return values, notes
 
@@ -89,13 +89,13 @@ def _node(event: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
 
 
 def events(text: str) -> tuple[list[Any], bool]:
-    """The events of the array as far as they are whole, and whether all of it is."""
+    """The whole events of the array, and whether the array itself is whole."""
     try:
-        found = json.loads(text)
+        array = json.loads(text)
     except ValueError:
-        found = None
-    if isinstance(found, list):
-        return found, True
+        array = None
+    if isinstance(array, list):
+        return array, True
     decoder, place = json.JSONDecoder(), text.find("[") + 1
     whole: list[Any] = []
     while True:
@@ -109,6 +109,6 @@ def events(text: str) -> tuple[list[Any], bool]:
 
 
 def span(event: Mapping[str, Any]) -> tuple[int, int] | None:
-    """When an event began and how long it took, in ns; None where it does not say so."""
+    """The begin and the duration of an event in ns, None if either is missing."""
     begin, duration = count(event.get("ts"), _US), count(event.get("dur"), _US)
     return (begin, duration) if begin is not None and duration is not None else None

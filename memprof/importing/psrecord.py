@@ -3,13 +3,13 @@
     # Elapsed time   CPU (%)     Real (MB)   Virtual (MB)
            0.000        0.000        1.660        2.531
 
-Seconds, percent of one CPU, and MiB (it divides by 1024 * 1024); further columns, those of --include-io, are left out. One phase, RUN.
+Seconds, percent of one CPU, and MiB (it divides by 1024 * 1024). Further columns, those of --include-io, are left out. There is one phase, RUN.
 """
 
 from __future__ import annotations
 
 from ..runs.records import RUN, Mark
-from .found import MIB, Found, count, timeline, whole_lines
+from .measurement import MIB, SAMPLED, Measurement, count, timeline, whole_lines
 
 TOOL = "psrecord"
 _S = 1_000_000_000
@@ -21,7 +21,7 @@ def knows(text: str) -> bool:
     return any(line.startswith("#") and "Elapsed time" in line and "Real (MB)" in line for line in text.splitlines()[:20])
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """The measurement in a log."""
     rows: list[tuple[int, int, int]] = []
     cpu_ns = 0
@@ -51,5 +51,5 @@ def read(text: str, file: str) -> list[Found]:
         vms_peak_bytes=max(vms for _, _, vms in rows),
         cpu_ns=min(cpu_ns, 1 << 61),
     )
-    notes.insert(0, "all memory is what was sampled; which part of it is file-backed is not known")
-    return [Found(TOOL, "command", [mark], model=file.rpartition(".")[0] or file, notes=notes, timeline=timeline(rows))]
+    notes.insert(0, SAMPLED)
+    return [Measurement(TOOL, "command", [mark], model=file.rpartition(".")[0] or file, notes=notes, timeline=timeline(rows))]

@@ -7,8 +7,8 @@
     Memory footprint delta from the start of the tool (MB): init=39.4531 overall=40.8281
     Overall peak memory footprint (MB) via periodic monitoring: 54.7188
 
-MB means MiB here. The footprints are differences of ru_maxrss, so a baseline is subtracted already; what is monitored is not. Init makes and
-allocates the interpreter, which is MODEL_LOAD and PREPARE at once.
+MB means MiB here. The footprints are differences of ru_maxrss, so a baseline is subtracted already; from the monitored peak it is not. Init makes
+and allocates the interpreter, which is MODEL_LOAD and PREPARE at once.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ import os
 import re
 
 from ..runs.records import EXECUTE, MODEL_LOAD, WARMUP, Value
-from .found import MIB, Found, check_count, count, in_a_row, torn
+from .measurement import MEAN_LATENCY, MIB, NUMBER, Measurement, check_count, count, in_a_row, torn
 
 TOOL = "benchmark_model"
 _US = 1000
-_NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)"
 _TIMINGS = re.compile(
-    rf"Inference timings in us: Init: {_NUMBER}, First inference: {_NUMBER}, Warmup \(avg\): {_NUMBER}, (?:no stats|Inference \(avg\)): {_NUMBER}"
+    rf"Inference timings in us: Init: {NUMBER}, First inference: {NUMBER}, Warmup \(avg\): {NUMBER}, (?:no stats|Inference \(avg\)): {NUMBER}"
 )
-_FOOTPRINT = re.compile(rf"[Mm]emory footprint delta from the start of the tool \(MB\): init={_NUMBER} overall={_NUMBER}")
-_OLD_FOOTPRINT = re.compile(rf"Peak memory footprint \(MB\): init={_NUMBER} overall={_NUMBER}")
-_MONITORED = re.compile(rf"Overall peak memory footprint \(MB\) via periodic monitoring: {_NUMBER}")
-# Neither part reads on over its own beginning: a line that repeats it would be read from each to the end.
+_FOOTPRINT = re.compile(rf"[Mm]emory footprint delta from the start of the tool \(MB\): init={NUMBER} overall={NUMBER}")
+_OLD_FOOTPRINT = re.compile(rf"Peak memory footprint \(MB\): init={NUMBER} overall={NUMBER}")
+_MONITORED = re.compile(rf"Overall peak memory footprint \(MB\) via periodic monitoring: {NUMBER}")
+# Neither part can match across its beginning: a line that repeats the beginning would be read from each one to the end.
 _GRAPH = re.compile(r"Graph: \[([^\[\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,4096})")
-_SIZE = re.compile(rf"input model file size \(MB\): {_NUMBER}")
+_SIZE = re.compile(rf"input model file size \(MB\): {NUMBER}")
 _THREADS = re.compile(r"(?:#threads used for CPU inference|Num threads): \[([0-9]{1,5})\]")
 _COUNT = re.compile(r"\bcount=([0-9]{1,9})\b((?: [a-z0-9]+=[0-9.e+-]+)+)")
-_STATISTIC = re.compile(rf"\b(first|min|max|avg|std|median|p5|p95)={_NUMBER}")
-_LEAST = 1
+_STATISTIC = re.compile(rf"\b(first|min|max|avg|std|median|p5|p95)={NUMBER}")
 
 
 def knows(text: str) -> bool:
@@ -44,25 +42,25 @@ def knows(text: str) -> bool:
     )
 
 
-def read(text: str, file: str) -> list[Found]:
+def read(text: str, file: str) -> list[Measurement]:
     """The measurements in a log: each ends with its footprint, or with the file."""
-    every = re.split(r"(?=STARTING!)", text)
-    parts = [part for part in every if knows(part)] or [text]
+    sections = re.split(r"(?=STARTING!)", text)
+    parts = [part for part in sections if knows(part)] or [text]
     check_count(len(parts), TOOL)
-    found = [_found(part) for part in parts]
-    if not knows(every[-1]):
-        found[-1] = found[-1].cut_off("one more measurement begins in it and has no figures")
+    measurements = [_measurement(part) for part in parts]
+    if not knows(sections[-1]):
+        measurements[-1] = measurements[-1].cut_off("one more measurement begins in it and has no figures")
     elif not text.endswith(("\n", "\r")):
-        found[-1] = found[-1].cut_off("its last line has no end, so its last figure may be longer")
-    return found
+        measurements[-1] = measurements[-1].cut_off("its last line has no end, so its last figure may be longer")
+    return measurements
 
 
-def _found(text: str) -> Found:
+def _measurement(text: str) -> Measurement:
     timings, counts = _TIMINGS.search(text), _COUNT.findall(text)
     init, warmup, execute = (count(timings[place], _US) for place in (1, 3, 4)) if timings else (None, None, None)
     footprint = _FOOTPRINT.search(text) or _OLD_FOOTPRINT.search(text)
     first, overall = (count(footprint[place], MIB) for place in (1, 2)) if footprint else (None, None)
-    if init is None and (initialized := re.search(rf"Initialized session in {_NUMBER}ms", text)):
+    if init is None and (initialized := re.search(rf"Initialized session in {NUMBER}ms", text)):
         init = count(initialized[1], 1000 * _US)
     values = [Value("execute_" + name + "_ns", 0, value, EXECUTE) for name, value in _statistics(counts[-1][1] if counts else "")]
     if monitored := _MONITORED.search(text):
@@ -76,21 +74,21 @@ def _found(text: str) -> Found:
     )
     graph, size, threads = _GRAPH.search(text), _SIZE.search(text), _THREADS.search(text)
     path = (graph[1] or graph[2]).strip() if graph else ""
-    notes = ["Init makes and allocates the interpreter: MODEL_LOAD includes PREPARE", "EXECUTE's latency is the mean of its runs"]
+    notes = ["Init makes and allocates the interpreter: MODEL_LOAD includes PREPARE", MEAN_LATENCY]
     if footprint:
-        notes.append("memory is what was added since the tool's start, so it lies above the tool's own baseline")
+        notes.append("memory is counted from the tool's start, so it lies above the tool's baseline")
     elif timings:
         notes.append(torn("no memory footprint follows its timings (or it comes from a system on which the tool has none)"))
     else:
         notes.append(torn("it ends before its timings"))
-    return Found(
+    return Measurement(
         TOOL,
         "tflite",
         marks,
         model=os.path.basename(path),
         model_path=path,
         model_bytes=count(size[1], MIB) or 0 if size else 0,
-        warmup=int(counts[0][0]) if len(counts) > _LEAST else 0,
+        warmup=int(counts[0][0]) if len(counts) > 1 else 0,
         runs=int(counts[-1][0]) if counts else 0,
         threads=int(threads[1]) or None if threads else None,
         notes=notes,
@@ -99,5 +97,5 @@ def _found(text: str) -> Found:
 
 
 def _statistics(text: str) -> list[tuple[str, int]]:
-    found = [(name, count(number, _US)) for name, number in _STATISTIC.findall(text)]
-    return [({"avg": "mean", "std": "stdev"}.get(name, name), value) for name, value in found if value is not None]
+    statistics = [(name, count(number, _US)) for name, number in _STATISTIC.findall(text)]
+    return [({"avg": "mean", "std": "stdev"}.get(name, name), value) for name, value in statistics if value is not None]

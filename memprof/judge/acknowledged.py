@@ -1,14 +1,14 @@
-"""Regressions that somebody has accepted, in a TOML file: each with a reason, and a day on which it ends.
+"""Regressions that somebody has accepted, in a TOML file: each with a reason and a last day.
 
     [[acknowledged]]
-    model = "inception_*"             # globs (* ? [seq]); what is not named is any
+    model = "inception_*"             # globs (* ? [seq]); a field that is left out means any
     variant = "onert*"
     phase = "PREPARE"
     metric = "*_end_bytes"
     reason = "weights are repacked for the new kernels"
     until = 2027-01-31                # the last day on which it counts
 
-Only regressions can be acknowledged: a budget that is exceeded is raised where it stands, and a run that fails is to be mended.
+Only regressions can be acknowledged. A budget that is exceeded is raised in its own file, and a run that fails is mended.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 import msgspec
 
 from .. import toml
-from ..errors import InputError, UsageError, os_reason
+from ..errors import UsageError
 from .verdicts import Judged
 
 
 class Acknowledged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One accepted regression: globs of the rows that it is about, why it is accepted, and its last day."""
+    """An accepted regression: globs of its rows, why it is accepted, and its last day."""
 
     reason: str
     until: datetime.date
@@ -38,12 +38,12 @@ class Acknowledged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def words(self) -> str:
-        """What it is about, as its reader finds it in the file."""
+        """Its rows, in words that a reader finds in the file."""
         where = [f"{name} {glob}" for name in ("model", "variant", "phase", "metric") if (glob := getattr(self, name)) != "*"]
         return ", ".join(where) or "all rows"
 
     def matches(self, row: Judged) -> bool:
-        """Whether it is about this row."""
+        """Whether this row is among its rows."""
         spot = (row.key.model, row.key.variant, row.phase, row.metric)
         return all(fnmatchcase(name, glob) for name, glob in zip(spot, (self.model, self.variant, self.phase, self.metric), strict=True))
 
@@ -53,35 +53,30 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> tuple[Acknowledged, ...]:
-    """What a file acknowledges. Raises InputError where it cannot be read, UsageError for what it cannot say."""
-    try:
-        found: list[Acknowledged] = toml.read(path, _File).acknowledged
-    except OSError as error:
-        raise InputError(f"acknowledged {path}: {os_reason(error)}") from None
-    except ValueError as error:
-        raise UsageError(f"acknowledged {path}: {error}") from None
-    for each in found:
-        if not each.reason.strip():
-            raise UsageError(f"acknowledged {path}: {each.words}: give a reason")
-    return tuple(found)
+    """The regressions that a file acknowledges. Raises InputError if it cannot be read, UsageError if its content is wrong."""
+    accepted: list[Acknowledged] = toml.read_named("acknowledged", path, _File).acknowledged
+    for regression in accepted:
+        if not regression.reason.strip():
+            raise UsageError(f"acknowledged {path}: {regression.words}: give a reason")
+    return tuple(accepted)
 
 
 def apply(accepted: Sequence[Acknowledged], rows: Sequence[Judged], today: datetime.date) -> tuple[list[Judged], list[str]]:
-    """The rows, those that are accepted no longer regressions, and sentences on what has expired or is about nothing any more."""
-    valid = [each for each in accepted if each.until >= today]
-    said = [
-        f"no longer acknowledged since {each.until}: {each.words} ({each.reason})"
-        for each in accepted
-        if each.until < today and any(row.verdict == "regressed" and each.matches(row) for row in rows)
+    """The rows, with accepted regressions marked as such, and remarks on entries that have expired or that no regression matches any more."""
+    valid = [entry for entry in accepted if entry.until >= today]
+    remarks = [
+        f"no longer acknowledged since {entry.until}: {entry.words} ({entry.reason})"
+        for entry in accepted
+        if entry.until < today and any(row.verdict == "regressed" and entry.matches(row) for row in rows)
     ]
     judged = []
     used = []
     for row in rows:
-        match = next((each for each in valid if row.verdict == "regressed" and each.matches(row)), None)
+        match = next((entry for entry in valid if row.verdict == "regressed" and entry.matches(row)), None)
         judged.append(row if match is None else _accepted(row, match))
         used += [match] if match else []
-    said += [f"acknowledged, and no regression any more: {each.words}" for each in valid if each not in used]
-    return judged, said
+    remarks += [f"acknowledged, and no regression any more: {entry.words}" for entry in valid if entry not in used]
+    return judged, remarks
 
 
 def _accepted(row: Judged, match: Acknowledged) -> Judged:

@@ -1,4 +1,4 @@
-"""What a gate compares: the samples of each row of each variant, from a runs file or from a baseline, a small file made to be committed.
+"""Both sides of a gate: the samples of each row of each variant, from a runs file or from a baseline, a small file made to be committed.
 
 A baseline is JSON with a row a line, so that a diff shows which row moved and by how much:
 
@@ -39,7 +39,7 @@ from ..runs.summary import Key, Row
 #   1   2026-11   the first
 #   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
 SCHEMA = 2
-# What a baseline of schema 1 does not say: what is in each of schema 2, and what may be.
+# Settings that a baseline of schema 1 lacks: those that each baseline of schema 2 has, and those that some have.
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
 _MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit"}
 
@@ -54,8 +54,8 @@ Place = tuple[str, str, int | None]
 class Entry:
     """A variant of a model: the samples of its rows, and where they come from.
 
-    runs: how many were measured; failed: how many of them did not end well, failure: how the first of those ended, in words. settings: how
-    they were measured (see memprof.runs.settings), without what is another path in another checkout.
+    runs: how many were measured; failed: how many of them did not end well; failure: how the first of those ended, in words. settings: how
+    they were measured (see memprof.runs.settings), without paths that differ between checkouts.
     """
 
     model: str
@@ -71,7 +71,7 @@ class Entry:
 
     @property
     def place(self) -> Place:
-        """What makes it the counterpart of another side's entry."""
+        """Model, variant and threads: the other side's entry with the same place is its counterpart."""
         return self.model, self.variant, self.threads
 
     @property
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a gate: its entries, and sentences for the user. from_runs: the runs that they were made of, none for a baseline."""
+    """A side of a gate: its entries, and sentences for the user. from_runs: the runs that they were made of, none for a baseline."""
 
     entries: tuple[Entry, ...]
     warnings: tuple[str, ...] = ()
@@ -93,29 +93,22 @@ class Side:
 
 
 def entries(runs: Sequence[Run], names: Sequence[str] = DEFAULT_METRICS) -> tuple[Entry, ...]:
-    """An Entry for each variant, with these metrics in every phase. Raises InputError where one variant has runs of several machines."""
+    """An Entry for each variant, with these metrics in every phase. Raises InputError if a variant has runs of several machines."""
     rows = summary.summarise(runs, names)
-    found = []
-    for key, group in summary.groups(runs).items():
-        found.append(_entry(key, group, tuple(row for row in rows if row.key == key)))
-    for entry in found:
-        others = sorted({other.machine.name for other in found if other.place == entry.place})
-        if len(others) > 1:
-            raise InputError(f"{entry.model}, {entry.variant}: one side has runs of {' and '.join(others)}; compare one machine at a time")
-    return tuple(found)
+    groups = summary.groups_of_one_machine(runs)
+    return tuple(_entry(key, group, tuple(row for row in rows if row.key == key)) for key, group in groups.items())
 
 
 def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
     first = group[0]
     failed = [run.outcome for run in group if not run.outcome.ok]
-    about = next((run.about for run in group if run.about), None)
     return Entry(
         model=key.model,
         variant=key.variant,
         threads=key.threads,
         machine=first.machine,
         sha256=first.job.model.sha256,
-        settings=_portable(settings.of_run(first.job, about)),
+        settings=_portable(settings.of_repeats(group)),
         runs=len(group),
         failed=len(failed),
         failure=failed[0].sentence if failed else None,
@@ -124,7 +117,7 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
 
 
 def _portable(way: Mapping[str, str]) -> dict[str, str]:
-    """How a run was measured, without what differs between two checkouts of the same code: where files lie, and a program's own content."""
+    """How a run was measured, without where files lie and a program's content, which differ between two checkouts of the same code."""
     kept = {name: value for name, value in way.items() if name not in ("folder", "program")}
     for name in ("runtime", "inputs", "command"):
         if name in kept:
@@ -173,7 +166,7 @@ def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) ->
     Raises InputError for a file that is missing, empty, torn, neither of the two, or from a newer memprof.
     """
     if len(paths) == 1 and not _holds_runs(Path(paths[0])):
-        return Side(_only(read(Path(paths[0])), names))
+        return Side(_with_metrics(read(Path(paths[0])), names))
     loaded = store.load(paths)
     return Side(entries(loaded.runs, names), loaded.warnings, loaded.runs)
 
@@ -188,8 +181,8 @@ def _holds_runs(path: Path) -> bool:
     return store.is_runs_file(path)
 
 
-def _only(found: Iterable[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
-    return tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in names)) for entry in found)
+def _with_metrics(entries: Iterable[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+    return tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in names)) for entry in entries)
 
 
 def read(path: Path) -> tuple[Entry, ...]:
@@ -225,10 +218,10 @@ def _decoded(data: bytes, path: Path) -> _File:
 
 def _version(data: bytes) -> int | None:
     try:
-        found: Any = msgspec.json.decode(data)
+        content: Any = msgspec.json.decode(data)
     except (ValueError, RecursionError):
         return None
-    version = found.get("memprof_baseline") if isinstance(found, dict) else None
+    version = content.get("memprof_baseline") if isinstance(content, dict) else None
     return version if isinstance(version, int) else None
 
 
@@ -255,37 +248,37 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update did: rows whose median is another one (before and after; None for a row that only one of them has), and entries kept."""
+    """What an update did: rows whose median changed (before and after; None for a row that is not there), and entries kept."""
 
     changed: tuple[tuple[Row | None, Row | None], ...]
     kept: tuple[Entry, ...]
 
 
-def update(path: Path, found: Sequence[Entry]) -> Updated:
+def update(path: Path, measured: Sequence[Entry]) -> Updated:
     """Write these entries as the baseline at `path`; entries that it had for other variants stay.
 
-    Raises InputError where the file is something else, or cannot be written, or where an entry has no run that ended well.
+    Raises InputError if the file is something else or cannot be written, or if an entry has no run that ended well.
     """
-    for entry in found:
+    for entry in measured:
         if entry.failed == entry.runs:
             raise InputError(f"{entry.model}, {entry.variant}: every run failed ({entry.failure}); a baseline needs runs that ended well")
     before = read(path) if path.exists() else ()
-    places = {entry.place for entry in found}
+    places = {entry.place for entry in measured}
     kept = tuple(entry for entry in before if entry.place not in places)
     replaced = [entry for entry in before if entry.place in places]
-    files.write(path, _encoded([*kept, *found]))
-    return Updated(_changed(replaced, found), kept)
+    files.write(path, _encoded([*kept, *measured]))
+    return Updated(_changed(replaced, measured), kept)
 
 
 def _changed(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[tuple[Row | None, Row | None], ...]:
     old = {(*entry.place, row.phase, row.metric): row for entry in before for row in entry.rows}
     new = {(*entry.place, row.phase, row.metric): row for entry in after for row in entry.rows}
     pairs = [(old.get(place), new.get(place)) for place in dict.fromkeys([*old, *new])]
-    return tuple((one, other) for one, other in pairs if one is None or other is None or one.median != other.median)
+    return tuple((row, now) for row, now in pairs if row is None or now is None or row.median != now.median)
 
 
-def _encoded(found: Sequence[Entry]) -> bytes:
-    ordered = sorted(found, key=lambda entry: (entry.model, entry.variant, entry.threads or 0))
+def _encoded(entries: Sequence[Entry]) -> bytes:
+    ordered = sorted(entries, key=lambda entry: (entry.model, entry.variant, entry.threads or 0))
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]
     machines = ",\n".join(f"  {_json(name)}: {_json(asdict(machine))}" for name, machine in sorted(names.items()))
@@ -295,7 +288,7 @@ def _encoded(found: Sequence[Entry]) -> bytes:
 
 
 def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
-    """The name under which a machine is described; one that has changed since (another kernel) is described a second time."""
+    """The name under which a machine is described; a machine that has changed since (another kernel) is described a second time."""
     count = 1
     while names.setdefault(name := machine.name if count == 1 else f"{machine.name} ({count})", machine) != machine:
         count += 1
@@ -318,7 +311,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# -- what has another name
+# -- other names
 
 
 def renamed(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
@@ -329,7 +322,7 @@ def renamed(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[Entry, 
         for entry in base
         for name in [names.get(entry.model, entry.model)]
     )
-    return entries, said_renamed(names)
+    return entries, renaming_remarks(names)
 
 
 def renames(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -338,31 +331,31 @@ def renames(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, st
     return {name: fresh.pop(content) for name, content in before.items() if name not in after and content in fresh}
 
 
-def said_renamed(names: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each."""
+def renaming_remarks(names: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each new name, by the old one."""
     return tuple(f"{new} is base's {old} under another name" for old, new in names.items())
 
 
-# -- what differs
+# -- differences
 
 
 def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What else differs between the entries that both sides have, in words: where they were measured, and what was asked for."""
+    """Other differences between the entries that both sides have, in words: where they were measured, and how."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
-    surroundings, asked = settings.said((f"{one.model}, {one.variant}", *_ways(one, other)) for one, other in pairs)
-    changed = sorted({one.model for one, other in pairs if one.sha256 != other.sha256})
+    surroundings, asked = settings.difference_remarks((f"{entry.model}, {entry.variant}", *_ways(old, entry)) for old, entry in pairs)
+    changed = sorted({entry.model for old, entry in pairs if old.sha256 != entry.sha256})
     return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 
 
 def changes(base: Entry, head: Entry) -> tuple[str, ...]:
-    """What else changed between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
+    """Other changes between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
     named = (f"{name.removeprefix(settings.PACKAGE)} {was} → {now}" for name, was, now in settings.differing(*_ways(base, head)))
     return (*named, *(["the model's file"] if base.sha256 != head.sha256 else []))
 
 
 def _ways(base: Entry, head: Entry) -> tuple[dict[str, str], dict[str, str]]:
-    """How both were measured, as far as a baseline of schema 1 that is one of them says it."""
+    """How both were measured; if a side is a baseline of schema 1, only settings that it has too."""
     ways = [{**settings.of_machine(entry.machine), **entry.settings} for entry in (base, head)]
     if not all(way.keys() >= _SINCE_2 for way in ways):
         ways = [{name: value for name, value in way.items() if name not in (*_SINCE_2, *_MAY_BE_SINCE_2)} for way in ways]

@@ -1,9 +1,9 @@
-"""Absolute limits beside relative ones, in a TOML file: what no run may exceed, whatever it needed before.
+"""Absolute limits beside relative ones, in a TOML file: no run may exceed them, whatever it needed before.
 
     peak = "400 MiB"                  # of every model and variant: its PEAK
 
     [[budget]]
-    model = "inception_*"             # globs (* ? [seq]); what is not named is any
+    model = "inception_*"             # globs (* ? [seq]); a field that is left out means any
     variant = "onert*"
     peak = "210 MiB"
 
@@ -12,7 +12,7 @@
     anon_end_bytes = "120 MiB"        # any metric by its name, or by a glob: "*_end_bytes"
     time_ns = "300 ms"
 
-`peak` is rss_peak_bytes, of PEAK where no phase is named. Of several limits on one row the most specific wins: the one that names the model
+`peak` is rss_peak_bytes, of PEAK where no phase is named. Of several limits on a row the most specific wins: the limit that names the model
 more closely, then the variant, the phase, the metric; of equals the last. A limit that matches no row is an error: it guards nothing.
 """
 
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import toml
-from ..errors import InputError, UsageError, near, os_reason
+from ..errors import UsageError, near
 from ..runs.metrics import BYTES, METRICS, NS, amount
 from ..runs.records import PEAK
-from ..runs.summary import Key, Row
+from ..runs.summary import Row
 from ..units import parse_bytes, parse_duration_ns
 from .baseline import Entry
 from .verdicts import Judged
@@ -42,7 +42,7 @@ Spot = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Budget:
-    """One limit, in the unit of its metrics, on all rows that its globs match. text: how it was written; file, number: where, from 1."""
+    """A limit, in the unit of its metrics, on all rows that its globs match. text: how it was written; file, number: where, from 1."""
 
     model: str
     variant: str
@@ -83,17 +83,12 @@ def _is_glob(text: str) -> bool:
 
 
 def read(path: Path) -> tuple[Budget, ...]:
-    """The budgets in a file. Raises InputError where it cannot be read, UsageError for what no TOML or no budget can say."""
-    try:
-        found: dict[str, Any] = toml.read(path)
-    except OSError as error:
-        raise InputError(f"budgets {path}: {os_reason(error)}") from None
-    except ValueError as error:
-        raise UsageError(f"budgets {path}: {error}") from None
-    tables = found.pop("budget", [])
+    """The budgets in a file. Raises InputError if it cannot be read, UsageError if its content is no TOML or no budget."""
+    top: dict[str, Any] = toml.read_named("budgets", path)
+    tables = top.pop("budget", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(f"budgets {path}: write [[budget]] above each group of limits")
-    limits = [budget for table in [found, *tables] for budget in _budgets(table, path)]
+    limits = [budget for table in [top, *tables] for budget in _budgets(table, path)]
     if not limits:
         raise UsageError(f"budgets {path}: there is no limit in it")
     return tuple(Budget(*facts, path, number) for number, facts in enumerate(limits, 1))
@@ -134,12 +129,12 @@ def _limit(name: str, metric: str, value: Any, path: Path) -> float:
 
 
 def metric_names(budgets: Iterable[Budget]) -> tuple[str, ...]:
-    """The metrics that budgets speak of."""
+    """The metrics that budgets limit."""
     return tuple(dict.fromkeys(name for budget in budgets for name in METRICS if fnmatchcase(name, budget.metric)))
 
 
 def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
-    """Raises UsageError for a budget that guards nothing: it matches none of these, as far as they are known."""
+    """Raises UsageError for a budget that matches none of these spots, as far as they are known: it guards nothing."""
     for budget in budgets:
         left = spots
         for place, (name, glob) in enumerate(zip(_FIELDS, budget.globs, strict=True)):
@@ -151,19 +146,19 @@ def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
 
 
 def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:
-    """A verdict for each row that has a budget: over where any of its repeats is above it. Raises UsageError for a budget that matches none."""
+    """A verdict for each row that has a budget: over if any repeat is above it. Raises UsageError for a budget that matches no row."""
     rows = [row for entry in head for row in entry.rows]
-    check([budget for budget in budgets if not _meant_a_failed(budget, head)], [_spot(row) for row in rows])
-    found = []
+    check([budget for budget in budgets if not _limits_a_failed(budget, head)], [_spot(row) for row in rows])
+    judged = []
     for row in rows:
         matching = [budget for budget in budgets if budget.matches(row)]
         if matching:
-            found.append(_judged(row, max(matching, key=lambda budget: (budget.closeness, budget.number))))
-    return found
+            judged.append(_judged(row, max(matching, key=lambda budget: (budget.closeness, budget.number))))
+    return judged
 
 
-def _meant_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
-    """Whether it speaks of a variant with failed runs, which may have lost the row."""
+def _limits_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
+    """Whether a budget limits a variant with failed runs: the failure may be why its row is missing."""
     return any(entry.failed and fnmatchcase(entry.model, budget.model) and fnmatchcase(entry.variant, budget.variant) for entry in head)
 
 
@@ -171,8 +166,7 @@ def _judged(row: Row, budget: Budget) -> Judged:
     over = row.max > budget.limit
     most = amount(row.metric, row.max) + (f", the worst of {len(row.values)}," if len(row.values) > 1 else "")
     limit = amount(row.metric, budget.limit)
-    # What lies just above it may be rounded to the same figure.
+    # A value just above the budget may be rounded to the same figure.
     excess = amount(row.metric, row.max - budget.limit)
     reason = f"{most} is above the budget of {limit} by {excess}" if over else f"{most} is within the budget of {limit}"
-    key = Key(row.key.model, row.key.variant, row.key.threads, row.key.machine)
-    return Judged(key, row.phase, row.metric, "over" if over else "ok", reason, head=row, budget=budget.limit)
+    return Judged(row.key, row.phase, row.metric, "over" if over else "ok", reason, head=row, budget=budget.limit)

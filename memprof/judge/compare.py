@@ -1,7 +1,7 @@
 """Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
 
-Beyond noise means all of: both sides have five repeats or more, the difference is larger than the peaks' own error bound, and an exact
-rank test of both sides rejects equality at 0.01.
+A difference is beyond noise if all of these hold: both sides have five repeats or more, the difference is larger than the peaks' error bound,
+and an exact rank test of both sides rejects equality at 0.01.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import InputError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
+from .baseline import Place
 from .ranks import LEAST_REPEATS, beyond_chance, bootstrap
 
 Verdict = Literal["more", "less", "noise", "too few"]
@@ -42,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All differences, and what could not be compared: rows of one side alone, and sentences for the user."""
+    """All differences, the variants that only one side has, and sentences for the user."""
 
     differences: tuple[Difference, ...]
     only_base: tuple[Key, ...]
@@ -51,25 +52,28 @@ class Comparison:
 
     def geometric_means(self) -> dict[tuple[str, str], float]:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
-        found: dict[tuple[str, str], list[float]] = {}
-        for one in self.differences:
-            if one.ratio and one.ratio > 0:
-                found.setdefault((one.metric, one.phase), []).append(one.ratio)
-        return {place: math.exp(statistics.fmean(map(math.log, ratios))) for place, ratios in found.items()}
+        ratios: dict[tuple[str, str], list[float]] = {}
+        for difference in self.differences:
+            if difference.ratio and difference.ratio > 0:
+                ratios.setdefault((difference.metric, difference.phase), []).append(difference.ratio)
+        return {row: math.exp(statistics.fmean(map(math.log, values))) for row, values in ratios.items()}
 
 
 def compare(base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
     """Compare two sets of Runs by model, variant and thread count.
 
-    Raises InputError where they have nothing in common, or where one side has a row from several machines.
+    Raises InputError if they have nothing in common, or if a side has a row from several machines.
     """
-    sides = [{(key.model, key.variant, key.threads): group for key, group in _groups(runs).items()} for runs in (base, head)]
+    sides = [
+        {(key.model, key.variant, key.threads): group for key, group in summary.groups_of_one_machine(runs).items()}
+        for runs in (base, head)
+    ]
     return _compare(sides[0], sides[1], names)
 
 
 def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
-    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown one, InputError as `compare` does."""
-    groups = _groups(runs)
+    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown variant, InputError as `compare` does."""
+    groups = summary.groups_of_one_machine(runs)
     variants = list(dict.fromkeys(key.variant for key in groups))
     for name in (base, head):
         if name not in variants:
@@ -79,25 +83,13 @@ def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[
     return _compare(sides[0], sides[1], names)
 
 
-def _groups(runs: Sequence[Run]) -> dict[Key, list[Run]]:
-    groups = summary.groups(runs)
-    for key in groups:
-        others = sorted({other.machine for other in groups if replace(other, machine="") == replace(key, machine="")})
-        if len(others) > 1:
-            raise InputError(f"{key.model}, {key.variant}: one side has runs of {' and '.join(others)}; compare one machine at a time")
-    return groups
-
-
-_Place = tuple[str, str, int | None]
-
-
-def _compare(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]], names: Sequence[str]) -> Comparison:
+def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: Sequence[str]) -> Comparison:
     common = [place for place in base if place in head]
     if not common:
         raise InputError("the two sides have no model and variant in common")
-    found = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     return Comparison(
-        tuple(found),
+        tuple(differences),
         tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
         tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
         (
@@ -107,7 +99,7 @@ def _compare(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]], names
     )
 
 
-def _differences(place: _Place, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
+def _differences(place: Place, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
     bound = max(run.machine.peak_bound_bytes for run in (*base, *head))
     after = {(row.phase, row.metric): row for row in summary.summarise(head, names)}
     for row in summary.summarise(base, names):
@@ -117,7 +109,6 @@ def _differences(place: _Place, base: Sequence[Run], head: Sequence[Run], names:
 
 
 def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
-    metric = metrics.METRICS[base.metric]
     return Difference(
         key=key,
         phase=base.phase,
@@ -127,7 +118,7 @@ def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
         difference=head.median - base.median,
         ratio=head.median / base.median if base.median else None,
         interval=bootstrap(base.values, head.values),
-        verdict=_verdict(base, head, bound if metric.name in ("rss_peak_bytes", "hwm_bytes") else 0),
+        verdict=_verdict(base, head, bound if base.metric in metrics.HIGH_WATER_MARKS else 0),
     )
 
 
@@ -140,23 +131,22 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     return "more" if difference > 0 else "less"
 
 
-def _ways(base: dict[_Place, list[Run]], head: dict[_Place, list[Run]]) -> list[str]:
-    """What differs between the sides besides what is compared: where they ran, and how."""
+def _ways(base: dict[Place, list[Run]], head: dict[Place, list[Run]]) -> list[str]:
+    """Differences between the sides besides their figures: where they ran, and how."""
     pairs = [(f"{place[0]}, {place[1]}", _way(base[place]), _way(head[place])) for place in base if place in head]
-    surroundings, asked = settings.said(pairs)
+    surroundings, asked = settings.difference_remarks(pairs)
     return [*surroundings, *asked]
 
 
 def _way(runs: Sequence[Run]) -> dict[str, str]:
-    about = next((run.about for run in runs if run.about), None)
-    return {**settings.of_machine(runs[0].machine), **settings.of_run(runs[0].job, about)}
+    return {**settings.of_machine(runs[0].machine), **settings.of_repeats(runs)}
 
 
 def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
     models = [{(run.job.model.name, run.job.model.sha256) for run in runs} for runs in (base, head)]
     changed = sorted({name for name, _ in models[0] ^ models[1]} & {name for name, _ in models[0]} & {name for name, _ in models[1]})
-    found = [f"{name} is not the same file on both sides" for name in changed]
+    remarks = [f"{name} is not the same file on both sides" for name in changed]
     failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]
     if any(failed):
-        found.append(f"{failed[0]} runs of the base and {failed[1]} of the head failed; they count in the phases they finished")
-    return found
+        remarks.append(f"{failed[0]} runs of the base and {failed[1]} of the head failed; they count in the phases they finished")
+    return remarks

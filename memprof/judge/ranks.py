@@ -15,7 +15,7 @@ from typing import Any
 LEAST_REPEATS = 5
 ALPHA = 0.01
 _RESAMPLES = 9999
-# From so many samples on a verdict is looked for in bounds first: how many blocks they are put into, and the share of choices left out of account.
+# From this many samples on, bounds are tried first: into how many blocks the samples are put, and the share of choices left out of account.
 _FEW = 80
 _BLOCKS = 20
 _STRAYS = 1e-4
@@ -26,9 +26,9 @@ _MOST_MODES = 3
 
 
 def split_modes(values: Sequence[float], floor: float) -> tuple[tuple[float, ...], ...]:
-    """The samples, sorted, as one group, or as two or three where gaps larger than `floor` part groups that each spread far less than any gap.
+    """The samples, sorted, as one group, or as two or three if gaps larger than `floor` part groups that each spread far less than any gap.
 
-    Where most samples stand alone there are no modes but noise.
+    If most samples stand alone, they are noise and no modes.
     """
     ordered = sorted(values)
     cuts = [place for place, (now, after) in enumerate(pairwise(ordered), 1) if after - now > floor]
@@ -64,11 +64,11 @@ def two_sided_p(base: Sequence[float], head: Sequence[float]) -> float:
 
 
 def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
-    """Whether `two_sided_p` is at most ALPHA, without counting all where bounds that hold for certain decide it.
+    """Whether `two_sided_p` is at most ALPHA; where certain bounds decide that, not all choices are counted.
 
-    The sorted samples are put into blocks. A rank is its block's and a small rest: the sum of the blocks' numbers has the same distribution for
-    all samples of one size, counted once, and the sum of the rests strays by more than `stray` with a chance of _STRAYS at most (Serfling 1974,
-    corollary 1.1, for draws without replacement).
+    The sorted samples are put into blocks. A rank is its block's part and a small remainder. The sum of the blocks' numbers has the same
+    distribution for all samples of one size, which is counted once. The sum of the remainders strays by more than `stray` with a chance of
+    _STRAYS at most (Serfling 1974, corollary 1.1, for draws without replacement).
     """
     ranks = _ranks(base, head)
     if sum(ranks[len(base) :]) * len(ranks) < sum(ranks) * len(head):
@@ -77,11 +77,11 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
     if total < _FEW:
         return two_sided_p(base, head) <= ALPHA
     place = {index: position * _BLOCKS // total for position, index in enumerate(sorted(range(total), key=ranks.__getitem__))}
-    rests = [_BLOCKS * rank - 2 * total * place[index] for index, rank in enumerate(ranks)]
-    drawn = min(size, total - size)  # what one side's rests stray above, the other's stray below
-    stray = (max(rests) - min(rests)) * math.sqrt(drawn * (1 - (drawn - 1) / total) * math.log(1 / _STRAYS) / 2)
+    remainders = [_BLOCKS * rank - 2 * total * place[index] for index, rank in enumerate(ranks)]
+    drawn = min(size, total - size)  # the two sides' remainders stray by the same amount, one side up and the other down
+    stray = (max(remainders) - min(remainders)) * math.sqrt(drawn * (1 - (drawn - 1) / total) * math.log(1 / _STRAYS) / 2)
     # The chance of the observed sum or more lies between those of these two sums of blocks' numbers.
-    likely = _BLOCKS * sum(ranks[len(base) :]) - Fraction(sum(rests) * size, total)
+    likely = _BLOCKS * sum(ranks[len(base) :]) - Fraction(sum(remainders) * size, total)
     ends = [(likely + way * Fraction(stray)) / (2 * total) for way in (1, -1)]
     up_to = _block_sums(total, size)
     least, most = (1 - Fraction(up_to[min(math.ceil(end), len(up_to)) - 1] if end > 0 else 0, up_to[-1]) for end in ends)
@@ -94,7 +94,7 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
 
 @cache
 def _block_sums(total: int, size: int) -> list[int]:
-    """How many choices of `size` of so many places, put into blocks in their order, have a sum of blocks' numbers of at most 0, 1, 2 ..."""
+    """How many choices of `size` of `total` places, put into blocks in their order, have a sum of blocks' numbers of at most 0, 1, 2 ..."""
     numbers = [place * _BLOCKS // total for place in range(total)]
     low, high = numbers[: total // 2], numbers[total // 2 :]
     width = total // 8 + 1
@@ -106,10 +106,10 @@ def _block_sums(total: int, size: int) -> list[int]:
 
 
 def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The same within each stratum, all strata together: the exact one-sided test of the sum of rank sums, at any number of samples.
+    """As `rank_p`, within each stratum and over all strata together: the exact one-sided test of the sum of rank sums, for any number of samples.
 
-    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of one. All is counted in whole numbers. The smaller of the two tails is
-    counted: what lies at or above the observed sum, or all less what lies below it.
+    Van Elteren's stratified form of Wilcoxon's test (1960) with weights of 1. All is counted in whole numbers. The smaller tail is counted: the
+    choices at or above the observed sum, or all choices less those below it.
     """
     ranks = [_ranks(base, head) for base, head in strata]
     sizes = [len(head) for _, head in strata]
@@ -180,10 +180,10 @@ def _counts(numbers: Sequence[int], size: int, room: int) -> list[int]:
 
 
 def _packed(numbers: Sequence[int], most: int, width: int, room: Callable[[int, int], int]) -> list[int]:
-    """For each count up to `most`, how many choices of so many of these sorted numbers have each sum.
+    """For each size up to `most`, how many choices of that many of these sorted numbers have each sum.
 
-    The counts are the digits, of `width` bytes, of one large number: the first digit is for the least sum of so many, and an addition adds all
-    of them. room: the largest sum above the least that is of interest when some numbers are seen and some of them taken.
+    The counts are the digits, of `width` bytes, of one large number: its first digit is for the least sum of that size, and one addition adds
+    all digits. room(seen, taken): the largest sum above the least that is of interest once `seen` numbers are seen and `taken` of them taken.
     """
     bits = 8 * width
     ways = [1] + [0] * most
@@ -204,11 +204,11 @@ def _digits(packed: int, width: int) -> list[int]:
 
 
 def _pairs_at_most(first: Sequence[int], second: Sequence[int], limit: int) -> int:
-    """How many pairs have a sum of at most `limit`, where first[n] and second[n] count how many there are of n."""
+    """How many pairs have a sum of at most `limit`; first[n] and second[n] are how often n occurs on each side."""
     if limit < 0:
         return 0
     up_to = list(accumulate(second[: limit + 1]))
-    whole = max(0, limit + 2 - len(up_to))  # these go with any of the second
+    whole = max(0, limit + 2 - len(up_to))  # each of these goes with every number of the second
     some: int = sum(map(mul, first[whole : limit + 1], reversed(up_to[: limit + 1 - whole])))
     return up_to[-1] * sum(first[:whole]) + some
 
@@ -240,8 +240,8 @@ def bootstrap(base: Sequence[float], head: Sequence[float]) -> tuple[float, floa
 def _middles(count: int, seed: int) -> tuple[Any, Any]:
     """The places, in the sorted sample, of the two middle values of each resample (the same place twice where the count is odd).
 
-    A resample picks `count` places at random. The k-th smallest of as many uniform numbers is Beta(k, count + 1 - k), and given that, the next
-    one is the smallest of the rest above it: two draws a resample stand for `count` of them.
+    A resample picks `count` places at random. The k-th smallest of `count` uniform numbers is Beta(k, count + 1 - k), and the next larger number
+    is the smallest of those that are left above it: so two draws a resample stand for `count` draws.
     """
     import numpy
 

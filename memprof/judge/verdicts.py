@@ -1,8 +1,8 @@
 """Did it get worse? A verdict for every model, variant, phase and metric, and an exit code for all of them.
 
-A regression is called only if all hold: the medians differ by more than the threshold, and a one-sided exact rank test rejects equality at
-0.01, which takes five repeats a side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their
-medians: a mode is compared with its like, and where modes cannot be told apart there is no verdict. Budgets are absolute and need one repeat.
+A regression is called only if the medians differ by more than the threshold and a one-sided exact rank test rejects equality at 0.01, which
+takes five repeats a side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their medians: a mode
+is compared with its like, and if modes cannot be told apart there is no verdict. Budgets are absolute and need one repeat.
 
     failed      head failed where base did not       improved   head is better, by the same rules
     regressed   head is worse                        new        head alone has the row
@@ -10,7 +10,7 @@ medians: a mode is compared with its like, and where modes cannot be told apart 
     failing     a run failed, and base is no better
     undecided   too few repeats, modes that cannot be told apart
     gone        base alone has the row: nobody knows any more whether it got worse
-    acknowledged   head is worse, and somebody has said why that is accepted for now
+    acknowledged   head is worse, and somebody has written why that is accepted for now
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from .baseline import Entry, changes
 from .ranks import ALPHA, LEAST_REPEATS, pooled_stdev, rank_p, split_modes, stratified_p
 
 _STDEVS = 3
-# Changes that differ by less than this share of base are shown as one.
+# Changes that differ by less than this share of base are shown as alike.
 _ALIKE = 0.001
-# The metrics that are read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
-_PEAKS = ("rss_peak_bytes", "hwm_bytes")
 _ADVICE = "--deterministic or more repeats help"
 
 Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
@@ -53,11 +51,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judged:
-    """One row with its verdict, and why, in words. The metric `outcome` is that of the runs themselves.
+    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended.
 
-    base and head are the samples, where a side has them; threshold is in the metric's unit, and p that of the one-sided test, where the
-    verdict took them. budget: the limit in the metric's unit where the verdict is on one, and then base is None. cause: phase and metric of the
-    regression that this one follows from (see `with_causes`).
+    base and head are the samples, if that side has them. threshold, in the metric's unit, and p of the one-sided test are None if the verdict
+    did not need them. budget: the limit in the metric's unit if the verdict is on a budget; base is None then. cause: phase and metric of the
+    regression that this row follows from (see `with_causes`).
     """
 
     key: Key
@@ -74,18 +72,18 @@ class Judged:
 
     @property
     def difference(self) -> float | None:
-        """Head's median less base's, None where one side is missing."""
+        """Head's median less base's, None if a side is missing."""
         return self.head.median - self.base.median if self.head and self.base else None
 
     @property
     def change(self) -> float | None:
-        """The difference as a share of base's median, None where there is none."""
+        """The difference as a share of base's median, None if there is no difference or no base to divide by."""
         return self.difference / self.base.median if self.base and self.base.median and self.difference is not None else None
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The positive control: whether a known increase of `added_bytes` was seen, and whether two measurements of one thing stayed silent."""
+    """The positive control: whether a known increase of `added_bytes` was seen, and whether the same build measured twice stayed silent."""
 
     key: Key
     added_bytes: int
@@ -108,9 +106,9 @@ class Proof:
 
 @dataclass(frozen=True)
 class Report:
-    """What was compared with what; all rows, worst first; what else the reader must know.
+    """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
-    commands: what the user may want to do next. allow_gone: rows that base alone has are meant to be gone.
+    commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone.
     """
 
     title: str
@@ -122,7 +120,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """1 for a regression, else 4 for a run that failed, else 3 where something is undecided or gone or the proof failed, else 0."""
+        """1 for a regression, else 4 for a run that failed, else 3 if something is undecided or gone or the proof failed, else 0."""
         verdicts = {row.verdict for row in self.rows}
         if verdicts & {"regressed", "failed", "over"}:
             return EXIT_REGRESSION
@@ -137,19 +135,19 @@ class Report:
 
 
 def worst_first(rows: Iterable[Judged]) -> tuple[Judged, ...]:
-    """Rows by verdict, then variant by variant, the one that moved most first; in a variant the worst row first.
+    """Rows by verdict, then variant by variant, the variant that moved most first; in a variant the worst row first.
 
-    Rows that moved alike stand as they ran, PEAK first; so do those that are fine, variants too.
+    Rows that moved alike keep the order in which they ran, PEAK first. So do rows and variants that are fine.
     """
     verdicts: dict[Verdict, dict[Key, list[Judged]]] = {verdict: {} for verdict in WORST_FIRST}
     for row in rows:
         verdicts[row.verdict].setdefault(row.key, []).append(row)
-    found: list[Judged] = []
+    ordered: list[Judged] = []
     for verdict, variants in verdicts.items():
         size = _size if verdict not in ("ok", "new") else _none
-        for own in sorted(variants.values(), key=lambda own: -max(map(size, own))):
-            found += _by_size(own, size)
-    return tuple(found)
+        for group in sorted(variants.values(), key=lambda group: -max(map(size, group))):
+            ordered += _by_size(group, size)
+    return tuple(ordered)
 
 
 def _size(row: Judged) -> float:
@@ -176,22 +174,22 @@ def _by_size(rows: Sequence[Judged], size: Callable[[Judged], float]) -> Iterato
 
 
 def with_causes(rows: Sequence[Judged]) -> list[Judged]:
-    """The rows, each regression with the one that it follows from, where there is one.
+    """The rows, each regression with the earlier regression that it follows from, if there is one.
 
-    What rises in one phase is still there in the next, and in PEAK: of one variant's regressions in bytes, in the order of the phases, one that
-    is no larger than an earlier one (by more than its threshold) follows from it. In a phase the peak stands for the other metrics.
+    Memory that rises in a phase is still there in the next, and in PEAK. So among a variant's regressions in bytes, in the order of the phases, a
+    regression follows from an earlier one unless it is larger by more than its threshold. In a phase the peak stands for the other metrics.
     """
     order = {phase: place for place, phase in enumerate([*summary.order(row.phase for row in rows if row.phase != PEAK), PEAK])}
     risen = [row for row in rows if row.verdict == "regressed" and metrics.METRICS[row.metric].unit == BYTES]
     causes: dict[int, tuple[str, str]] = {}
-    heads: dict[Key, list[Judged]] = {}
-    for row in sorted(risen, key=lambda row: (order[row.phase], row.metric not in _PEAKS)):
-        earlier = heads.setdefault(row.key, [])
-        head = next((one for one in earlier if (row.difference or 0) <= (one.difference or 0) + (row.threshold or 0)), None)
-        if head is None:
+    roots: dict[Key, list[Judged]] = {}
+    for row in sorted(risen, key=lambda row: (order[row.phase], row.metric not in metrics.HIGH_WATER_MARKS)):
+        earlier = roots.setdefault(row.key, [])
+        root = next((root for root in earlier if (row.difference or 0) <= (root.difference or 0) + (row.threshold or 0)), None)
+        if root is None:
             earlier.append(row)
         else:
-            causes[id(row)] = head.phase, head.metric
+            causes[id(row)] = root.phase, root.metric
     return [replace(row, cause=causes.get(id(row))) for row in rows]
 
 
@@ -218,64 +216,64 @@ def parse_limits(words: Sequence[str]) -> Limits:
 def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits()) -> list[Judged]:
     """A verdict for each row of either side, and for each variant of head with a failed run."""
     before, after = ({entry.place: entry for entry in side} for side in (base, head))
-    found: list[Judged] = []
+    judged: list[Judged] = []
     for place, entry in after.items():
-        found += _judge_entry(before.get(place), entry, limits)
-    found += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
-    return found
+        judged += _judge_entry(before.get(place), entry, limits)
+    judged += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
+    return judged
 
 
 def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged]:
-    found = [_failure(base, head)] if head.failed else []
+    judged = [_failure(base, head)] if head.failed else []
     before = {(row.phase, row.metric): row for row in base.rows} if base else {}
     after = {(row.phase, row.metric): row for row in head.rows}
     bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
     for place, row in after.items():
         if place not in before:
             reason = f"base failed: {base.failure}" if base and base.failed else "not in the baseline"
-            found.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
+            judged.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
         elif not head.failed or len(row.values) >= LEAST_REPEATS:
-            found.append(_beside(judge_row(before[place], row, bound, limits), base, head))
+            judged.append(_beside(judge_row(before[place], row, bound, limits), base, head))
     if not head.failed:  # else the rows are missing because of that
-        found += [_gone(head.key, row) for place, row in before.items() if place not in after]
-    return found
+        judged += [_gone(head.key, row) for place, row in before.items() if place not in after]
+    return judged
 
 
 def _beside(row: Judged, base: Entry | None, head: Entry) -> Judged:
-    """The row, and where it got worse what else changed: the code need not be the cause."""
+    """The row; a regression also names other changes, because the code need not be the cause."""
     also = changes(base, head) if base is not None and row.verdict == "regressed" else ()
     return replace(row, reason=f"{row.reason}; also changed: {', '.join(also)}") if also else row
 
 
 def _failure(base: Entry | None, head: Entry) -> Judged:
-    said = f"{head.failed} of {head.runs} runs failed: {head.failure}"
+    failures = f"{head.failed} of {head.runs} runs failed: {head.failure}"
     if base is None or base.failed:
-        return Judged(head.key, "", OUTCOME, "failing", f"{said} ({'base failed too' if base else 'not in the baseline'})")
-    return Judged(head.key, "", OUTCOME, "failed", said)
+        return Judged(head.key, "", OUTCOME, "failing", f"{failures} ({'base failed too' if base else 'not in the baseline'})")
+    return Judged(head.key, "", OUTCOME, "failed", failures)
 
 
 def _gone(key: Key, row: Row) -> Judged:
     return Judged(key, row.phase, row.metric, "gone", "in the baseline, but not measured now", base=row)
 
 
-# -- one row
+# -- a row
 
 
 def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits()) -> Judged:
-    """The verdict on one row that both sides have. bound_bytes: the peaks' own error bound on the machines they come from."""
+    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from."""
     count = min(len(base.values), len(head.values))
     if count < LEAST_REPEATS:
         many = f"{count} repeat{'s' if count > 1 else ''} can never decide"
         return Judged(head.key, head.phase, head.metric, "undecided", f"{many}: {LEAST_REPEATS} a side are the least", base, head)
-    found = _Pair.of(base, head, _floor(base, bound_bytes, limits)).decide()
-    return Judged(head.key, head.phase, head.metric, found.verdict, found.reason, base, head, found.threshold, found.p)
+    decision = _Pair.of(base, head, _floor(base, bound_bytes, limits)).decide()
+    return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
 
 
 def _floor(base: Row, bound_bytes: int, limits: Limits) -> float:
     """The smallest difference that counts, whatever the samples look like."""
     least = [limits.share * abs(base.median)]
     least += [limits.bytes] if metrics.METRICS[base.metric].unit == BYTES else []
-    return max(*least, bound_bytes if base.metric in _PEAKS else 0)
+    return max(*least, bound_bytes if base.metric in metrics.HIGH_WATER_MARKS else 0)
 
 
 @dataclass(frozen=True)
@@ -300,21 +298,21 @@ class _Pair:
 
     @classmethod
     def of(cls, base: Row, head: Row, floor: float) -> _Pair:
-        """A lone value is a mode where the other side has its like; the only one that has none is an outlier."""
-        groups = [split_modes(row.values, floor) for row in (base, head)]
+        """A lone value is a mode if the other side has its like. A lone value without its like is an outlier, if there is only one."""
+        sides = [split_modes(row.values, floor) for row in (base, head)]
         strange = [
             group
-            for own, other in ((groups[0], head.values), (groups[1], base.values))
-            for group in own
-            if len(group) == 1 < len(own) and all(abs(group[0] - value) > floor for value in other)
+            for groups, other in ((sides[0], head.values), (sides[1], base.values))
+            for group in groups
+            if len(group) == 1 < len(groups) and all(abs(group[0] - value) > floor for value in other)
         ]
         outlier = len(strange) == 1
-        found = [tuple(group for group in own if not outlier or group is not strange[0]) for own in groups]
-        return cls(base.metric, found[0], found[1], base.values, head.values, floor, outlier)
+        modes = [tuple(group for group in groups if not outlier or group is not strange[0]) for groups in sides]
+        return cls(base.metric, modes[0], modes[1], base.values, head.values, floor, outlier)
 
     @property
     def threshold(self) -> float:
-        """By how much a difference must exceed: the floor, or three standard deviations within the groups where that is more."""
+        """The difference that must be exceeded: the floor, or three standard deviations within the groups if that is more."""
         return max(self.floor, _STDEVS * pooled_stdev(self.base + self.head))
 
     def decide(self) -> _Decision:
@@ -324,33 +322,33 @@ class _Pair:
         before, after = statistics.median(self.base_values), statistics.median(self.head_values)
         difference = after - before
         if abs(difference) <= self.threshold:
-            return self._said("ok", f"{self._signed(difference, before)} is within the threshold of {self._amount(self.threshold)}")
+            return self._decision("ok", f"{self._signed(difference, before)} is within the threshold of {self._amount(self.threshold)}")
         p = self._p(difference)
         if p <= ALPHA:
             reason = f"{self._signed(difference, before)} (threshold {self._amount(self.threshold)}, p = {p:.2g})"
-            return self._said("regressed" if difference > 0 else "improved", reason, p)
+            return self._decision("regressed" if difference > 0 else "improved", reason, p)
         if self.outlier:
-            return self._said("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {_ADVICE}", p)
-        return self._said("ok", f"{self._signed(difference, before)}, but not beyond noise (p = {p:.2g})", p)
+            return self._decision("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {_ADVICE}", p)
+        return self._decision("ok", f"{self._signed(difference, before)}, but not beyond noise (p = {p:.2g})", p)
 
     def _by_modes(self) -> _Decision:
         apart = self._apart()
         if apart is not None:
             return apart
-        # Which mode of base each of head's is, if it is one.
+        # For each mode of head, the place of its like among base's modes, None if there is none.
         places = [next((place for place, mode in enumerate(self.base) if self._alike(mode, other)), None) for other in self.head]
         known = [place for place in places if place is not None]
         if len(set(known)) == len(places):
             return self._same_modes(known)
         strays = [mode for mode, place in zip(self.head, places, strict=True) if place is None]
         if known and all(max(stray) < self.base[0][0] for stray in strays):
-            return self._said("ok", "head has a mode of its own, below all of base's")
+            return self._decision("ok", "head has a mode of its own, below all of base's")
         if len(self.base) == len(self.head):
             return self._moved()
-        return self._said("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")
+        return self._decision("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")
 
     def _apart(self) -> _Decision | None:
-        """A verdict where all of one side lies beyond all of the other, whatever their modes."""
+        """A verdict if all of one side lies beyond all of the other, whatever their modes."""
         for upper, lower, verdict, word in (
             (self.head_values, self.base_values, "regressed", "above"),
             (self.base_values, self.head_values, "improved", "below"),
@@ -358,14 +356,14 @@ class _Pair:
             least = min(upper) - max(lower)
             if least > self.floor and (p := rank_p(lower, upper)) <= ALPHA:
                 reason = f"all of head is {word} all of base, by {self._amount(least)} at least (p = {p:.2g})"
-                return self._said("regressed" if verdict == "regressed" else "improved", reason, p)
+                return self._decision("regressed" if verdict == "regressed" else "improved", reason, p)
         return None
 
-    def _alike(self, one: Sequence[float], other: Sequence[float]) -> bool:
-        return abs(statistics.median(one) - statistics.median(other)) <= self.threshold
+    def _alike(self, mode: Sequence[float], other: Sequence[float]) -> bool:
+        return abs(statistics.median(mode) - statistics.median(other)) <= self.threshold
 
     def _same_modes(self, places: Sequence[int]) -> _Decision:
-        """Both sides have the same modes: what can still differ is how often each is met."""
+        """Both sides have the same modes, so only how often each is met can differ."""
         shares = [
             [float(place) for place, mode in enumerate(self.base) for _ in mode],
             [float(place) for place, mode in zip(places, self.head, strict=True) for _ in mode],
@@ -374,29 +372,31 @@ class _Pair:
         p = rank_p(*(shares if worse else shares[::-1]))
         met = [", ".join(str(side.count(place)) for place in range(len(self.base))) for side in shares]
         reason = f"{_modes(self.base)}, the same on both sides; runs in each: {met[1]}, in base {met[0]} (p = {p:.2g})"
-        return self._said(("regressed" if worse else "improved") if p <= ALPHA else "ok", reason, p)
+        return self._decision(("regressed" if worse else "improved") if p <= ALPHA else "ok", reason, p)
 
     def _moved(self) -> _Decision:
-        """As many modes on both sides: they are told apart where all moved alike, and by less than half of what parts them."""
+        """As many modes on both sides: they can be told apart if all moved alike, and by less than half of the gap between them."""
         before, after = ([statistics.median(mode) for mode in side] for side in (self.base, self.head))
         shifts = [there - here for here, there in zip(before, after, strict=True)]
         gap = min(high - low for side in (before, after) for low, high in pairwise(side))
         same_way = all(shift > self.threshold for shift in shifts) or all(shift < -self.threshold for shift in shifts)
         if not same_way or max(map(abs, shifts)) >= gap / 2 or max(shifts) - min(shifts) > self.threshold:
-            return self._said("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {_ADVICE}")
+            return self._decision("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {_ADVICE}")
         strata = list(zip(self.base, self.head, strict=True))
         p = stratified_p(strata if shifts[0] > 0 else [(head, base) for base, head in strata])
-        said = " and ".join(self._signed(shift, here) for shift, here in zip(shifts, before, strict=True))
+        moves = " and ".join(self._signed(shift, here) for shift, here in zip(shifts, before, strict=True))
         if p > ALPHA:
-            reason = f"{_modes(self.base)}, which moved by {said}, in too few repeats to decide (p = {p:.2g}): {_ADVICE}"
-            return self._said("undecided", reason, p)
-        return self._said("regressed" if shifts[0] > 0 else "improved", f"{_modes(self.base)}, all of which moved: {said} (p = {p:.2g})", p)
+            reason = f"{_modes(self.base)}, which moved by {moves}, in too few repeats to decide (p = {p:.2g}): {_ADVICE}"
+            return self._decision("undecided", reason, p)
+        return self._decision(
+            "regressed" if shifts[0] > 0 else "improved", f"{_modes(self.base)}, all of which moved: {moves} (p = {p:.2g})", p
+        )
 
     def _p(self, difference: float) -> float:
         sides = (self.base_values, self.head_values) if difference > 0 else (self.head_values, self.base_values)
         return rank_p(*sides)
 
-    def _said(self, verdict: Verdict, reason: str, p: float | None = None) -> _Decision:
+    def _decision(self, verdict: Verdict, reason: str, p: float | None = None) -> _Decision:
         return _Decision(verdict, reason, self.threshold, p)
 
     def _amount(self, value: float) -> str:

@@ -1,1 +1,1 @@
-"""Suites and orders in, Runs out: everything from what was asked to a line in a runs file."""
+"""Suites and orders in, Runs out: everything from a suite to a line in a runs file."""

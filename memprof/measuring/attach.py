@@ -1,6 +1,6 @@
-"""A process that already runs, as a job and its Run: what `memprof attach` does.
+"""A process that already runs, as a job and its Run, for `memprof attach`.
 
-Nothing of it is touched: the probe only reads /proc (see memprof.probe.attach). A Ctrl-C ends the looking, and what was seen is a Run.
+The process is not touched: the probe only reads /proc (see memprof.probe.attach). A Ctrl-C ends the looking and leaves a Run of what was seen.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _LEAST_NS = 100_000
 
 
 def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
-    """The job of looking at a process. Raises UsageError, and InputError where there is no such process or it has no memory to look at."""
+    """The job of looking at a process. Raises UsageError, and InputError if there is no such process or it has no memory to look at."""
     if duration_ns <= 0 or interval_ns < _LEAST_NS:
         raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
     if pid <= 0 or not os.path.isdir(f"/proc/{pid}"):
         raise InputError(f"there is no process {pid}")
-    called = str(procfs.name(pid))
+    process_name = str(procfs.name(pid))
     if "rss" not in procfs.status(pid):
-        raise InputError(f"process {pid} ({called}) has ended, or is one of the kernel's own: it has no memory to look at")
+        raise InputError(f"process {pid} ({process_name}) has ended, or is one of the kernel's own: it has no memory to look at")
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "backslashreplace").rstrip("\0").split("\0")
     except OSError as error:
         raise InputError(f"process {pid}: {os_reason(error)}") from None
     program = None
-    with suppress(OSError, InputError):  # another user's, or one that was deleted since
+    with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
         program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
     return Job(
-        model=Model(name or called, program.path if program else called, (), 0, program.sha256 if program else ""),
+        model=Model(name or process_name, program.path if program else process_name, (), 0, program.sha256 if program else ""),
         runtime=COMMAND,
-        variant=called,
+        variant=process_name,
         repeat=1,
         warmup=0,
         runs=0,
@@ -58,7 +58,7 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
 def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None]) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
-    Raises MeasurementError where it ended before it could be looked at.
+    Raises MeasurementError if it ended before it could be looked at.
     """
     progress.started(job, 1, 1)
     message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
@@ -73,7 +73,7 @@ def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None
 
 
 def _end_on_signal(probe: subprocess.Popen[bytes]) -> None:
-    """From here on a Ctrl-C asks the probe for what it has seen so far."""
+    """From here on a Ctrl-C asks the probe for its samples so far."""
 
     def end(*_: object) -> None:
         assert probe.stdin is not None

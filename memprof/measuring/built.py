@@ -1,7 +1,7 @@
 """Converted models in the cache: a folder each, named by what the model was made from, and the names of the files in it.
 
-`built.json` is written by the measured side (runners/__main__.py) and says which file is to be loaded. Beside it stands the interpreter that
-made the model: one that belongs to a side of a gate is gone soon, and so is what it made.
+The measured side (runners/__main__.py) writes `built.json`, which says which file is to be loaded. Beside it stands the interpreter that made the
+model: an interpreter of a gate's side is gone soon, and its models are then removed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _MADE_BY = "made_by.txt"
 
 
 def folder(key: str) -> Path:
-    """Where the model of this key lies, or would."""
+    """The folder of the model of this key, whether it exists or not."""
     return cache_folder("built") / key
 
 
-def made(work: Path, python: str) -> None:
-    """Note which interpreter has made the model in this folder."""
+def note_interpreter(work: Path, python: str) -> None:
+    """Note the interpreter that made the model in this folder."""
     (work / _MADE_BY).write_text(python)
 
 
-def loaded(folder: Path) -> str:
-    """The path that is loaded of a folder's model."""
+def path_to_load(folder: Path) -> str:
+    """The path to load of the model in a folder."""
     return str(folder / json.loads((folder / _SAYS_WHICH).read_text())["path"])
 
 
@@ -41,11 +41,11 @@ def files(path: str) -> list[str]:
 
 
 def forget_made_below(environments: Path) -> None:
-    """Remove the models that an interpreter below this folder has made: nobody will ask for them again."""
+    """Remove the models that an interpreter below this folder made: nobody will ask for them again."""
     for folder in cache_folder("built").iterdir():
         try:
-            mine = Path((folder / _MADE_BY).read_text()).is_relative_to(environments)
+            made_below = Path((folder / _MADE_BY).read_text()).is_relative_to(environments)
         except OSError:
             continue
-        if mine:
+        if made_below:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The probe as one zip file, and the folder where such things are kept.
+"""The probe as one zip file in the cache, and the command that starts it.
 
-The zip holds the sources and, so that nothing is compiled while someone waits, their bytecode for the interpreter that made it; another
+The zip holds the sources and their bytecode for the interpreter that made it, so that nothing is compiled while someone waits. Another
 interpreter falls back to the sources.
 """
 
@@ -20,8 +20,8 @@ from ..cache import cache_folder
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
-# Not `python PROBE.zip`, which goes through runpy and its twenty modules, and without the interpreter's teardown, which has nothing to do:
-# either takes milliseconds of every job.
+# `python PROBE.zip` would go through runpy and its twenty modules. The interpreter's teardown has nothing to do. Either takes milliseconds of
+# every job, so both are avoided.
 _START = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from memprof.probe.__main__ import main; "
     "code = main(); sys.stdout.flush(); sys.stderr.flush(); os._exit(code)"
@@ -56,6 +56,6 @@ def _zipped(sources: dict[str, bytes]) -> bytes:
 
 
 def _bytecode(source: bytes, name: str) -> bytes:
-    """A .pyc that is taken as it is (PEP 552: flags 1, hash-based and unchecked)."""
+    """A .pyc that is loaded unchecked (PEP 552: flags 1, hash-based and unchecked)."""
     code = compile(source, name, "exec", dont_inherit=True)
     return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + marshal.dumps(code)

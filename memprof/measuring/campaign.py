@@ -1,7 +1,7 @@
 """From Orders to Runs: each in a fresh process under a probe, one after another, each Run handed over as soon as it exists.
 
-Where a probe runs is the only thing that could vary here; today it is this machine. What an earlier memprof could not clean up because it was
-killed with its probe is found by the token in its environment, and ended, before anything is measured.
+The place where a probe runs could vary; today it is this machine. Processes of an earlier memprof that was killed with its probe are found by the
+token in their environment, and ended before anything is measured.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ def measure(
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
-    Raises InputError when the disk refuses, once the Run that could not be kept was yielded, OSError when no process can be started;
+    Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
-    phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak); what it raises ends the
-    child and passes through.
+    phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
+    pass through.
     """
     ended = end_leftovers()
     if ended:
         progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
     with new_token() as token:
         ready = converted(orders, token, progress)
-        seen: set[str] = set()
-        at = offset(0)
+        dropped: set[str] = set()
+        begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
-            with input_copy(order, at) as given:
-                order_message = message(order, seen, token, given)
-                run, line = failed or ask(order.job, order_message, token, progress.live, look, given=given, say=progress.say)
+            with input_copy(order, begin) as input_descriptor:
+                order_message = message(order, dropped, token, input_descriptor)
+                run, line = failed or ask(
+                    order.job, order_message, token, progress.live, look, input_descriptor=input_descriptor, say=progress.say
+                )
             if hints := _hints(run):
                 run = replace(run, outcome=replace(run.outcome, hints=hints))
                 line = store.encode(run)
@@ -56,11 +58,11 @@ def measure(
 
 
 def _hints(run: Run) -> tuple[str, ...]:
-    """What else may tell why a run failed."""
+    """Hints at why a run failed."""
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.said(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
@@ -76,7 +78,7 @@ def measure_program(job: Job, start: Start, progress: Progress) -> Run:
 
 
 def surroundings(total_model_bytes: int) -> list[str]:
-    """What about this machine, right now, would spoil a figure."""
+    """Remarks on the state of this machine that would spoil figures."""
     remarks = []
     busy = psutil.cpu_percent(interval=0.3)
     if busy > 25:

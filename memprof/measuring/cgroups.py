@@ -1,4 +1,4 @@
-"""Where this process stands among control groups of memory, and what they limit."""
+"""This process's place among control groups of memory, and their limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Hierarchy(NamedTuple):
 
 
 def hierarchies(root: Path = _ROOT) -> list[Hierarchy]:
-    """The hierarchies that may limit memory, version 1 first. Raises OSError where /proc does not tell.
+    """The hierarchies that may limit memory, version 1 first. Raises OSError if /proc does not tell.
 
     /proc/self/cgroup (cgroups(7)): `ID:CONTROLLERS:PATH`, version 2 with ID 0 and no controllers. /proc/self/mountinfo (proc(5)): the root
     within the file system is the fourth field, the mount point the fifth; after ` - ` the type, the source and the options.
@@ -53,14 +53,14 @@ def hierarchies(root: Path = _ROOT) -> list[Hierarchy]:
 
 
 def _within(mount: Path, top: str, path: str) -> Path:
-    """Where a group's path is below the mount of `top`; a container may see no more than the mount itself."""
+    """A group's folder below the mount of `top`. A container may see no more than the mount itself."""
     inside = os.path.relpath(path, top)
     return mount if inside.split("/", 1)[0] in ("..", ".") else mount / inside
 
 
 @dataclass(frozen=True)
 class MemoryGroup:
-    """The cgroup with a memory controller that this process is in. limit_bytes: the least of its own and of those above it."""
+    """The cgroup with a memory controller that this process is in. limit_bytes: the least limit of this group and of those above it."""
 
     version: int
     folder: Path
@@ -73,7 +73,7 @@ class MemoryGroup:
 
 
 def memory_group(root: Path = _ROOT) -> MemoryGroup | None:
-    """The memory cgroup of this process, None where no controller is mounted. Raises OSError as `hierarchies` does."""
+    """The memory cgroup of this process, None if no controller is mounted. Raises OSError as `hierarchies` does."""
     for version, mount, own in hierarchies(root):
         folder = own if own.is_dir() else mount
         if version == 1 or "memory" in (read_or_none(folder, "cgroup.controllers") or "").split():
@@ -97,7 +97,7 @@ def meminfo(root: Path) -> dict[str, int]:
     """The sizes of /proc/meminfo in bytes. Raises OSError."""
     sizes = {}
     for line in _read(root, "/proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        if rest.endswith("kB"):
-            sizes[name] = int(rest.split()[0]) * 1024
+        name, _, value = line.partition(":")
+        if value.endswith("kB"):
+            sizes[name] = int(value.split()[0]) * 1024
     return sizes

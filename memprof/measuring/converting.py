@@ -1,4 +1,4 @@
-"""Models converted before they are measured, kept by what they were made from."""
+"""Models converted before they are measured, and kept in the cache by what they were made from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BUILD_INTERVAL_NS = 10**8
 
 
 def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[tuple[Order, tuple[Run, bytes] | None]]:
-    """The orders with their converted models; beside one whose model could not be converted, or that cannot be started, the Run that says why."""
+    """The orders with their converted models. An order whose model could not be converted, or that cannot be started, has a Run that says why."""
     results: dict[str, str | Run] = {}
     ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
     for order in orders:
@@ -50,9 +50,9 @@ def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[t
 
 
 def _build_key(order: Order) -> str:
-    """What the converted file depends on: the model's content, the runtime, its version and where it lives, the knobs and shapes."""
+    """A hash of all that the converted file depends on: the model's content, the runtime, its version and interpreter, the knobs and shapes."""
     facts = [
-        order.python,  # two builds of one version convert in ways of their own
+        order.python,  # two builds of one version may convert differently
         order.job.model.sha256,
         order.runtime.name,
         str(order.runtime.version),
@@ -64,12 +64,12 @@ def _build_key(order: Order) -> str:
 
 
 def _load_knobs(order: Order) -> dict[str, str]:
-    # A conversion may depend on how it will be loaded: onnxruntime's own format holds the graph as optimised.
+    # A conversion may depend on how the model will be loaded: onnxruntime's own format holds the optimised graph.
     return {key: value for key, value in order.job.knobs.items() if key in order.runtime.build_uses}
 
 
 def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
-    """The path of the converted model, from the cache where it was converted before; the Run of the conversion where that failed."""
+    """The path of the converted model, from the cache if it was converted before; the Run of the conversion if that failed."""
     folder = built.folder(key)
     if not folder.exists():
         progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
@@ -79,12 +79,12 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
             run, _ = ask(order.job, _message(order, work, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
-            built.made(work, order.python)
-            with suppress(OSError):  # another memprof may have been quicker, and may be measuring what it made
+            built.note_interpreter(work, order.python)
+            with suppress(OSError):  # another memprof may have been quicker, and may be measuring its model
                 work.rename(folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return built.loaded(folder)
+    return built.path_to_load(folder)
 
 
 def _message(order: Order, work: Path, token: str) -> Message:

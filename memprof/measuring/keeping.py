@@ -1,4 +1,4 @@
-"""A runs file while something is measured: opened before, filled Run by Run, and named at the end, however that comes."""
+"""A runs file while something is measured: opened before, filled Run by Run, and named at the end, however it ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..runs import store
 def keeping(
     path: Path | None, say: Callable[[str], None], *, append: bool = False, holds: str = "the runs"
 ) -> Iterator[Callable[[bytes], None]]:
-    """Yields what takes each Run as a line of the runs file; without a path it takes them and keeps nothing.
+    """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing.
 
-    At the end, an error's or an interruption's too, `say` is told which file holds what was measured; a file that nothing was written to is
-    removed, unless it was there before. Raises InputError where the file cannot be opened for this.
+    At the end, also after an error or an interruption, `say` is told which file holds the Runs. A file that nothing was written to is removed,
+    unless it was there before. Raises InputError if the file cannot be opened for this.
     """
     if path is None:
         yield lambda line: None

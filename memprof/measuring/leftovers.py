@@ -1,10 +1,10 @@
-"""What outlives a memprof that was killed: processes marked by a token in their environment, and temporary folders, ended and removed.
+"""Leftovers of a memprof that was killed: its processes, marked by a token in their environment, are ended, and temporary folders are removed.
 
 A memprof that starts something notes its token, itself and its temporary folder in a file of the cache's `running`, and removes the note at the
-end. A note whose memprof is gone tells the next one what to clean up:
+end. A note whose memprof is gone tells the next memprof what to clean up:
 
     PID STARTED PLACE        the memprof: its process, when that started (proc_pid_stat(5)), its host and pid namespace
-    FOLDER                   its temporary folder, where it has one
+    FOLDER                   its temporary folder, if it has one
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Scratch:
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Scratch]:
-    """A temporary folder of this process, gone when the block ends. Where memprof is killed, the next one removes it and ends what its variables
-    mark. Raises InputError."""
+    """A temporary folder of this process, gone when the block ends. If memprof is killed, the next memprof removes it and ends the processes
+    that its variables mark. Raises InputError."""
     token = secrets.token_hex(8)
     folder = Path(tempfile.gettempdir()) / f"{_FOLDER}{purpose}-{token}"
     with _noted(token, folder):
@@ -71,7 +71,7 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
     pid = os.getpid()
     words = f"{pid} {procfs.started(pid)} {_place()}" + (f"\n{folder}" if folder is not None else "")
     try:
-        # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead one's.
+        # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead memprof's.
         with files.replacing(note) as (file,):
             file.write(os.fsencode(words))
     except OSError as error:
@@ -83,7 +83,7 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
 
 
 def end_leftovers() -> int:
-    """End the processes and remove the folders of memprofs that were killed, and what they were converting; returns how many were ended."""
+    """End the processes of memprofs that were killed, remove their folders and half-converted models; the number of processes ended."""
     orphaned = [note for note in cache_folder("running").iterdir() if not note.name.startswith(".") and not _owner_lives(note)]
     ended = end_marked({note.name for note in orphaned}) if orphaned else 0
     for note in orphaned:
@@ -95,7 +95,7 @@ def end_leftovers() -> int:
 
 
 def end_marked(tokens: set[str]) -> int:
-    """End every process that has one of these tokens in its environment, and those they start meanwhile; returns how many."""
+    """End every process that has any of these tokens in its environment, and those they start meanwhile; the number of processes ended."""
     ended = 0
     for _ in range(_ENDING_ROUNDS):
         marked = [process for process in psutil.process_iter() if _token_of(process) in tokens]
@@ -117,24 +117,24 @@ def _token_of(process: psutil.Process) -> str | None:
 
 
 def _owner_lives(note: Path) -> bool:
-    """Whether the memprof that wrote a note still runs; one on another machine or in another container is taken to."""
+    """Whether the memprof that wrote a note still runs. A memprof on another machine or in another container is taken to run."""
     try:
         pid, started, place = note.read_bytes().split(b"\n", 1)[0].decode().split()
         return place != _place() or str(procfs.started(int(pid))) == started
     except OSError:
         return True  # it has just ended
     except ValueError:
-        return True  # in another memprof's words: its own to clean up
+        return True  # written by another version of memprof, which cleans up itself
 
 
 def _remove_folder(note: Path) -> None:
-    """Remove the folder that a note names, where it is such a folder: memprof's by its name, and this user's."""
+    """Remove the folder that a note names, if it is memprof's by its name, and this user's."""
     with suppress(OSError):
         _, _, named = note.read_bytes().partition(b"\n")
         folder = Path(os.fsdecode(named))
         facts = folder.lstat()
-        ours = folder.name.startswith(_FOLDER) and folder.name.endswith(f"-{note.name}") and facts.st_uid == os.geteuid()
-        if named and ours and stat.S_ISDIR(facts.st_mode):
+        own = folder.name.startswith(_FOLDER) and folder.name.endswith(f"-{note.name}") and facts.st_uid == os.geteuid()
+        if named and own and stat.S_ISDIR(facts.st_mode):
             shutil.rmtree(folder, ignore_errors=True)
 
 

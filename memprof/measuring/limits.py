@@ -1,6 +1,6 @@
-"""Where a limit on memory can be had on this machine: a control group of version 1 or 2, or as second best a limit of the process itself.
+"""Ways to limit memory on this machine: a control group of version 1 or 2, or as second best a limit of the process itself.
 
-A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that one whose owner is gone is known and removed.
+A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that a group whose owner is gone is known and removed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _TRIES = 5
 
 
 class Refused(Exception):
-    """The kernel does not lower the limit: what is held does not fit into it."""
+    """The kernel does not lower the limit: the memory in use does not fit into it."""
 
 
 class Limiter(Protocol):
-    """A way to limit a child's memory. words: what it is, for people; exact: whether it counts resident memory."""
+    """A way to limit a child's memory. words: its name for people; exact: whether it counts resident memory."""
 
     words: str
     exact: bool
 
     def start(self, limit: int | None) -> dict[str, object]:
-        """What an Order needs to start under a limit in bytes, None for none: its fields group, rlimits and wrap."""
+        """The fields of an Order (group, rlimits, wrap) that start it under a limit in bytes, None for no limit."""
 
     def change(self, pid: int, limit: int | None) -> None:
         """Set another limit for the child that was started last. Raises Refused."""
@@ -61,7 +61,7 @@ class Groups:
     def start(self, limit: int | None) -> dict[str, object]:
         self._last = str(self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}")
         name, none = _FILES[self.version]
-        # Swap would only hide what does not fit.
+        # Swap would only hide the memory that does not fit.
         swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
         settings = [swap, [name, none if limit is None else str(limit)]]
         return {"group": {"path": self._last, "settings": settings}}
@@ -85,7 +85,7 @@ _FILES = {1: ("memory.limit_in_bytes", "-1"), 2: ("memory.max", "max")}
 
 @dataclass
 class Scopes:
-    """Transient scopes of the user's own systemd, where that is who hands groups out: it makes one, moves itself into it, and becomes the child."""
+    """Transient scopes of the user's systemd, if systemd hands out groups: systemd-run makes a scope, moves itself into it, and becomes the child."""
 
     mount: Path
     exact: bool = True
@@ -108,7 +108,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 
 @dataclass
 class Rlimits:
-    """A limit of the process: what it may allocate, touched or not, rather than what is resident."""
+    """A limit of the process: on the memory that it allocates, touched or not, rather than on resident memory."""
 
     kind: str
     exact: bool = False
@@ -127,7 +127,7 @@ class Rlimits:
 
 
 def find(by: By = "auto") -> Limiter:
-    """The best limiter there is, or the one that is wanted. Raises InputError where that one cannot be had."""
+    """The best limiter there is, or the kind that `by` names. Raises InputError if that kind cannot be had."""
     if by in _RLIMITS:
         return Rlimits(_RLIMITS[by])
     try:
@@ -162,14 +162,14 @@ def _scopes(mounted: Sequence[Hierarchy]) -> Scopes | None:
         return None
     try:
         trial = [*_SCOPE, "-p", "MemoryMax=1G", "--", "true"]
-        done = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+        process = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return Scopes(mount) if done.returncode == 0 else None
+    return Scopes(mount) if process.returncode == 0 else None
 
 
 def _usable(folder: Path, version: int) -> bool:
-    """Whether a group with a memory limit can be made in it, found by making one."""
+    """Whether a group with a memory limit can be made in this folder, found by making a group."""
     trial = folder / f"{PREFIX}-{_owner()}-0"
     try:
         trial.mkdir()
@@ -184,7 +184,7 @@ def _usable(folder: Path, version: int) -> bool:
 
 
 def _may_join(group: Path) -> bool:
-    """Whether a process can be moved into it: version 2 refuses what is not delegated."""
+    """Whether a process can be moved into the group: version 2 refuses groups that are not delegated."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,7 +1,7 @@
 """The line that a probe reads from its standard input: its one form, its one encoder and its one decoder.
 
-The probe itself imports nothing of this; the docstring of memprof/probe/__main__.py has the meaning of each field, and a test holds what the
-probe reads to the fields that stand here.
+The probe itself imports nothing of this. The docstring of memprof/probe/__main__.py has the meaning of each field, and a test holds the probe's
+reader to the fields here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..runs.records import Cache, Job
 class Start:
     """How the child is started: the file and its words, its environment (None removes a variable), folder and standard input.
 
-    stdin: text for the child to read; input: the descriptor it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
+    stdin: text for the child to read; input: the descriptor that it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
     group: a control group to make, {"path", "settings"}; rlimits: in bytes by name. writers: see heap.record. command: see probe.command, None
-    for memprof's own side. attach: the process to look at, where nothing is started.
+    for memprof's own side. attach: the process to look at, if nothing is started.
     """
 
     argv: Sequence[str] = ()

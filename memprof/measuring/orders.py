@@ -1,4 +1,4 @@
-"""From a Suite to Orders: every run that is to be made, with all that its start needs, checked before anything is measured."""
+"""From a Suite to Orders: every run to be made, with all that its start needs, checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ..programs import commands, native, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
-from .suite import DEFAULTS, MS, Suite, Variant
+from .suite import DEFAULTS, MS, Suite, Variant, variants_of
 
 
 @dataclass(frozen=True)
 class Order:
-    """A Job and how its child is started: what the probe needs beyond the Job itself.
+    """A Job and how its child is started: all that the probe needs beyond the Job itself.
 
-    build: knobs that act on the model file, which must be converted before the first of its jobs; None where it is loaded as it is.
+    build: knobs that act on the model file, which must be converted before the first of its jobs; None if it is loaded unconverted.
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
-    argv: the command to start in place of the interpreter and memprof's own side. cwd: its working folder, memprof's own where None.
-    command: what the probe must know of it (see memprof.probe.command), None for memprof's own side.
-    wrap: the program to start it under, with its arguments: a profiler; python is then empty where it brings its own. until: the phase after
-    which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done or
-    was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
+    argv: the command to start in place of the interpreter and memprof's runner. cwd: its working folder, None for memprof's own.
+    command: facts on it for the probe (see memprof.probe.command), None for memprof's runner.
+    wrap: the program to start it under, with its arguments: a profiler; python is then empty if the profiler brings its own. until: the phase
+    after which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done
+    or was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
-    stdin: it reads memprof's own standard input, a file from where it stands now. error: why it cannot be started, where that is known already.
+    stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
     """
 
     job: Job
@@ -59,7 +59,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Plan:
-    """Orders in the sequence in which they run, and what the user should know beforehand."""
+    """Orders in the sequence in which they run, and remarks for the user beforehand."""
 
     orders: tuple[Order, ...]
     remarks: tuple[str, ...]
@@ -68,11 +68,11 @@ class Plan:
 def plan(suite: Suite) -> Plan:
     """All Orders of a suite: for each repeat, each model, each variant, so that variants are interleaved (A B A B).
 
-    A command that cannot be started is an order with an error, so that the others are measured. Raises UsageError or InputError for whatever
-    else is wrong, before anything is measured, and where there is no other order either.
+    A command that cannot be started is an order with an error, so that the others are measured; its error is raised if all orders have one.
+    Raises UsageError or InputError for any other mistake, before anything is measured.
     """
-    asked, suite = suite, suite.over(DEFAULTS)
-    programs = [one for one in suite.variants if one.command is not None]
+    given, suite = suite, suite.over(DEFAULTS)
+    programs = [variant for variant in suite.variants if variant.command is not None]
     if not suite.models and not programs:
         raise UsageError("name a model to measure")
     variants = _variants(suite)
@@ -87,33 +87,33 @@ def plan(suite: Suite) -> Plan:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
         if not taking and not programs:
-            wanted = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
-            raise UsageError(f"{model.name}: no runtime that was named takes it (they take {wanted})")
-        made = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
-        remarks += dict.fromkeys(f"{model.name}: {inputs.said(order.job.assumed)}" for order in made if order.job.assumed)
-        orders += made
+            taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
+            raise UsageError(f"{model.name}: no runtime that was named takes it (they take {taken})")
+        model_orders = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
+        remarks += dict.fromkeys(f"{model.name}: {inputs.remark(order.job.assumed)}" for order in model_orders if order.job.assumed)
+        orders += model_orders
         orders += _commands(suite, programs, model)
     errors = [order.error for order in orders if order.error is not None]
     if errors and len(errors) == len(orders):
         raise errors[0]
-    remarks += _without_effect(asked, suite, programs, variants)
+    remarks += _without_effect(given, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
-    each = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
-    if suite.stdin and len(each) > 1 and offset(0) is None:
-        each = [replace(order, stdin=False) for order in each]
+    repeated = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
+    if suite.stdin and len(repeated) > 1 and offset(0) is None:
+        repeated = [replace(order, stdin=False) for order in repeated]
         if not os.isatty(0):
-            remarks.append(f"standard input can be read only once, for it is no file: each of the {len(each)} runs has an empty one")
-    return Plan(tuple(each), tuple(remarks))
+            remarks.append(f"standard input is no file and can be read only once: it is empty in each of the {len(repeated)} runs")
+    return Plan(tuple(repeated), tuple(remarks))
 
 
 def order(suite: Suite, model: Model, variant: Variant) -> Order:
     """The Order of one variant on a model that was identified before: its first thread count, repeat 1. Raises as `plan` does."""
     suite = suite.over(DEFAULTS)
     ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
-    found = _orders(suite, model, named, runtime)[0]
-    return replace(found, job=replace(found.job, repeat=1))
+    first = _orders(suite, model, named, runtime)[0]
+    return replace(first, job=replace(first.job, repeat=1))
 
 
 def _models(suite: Suite) -> list[Model]:
@@ -127,26 +127,26 @@ def _models(suite: Suite) -> list[Model]:
 
 
 def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
-    wanted = [Variant(runtime=name) for name in suite.runtimes] + [one for one in suite.variants if one.command is None]
-    programs = [one.name for one in suite.variants if one.command is not None]
-    if programs and not suite.models and wanted:
+    variants = [variant for variant in variants_of(suite) if variant.command is None]
+    programs = [variant.name for variant in suite.variants if variant.command is not None]
+    if programs and not suite.models and variants:
         raise UsageError("name a model to measure: a runtime among the commands needs one")
-    if not wanted and not programs:
+    if not variants and not programs:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
-    found = []
-    for variant in wanted:
+    chosen = []
+    for variant in variants:
         python = runtimes.interpreter(variant.python or suite.python)
         runtime = runtimes.find(variant.runtime, python)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
-        found.append((replace(variant, name=name, python=python), runtime))
-    names = [variant.name for variant, _ in found] + programs
+        chosen.append((replace(variant, name=name, python=python), runtime))
+    names = [variant.name for variant, _ in chosen] + programs
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two variants are called {name}; give each a name: NAME=RUNTIME,...")
     for key in suite.set:
-        if not any(runtime.knob(key) for _, runtime in found) and not (programs and _common(key)):
-            raise runtimes.unknown_knob(key, [runtime for _, runtime in found] or [commands.RUNTIME])
-    return found
+        if not any(runtime.knob(key) for _, runtime in chosen) and not (programs and _common(key)):
+            raise runtimes.unknown_knob(key, [runtime for _, runtime in chosen] or [commands.RUNTIME])
+    return chosen
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
@@ -167,8 +167,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
             env.update(knob.variables(value))
     if threads is not None and runtime.threads_env:
         env[runtime.threads_env] = str(threads)
-    said = {**suite.env, **variant.env}
-    env.update(said)
+    set_by_user = {**suite.env, **variant.env}
+    env.update(set_by_user)
     build = {key: value for key, value in knobs.items() if (knob := runtime.knob(key)) is not None and knob.acts == "build"}
     job = Job(
         model=model,
@@ -179,7 +179,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         runs=_at_least(suite.runs, 0, "runs"),
         knobs=knobs,
         threads=threads,
-        env=said,
+        env=set_by_user,
         python=variant.python,
         cache=suite.cache or "warm",
         deterministic=bool(suite.deterministic),
@@ -195,8 +195,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
 
 
 def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:
-    """The orders of all commands about a model, or about what each of them names where memprof was given none."""
-    ready = [replace(one.command, cwd=one.command.cwd or suite.cwd) for one in programs if one.command is not None]
+    """The orders of all commands for a model, or, without one, for the model that each command names."""
+    ready = [replace(variant.command, cwd=variant.command.cwd or suite.cwd) for variant in programs if variant.command is not None]
     sweeps = [_sweep(suite, variant, command) for variant, command in zip(programs, ready, strict=True)]
     filled = [
         [_filled(suite, variant, command, model, count) for count in sweep]
@@ -212,20 +212,20 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
         for command in ready:
             if command.has("model"):
                 raise UsageError(f"{command.name}: {{model}} stands for a model, and none is given")
-        about = commands.models([each[0] for each in filled], suite.name) if filled else []
+        about = commands.models([variant_commands[0] for variant_commands in filled], suite.name) if filled else []
     return [
         _command_order(suite, variant, command, of, count)
-        for variant, each, sweep, of in zip(programs, filled, sweeps, about, strict=True)
-        for command, count in zip(each, sweep, strict=True)
+        for variant, variant_commands, sweep, of in zip(programs, filled, sweeps, about, strict=True)
+        for command, count in zip(variant_commands, sweep, strict=True)
     ]
 
 
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
-    wanted = variant.threads or suite.threads
-    if wanted and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
+    counts = variant.threads or suite.threads
+    if counts and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
         raise UsageError(f"{command.name}: write {{threads}} where the number of threads goes, or give no thread counts")
-    if wanted:
-        return wanted
+    if counts:
+        return counts
     return ((1,) if suite.deterministic else (None,)) if command.has("threads") else (None,)
 
 
@@ -257,14 +257,14 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
             from ..programs import symbols
 
             started = symbols.wrap(argv, suite.phases, cwd=command.cwd, env=env)
-    except MemprofError as found:
-        error = found
+    except MemprofError as refusal:
+        error = refusal
     job = Job(
         model=model,
         runtime=COMMAND,
         variant=command.name,
         repeat=0,
-        # A command's own affair, unless it takes the number from here.
+        # The command decides, unless it takes the number from here.
         warmup=_at_least(suite.warmup, 0, "warmup") if variant.command.has("warmup") else 0,
         runs=_at_least(suite.runs, 0, "runs") if variant.command.has("runs") else 0,
         knobs=knobs,
@@ -288,7 +288,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
 
 
 def offset(descriptor: int) -> int | None:
-    """Where a file stands, None for what is no file and so can be read only once."""
+    """The position in a file. None for a pipe or a terminal, which can be read only once."""
     try:
         return os.lseek(descriptor, 0, os.SEEK_CUR)
     except OSError:
@@ -297,20 +297,20 @@ def offset(descriptor: int) -> int | None:
 
 @cache
 def _common(key: str) -> Knob | None:
-    """The knob of that name, where every runtime has it and it is a matter of the environment: a command has it too."""
-    found = [runtime.knob(key) for runtime in runtimes.describe(sys.executable) if not runtime.error]
-    knob = found[0] if found and None not in found else None
+    """The knob of that name, if every runtime has it and it acts by the environment: a command has it too."""
+    knobs = [runtime.knob(key) for runtime in runtimes.describe(sys.executable) if not runtime.error]
+    knob = knobs[0] if knobs and None not in knobs else None
     return knob if knob is not None and knob.acts == "env" else None
 
 
-def _without_effect(asked: Suite, suite: Suite, programs: Sequence[Variant], others: Sequence[object]) -> list[str]:
-    """What was asked for and no command heeds, where there are only commands."""
-    if not programs or others:
+def _without_effect(given: Suite, suite: Suite, programs: Sequence[Variant], with_runtimes: Sequence[object]) -> list[str]:
+    """Remarks on settings that no command heeds, if there are only commands."""
+    if not programs or with_runtimes:
         return []
     remarks = []
     for word in ("runs", "warmup"):
-        deaf = [one.name for one in programs if one.command is not None and not one.command.has(word)]
-        if getattr(asked, word) is not None and deaf:
+        deaf = [variant.name for variant in programs if variant.command is not None and not variant.command.has(word)]
+        if getattr(given, word) is not None and deaf:
             remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")
     if suite.shapes or suite.inputs:
         remarks.append("shapes and inputs have no effect on commands")
@@ -332,7 +332,7 @@ def _checked(suite: Suite, variant: Variant, runtime: Runtime) -> dict[str, str]
 
 
 def _iterations_interval(suite: Suite, threads: int | None) -> int:
-    """How often timed iterations are polled: not at all where the runtime uses every CPU, because their peak is exact anyway."""
+    """The polling period of timed iterations in ns; 0, not polled, if the runtime uses every CPU, because their peak is exact anyway."""
     if suite.interval_ns is not None:
         return suite.interval_ns
     cpus = len(os.sched_getaffinity(0))
@@ -345,7 +345,7 @@ def intervals(job: Job) -> dict[str, int]:
 
 
 def _assumed(suite: Suite, model: Model, runtime: Runtime) -> dict[str, tuple[int, ...]]:
-    """The shapes taken for inputs that the model leaves open; none of a user's own runtime, which may make its inputs itself."""
+    """The shapes taken for inputs that the model leaves open. A user's own runtime has none: it may make its inputs itself."""
     if runtime.name.endswith(".py"):
         return {}
     return inputs.taken_as_one(Path(model.path), suite.shapes, suite.inputs)
@@ -366,4 +366,4 @@ def _at_least(value: int | None, least: int, what: str) -> int:
 
 
 def _endings(runtime: Runtime) -> str:
-    return " or ".join("a folder" if ending == "/" else ending for ending in runtime.formats)
+    return " or ".join(runtime.endings)

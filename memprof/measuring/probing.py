@@ -35,44 +35,44 @@ def ask(
     live: Callable[[str, int], None],
     look: Callable[[Job, str, int], None] | None = None,
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
-    given: int | None = None,
+    input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
-    look: see `measure`. began: is given the probe as soon as it has its line. given: a descriptor that the probe is to have. say: is
-    given each sentence that the child has for the user while it runs.
+    look: see `campaign.measure`. began: called with the probe as soon as it has its line. input_descriptor: the child's standard input, which
+    the probe must inherit. say: called with each sentence that the child has for the user while it runs.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
-    with _probe(given) as process:
+    with _probe(input_descriptor) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(encode(message))
             process.stdin.flush()
         began(process)
         for line in process.stdout:
-            word, _, rest = line.rstrip(b"\n").partition(b" ")
+            word, _, content = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
-                answer = rest
+                answer = content
             elif word == b"live":
-                name, _, size = rest.rpartition(b" ")
+                name, _, size = content.rpartition(b" ")
                 phase, rss = (phase if name == b"-" else name.decode()), int(size)
                 live(name.decode(), rss)
             elif word == b"say":
-                say(rest.decode("utf-8", "replace"))
+                say(content.decode("utf-8", "replace"))
             elif word == b"held":
-                name, _, pid = rest.rpartition(b" ")
+                name, _, pid = content.rpartition(b" ")
                 if look is not None:
                     look(job, name.decode(), int(pid))
                 with suppress(BrokenPipeError):
                     process.stdin.write(b"go\n")
                     process.stdin.flush()
-        said = process.stderr.read().decode("utf-8", "replace").strip()
+        errors = process.stderr.read().decode("utf-8", "replace").strip()
     try:
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not what the child had started
-        reason = str(error) if answer else said.splitlines()[-1] if said else _exit(process.returncode)
+        reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode)
     outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
     return without_probe(job, started_ns, outcome)
 
@@ -82,12 +82,12 @@ def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
     signature = signing.signature(run.job)
     if signature is None:
         return run, line
-    whole = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the probe leaves it out
-    return replace(run, signature=signature), whole + b',"signature":"%s"}\n' % signature.encode()
+    body = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the probe leaves it out
+    return replace(run, signature=signature), body + b',"signature":"%s"}\n' % signature.encode()
 
 
 def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:
-    """A failed Run of which no probe has anything to say, and its line."""
+    """A failed Run that no probe has measured, and its line."""
     machine = msgspec.convert(procfs.machine(), Machine)
     run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
     return run, store.encode(run)
@@ -95,7 +95,7 @@ def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, byt
 
 @contextmanager
 def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
-    """For an order that reads it a copy of memprof's own standard input, a file from `at` on; None else, and where it was closed."""
+    """A copy of memprof's standard input for an order that reads it, a file from `at` on. None for other orders, and if it was closed."""
     if not order.stdin or sys.stdin is None:
         yield None
         return
@@ -109,9 +109,9 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(given: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A probe that waits for its line. At the end of the block it is gone, with all that it started. given: see `ask`."""
-    # An interruption inside Popen would leave a probe that nobody knows of; inside the block it finds one that is ended.
+def _probe(input_descriptor: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
+    # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         process = subprocess.Popen(
@@ -120,7 +120,7 @@ def _probe(given: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=() if given is None else (given,),
+            pass_fds=() if input_descriptor is None else (input_descriptor,),
         )
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -139,9 +139,9 @@ def _exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def message(order: Order, seen: set[str], token: str, given: int | None = None) -> Message:
-    """The probe's message for an order. `seen` holds the files that were dropped from the page cache before; it is added to.
-    given: the descriptor that is the child's standard input.
+def message(order: Order, dropped: set[str], token: str, input_descriptor: int | None = None) -> Message:
+    """The probe's message for an order. dropped: the files that were dropped from the page cache before; this order's are added to it.
+    input_descriptor: the child's standard input.
     """
     job = order.job
     child = {
@@ -158,14 +158,14 @@ def message(order: Order, seen: set[str], token: str, given: int | None = None) 
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(job), *order.drop]
-    drop = any(path not in seen for path in files)
-    seen.update(files)
+    drop = any(path not in dropped for path in files)
+    dropped.update(files)
     start = Start(
         argv=(*order.wrap, *(order.argv or native.argv(order.runtime, job) or (*_program(order), "run"))),
         env={**order.env, TOKEN: token},
         cwd=order.cwd,
         stdin="" if order.command is not None else json.dumps(child) + "\n",
-        input=given,
+        input=input_descriptor,
         deterministic=job.deterministic,
         grace_ns=order.grace_ns,
         group=order.group,

@@ -14,17 +14,27 @@ class Progress(Protocol):
         """Job number `index` of `total`, from 1, starts."""
 
     def live(self, phase: str, rss_bytes: int) -> None:
-        """The child is in this phase and this large."""
+        """The child is in this phase, with this resident set."""
 
     def finished(self, run: Run) -> None:
         """A job ended, well or not."""
 
     def say(self, sentence: str) -> None:
-        """Something the user should know."""
+        """A sentence that the user should read."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def started(self, job: Job, index: int, total: int) -> None: ...
+    def live(self, phase: str, rss_bytes: int) -> None: ...
+    def finished(self, run: Run) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def close(self) -> None: ...
 
 
 class Quiet:
-    """Passes on what is said and where it is, but not how a run ended: whoever asked has words of its own for that. done: runs before these."""
+    """Passes on sentences and the current phase, but not how a run ended: the caller reports that itself. done: runs before these."""
 
     def __init__(self, progress: Progress, done: int = 0) -> None:
         self._progress, self._done = progress, done

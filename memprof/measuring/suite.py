@@ -1,6 +1,6 @@
-"""What to measure: models and variants, from flags or a TOML file, checked before anything starts and turned into Jobs.
+"""The suite to measure: models and variants, from flags or a TOML file, with the words of both checked.
 
-A variant is a named column of the comparison: a runtime with settings of its own. A suite file says the same in the same words:
+A variant is a named column of the comparison: a runtime with its settings. A suite file has the same words as the flags:
 
     models = ["inception_v3.tflite"]
     repeats = 5
@@ -31,7 +31,7 @@ from typing import Literal
 import msgspec
 
 from .. import toml
-from ..errors import InputError, UsageError, near, os_reason
+from ..errors import InputError, UsageError, near_or_all, os_reason
 from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
@@ -42,7 +42,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Variant:
-    """A named column: a runtime and what is set for it beyond what is set for all, or a command and no runtime."""
+    """A named column: a runtime and its settings beyond those for all, or a command and no runtime."""
 
     runtime: str
     name: str = ""
@@ -64,10 +64,10 @@ class Build:
 
 @dataclass(frozen=True)
 class Suite:
-    """Everything that flags or a file say; a field left at None has its default put in by `defaults`.
+    """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
-    cwd, phases (function by phase) and phase_regexes are for commands: where they run, and what their phases are where they do not mark them;
-    stdin: whether they read memprof's own standard input.
+    cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
+    stdin: whether they read memprof's standard input.
     """
 
     models: tuple[str, ...] = ()
@@ -105,6 +105,11 @@ class Suite:
 
 
 DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS)
+
+
+def variants_of(suite: Suite) -> list[Variant]:
+    """All variants that a suite names, in their order."""
+    return [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
 
 
 # -- files
@@ -150,70 +155,70 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
-    """The suite in a TOML file, its paths relative to `folder` (the file's own where that is None).
+    """The suite in a TOML file, its paths relative to `folder` (None: the file's folder).
 
-    Raises InputError where it cannot be read or says what no suite can say.
+    Raises InputError if it cannot be read, or for a word or value that no suite has.
     """
     try:
-        found: _File = toml.read(path, _File)
+        file: _File = toml.read(path, _File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
     except ValueError as error:
-        raise InputError(f"suite {path}: {_said(error)}") from None
+        raise InputError(f"suite {path}: {_reason(error)}") from None
     folder = folder or path.parent
     return Suite(
-        models=tuple(_relative(folder, model) for model in found.models),
-        runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in found.runtimes),
-        variants=tuple(_variant(one, folder, path) for one in found.variant),
-        set=_texts(found.set),
-        threads=_counts(found.threads),
-        warmup=found.warmup,
-        runs=found.runs,
-        repeats=found.repeats,
-        interval_ns=parse_duration_ns(found.interval) if found.interval else None,
-        cache=found.cache,
-        deterministic=found.deterministic,
-        timeout_ns=parse_duration_ns(found.timeout) if found.timeout else None,
-        python=found.python,
-        env=found.env,
-        shapes={name: tuple(shape) for name, shape in found.shape.items()},
-        inputs=_relative(folder, found.inputs) if found.inputs else None,
-        cwd=_relative(folder, found.cwd) if found.cwd else None,
-        phases=dict(_phase(f"{name}={function}") for name, function in found.phase.items()),
-        phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in found.phase_regex.items()),
-        build=Build(found.build.command, found.build.python) if found.build else None,
+        models=tuple(_relative(folder, model) for model in file.models),
+        runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
+        variants=tuple(_variant(variant, folder, path) for variant in file.variant),
+        set=_texts(file.set),
+        threads=_counts(file.threads),
+        warmup=file.warmup,
+        runs=file.runs,
+        repeats=file.repeats,
+        interval_ns=parse_duration_ns(file.interval) if file.interval else None,
+        cache=file.cache,
+        deterministic=file.deterministic,
+        timeout_ns=parse_duration_ns(file.timeout) if file.timeout else None,
+        python=file.python,
+        env=file.env,
+        shapes={name: tuple(shape) for name, shape in file.shape.items()},
+        inputs=_relative(folder, file.inputs) if file.inputs else None,
+        cwd=_relative(folder, file.cwd) if file.cwd else None,
+        phases=dict(_phase(f"{name}={function}") for name, function in file.phase.items()),
+        phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in file.phase_regex.items()),
+        build=Build(file.build.command, file.build.python) if file.build else None,
     )
 
 
-def _variant(one: _FileVariant, folder: Path, path: Path) -> Variant:
-    if bool(one.runtime) == bool(one.cmd):
-        raise InputError(f"suite {path}: variant {one.name or '(without a name)'} needs either a runtime or a cmd")
-    if one.cmd and (one.set or one.python):
-        raise InputError(f"suite {path}: variant {one.name or one.cmd}: set and python are for runtimes")
+def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
+    if bool(variant.runtime) == bool(variant.cmd):
+        raise InputError(f"suite {path}: variant {variant.name or '(without a name)'} needs either a runtime or a cmd")
+    if variant.cmd and (variant.set or variant.python):
+        raise InputError(f"suite {path}: variant {variant.name or variant.cmd}: set and python are for runtimes")
     command = None
-    if one.cmd:
-        command = commands.of_words(commands.split(one.cmd) if isinstance(one.cmd, str) else one.cmd)
+    if variant.cmd:
+        command = commands.of_words(commands.split(variant.cmd) if isinstance(variant.cmd, str) else variant.cmd)
         # The file's own words win over those in front of the program; a suite may be started from anywhere.
-        where = _relative(folder, one.cwd) if one.cwd else str(folder)
-        command = replace(command, name=one.name or command.name, cwd=where)
+        where = _relative(folder, variant.cwd) if variant.cwd else str(folder)
+        command = replace(command, name=variant.name or command.name, cwd=where)
     return Variant(
-        runtime=_relative(folder, one.runtime) if one.runtime.endswith(".py") else one.runtime or COMMAND,
-        name=one.name or (command.name if command else ""),
-        set=_texts(one.set),
-        threads=_counts(one.threads),
-        python=one.python,
-        env=one.env,
+        runtime=_relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,
+        name=variant.name or (command.name if command else ""),
+        set=_texts(variant.set),
+        threads=_counts(variant.threads),
+        python=variant.python,
+        env=variant.env,
         command=command,
     )
 
 
-def _said(error: Exception) -> str:
-    """msgspec's words, and the nearest field where an unknown one was named."""
+def _reason(error: Exception) -> str:
+    """msgspec's words; for an unknown field the nearest known fields."""
     unknown = re.search(r"unknown field `(.*?)`(?: - at `\$\.(\w+))?", str(error))
     if unknown is None:
         return str(error)
     fields = (_FileVariant if unknown[2] == "variant" else _File).__struct_fields__
-    return f"there is no {unknown[1]!r}{near(unknown[1], fields) or '; there are ' + ', '.join(fields)}"
+    return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
 
 
 def _relative(folder: Path, text: str) -> str:
@@ -233,8 +238,8 @@ def _counts(value: int | list[int]) -> tuple[int, ...]:
 
 def parse_variant(text: str) -> Variant:
     """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads and env.NAME are no knobs. Raises UsageError."""
-    name, equals, rest = text.partition("=")
-    runtime, *settings = rest.split(",")
+    name, equals, words = text.partition("=")
+    runtime, *settings = words.split(",")
     if not equals or not name or not runtime:
         raise UsageError(f"--variant {text!r}: write NAME=RUNTIME,KEY=VALUE,...")
     knobs: dict[str, str] = {}
@@ -261,13 +266,13 @@ def parse_cmd(text: str) -> Variant:
 
 
 def _phase(text: str) -> tuple[str, str]:
-    from ..programs import symbols  # it reads programs: only where that is asked for
+    from ..programs import symbols  # it reads programs: only for suites that name functions
 
     return symbols.parse_phase(text)
 
 
 def parse_phases(texts: Sequence[str]) -> dict[str, str]:
-    """`load=nnfw_load_model_from_file` each, as function by phase. Raises UsageError."""
+    """Texts such as `load=nnfw_load_model_from_file` as function by phase. Raises UsageError."""
     return dict(_phase(text) for text in texts)
 
 
@@ -284,19 +289,11 @@ def parse_threads(text: str) -> tuple[int, ...]:
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """`INPUT=1,3,224,224` (or `INPUT=` for a scalar). Raises UsageError."""
-    name, equals, rest = text.rpartition("=")
+    name, equals, sizes = text.rpartition("=")
     try:
-        shape = tuple(int(part) for part in rest.replace("x", ",").split(",") if part)
+        shape = tuple(int(part) for part in sizes.replace("x", ",").split(",") if part)
     except ValueError:
         shape = (-1,)
     if not equals or not name or (shape and min(shape) < 0):
         raise UsageError(f"--shape {text!r}: write INPUT=1,3,224,224")
     return name, shape
-
-
-# -- from a suite to orders
-
-
-def variants_of(suite: Suite) -> list[Variant]:
-    """All variants that a suite names, in their order."""
-    return [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)

@@ -1,21 +1,20 @@
-"""Which files make up a model, what they hold and how much of them is weights.
+"""The files that make up a model, their content by hash, and the bytes of the weights in them.
 
 A model is a file with the external data it names (ONNX), a folder (an onert nnpackage), or a pair (OpenVINO's .xml and .bin). Files are read
-just as far as this needs, without any runtime's package: the two formats' own documents are cited where they are read.
+only as far as needed, without any runtime's package. The modules that read a format cite its documents.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, os_reason
-from ..files import sha256_of
+from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import flatbuffer, onnx_file, protobuf, tflite_file
-from .protobuf import Data, Field, Torn
+from . import Torn, flatbuffer, onnx_file, protobuf, tflite_file
+from .protobuf import Data, Field
 
 
 def identify(path: Path, name: str | None = None) -> Model:
@@ -40,12 +39,12 @@ def identify(path: Path, name: str | None = None) -> Model:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that belong to a model, itself first. Raises InputError or OSError."""
+    """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.is_file())
-        if not any(file.name == "MANIFEST" for file in found):
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        if not any(file.name == "MANIFEST" for file in files):
             raise InputError(f"model {path}: a folder without metadata/MANIFEST is no nnpackage")
-        return found
+        return files
     if not path.exists():
         raise InputError(f"model {path}: no such file")
     if path.stat().st_size == 0:
@@ -59,7 +58,8 @@ def files_of(path: Path) -> list[Path]:
 
 def _external_files(path: Path) -> list[Path]:
     files = [
-        onnx_file.external_file(path, location) for location in sorted({each.location for each in _onnx_tensors(path) if each.location})
+        onnx_file.external_file(path, location)
+        for location in sorted({tensor.location for tensor in _onnx_tensors(path) if tensor.location})
     ]
     for file in files:
         if not file.is_file():
@@ -85,15 +85,15 @@ def _weight_bytes(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A tensor's bytes of data, and the external file that holds them, empty where the model itself does."""
+    """How many bytes of data a tensor has, and the external file that holds them, empty where they lie in the model's own file."""
 
     bytes: int
     location: str
 
 
 def _onnx_tensors(path: Path) -> list[_Stored]:
-    """The tensors of a file; none of one that is not ONNX, which its runtime will say."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    """The tensors of a file; none where it is not ONNX, which its runtime will say."""
+    with mapped(path) as data:
         try:
             return [_stored(data, tensor) for tensor in onnx_file.tensors(data)]
         except (Torn, ValueError):
@@ -115,9 +115,9 @@ def _stored(data: Data, tensor: Field) -> _Stored:
 
 
 def _flatbuffer_weight_bytes(path: Path) -> int | None:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         flat = flatbuffer.Flat(data)
         try:
             return sum(tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)) or None
-        except flatbuffer.Torn:
+        except Torn:
             return None

@@ -1,12 +1,11 @@
-"""The inputs of a model as its file has them, and which of their dimensions are taken as 1 because nobody said how large they are.
+"""The inputs of a model as its file declares them, and the open dimensions that are taken as 1 because no size was given.
 
-Read from .onnx, .tflite, .circle, OpenVINO's .xml and onert's nnpackages, without any runtime; of other files nothing is known. Message numbers
-are onnx.proto3's.
+They are read from .onnx, .tflite, .circle, OpenVINO's .xml and onert's nnpackages, without any runtime. Other files have no inputs here. Message
+numbers are onnx.proto3's.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import re
 import zipfile
@@ -16,14 +15,16 @@ from functools import lru_cache
 from pathlib import Path
 from xml.etree import ElementTree
 
-from . import MOST_DIMENSIONS, flatbuffer, protobuf, tflite_file
+from ..files import mapped
+from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
+from .nnpackage import first_model
 
 _MOST_XML = 64 << 20
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input: its shape, a dimension None where the file leaves it open."""
+    """An input: its name and its shape, a dimension None where the file leaves it open."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -34,17 +35,16 @@ def inputs(path: Path) -> tuple[Input, ...]:
     try:
         status = path.stat()
         return _inputs(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, protobuf.Torn, flatbuffer.Torn, ElementTree.ParseError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, ElementTree.ParseError):
         return ()
 
 
 @lru_cache(maxsize=64)
 def _inputs(path: Path, _size: int, _changed_ns: int) -> tuple[Input, ...]:
     if path.is_dir():
-        with (path / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
-            path = path / str(json.load(file)["models"][0])
+        path = first_model(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}.get(path.suffix.lower())
-    return tuple(one for one in reader(path) if len(one.shape) <= MOST_DIMENSIONS) if reader is not None else ()
+    return tuple(declared for declared in reader(path) if len(declared.shape) <= MOST_DIMENSIONS) if reader is not None else ()
 
 
 def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]] | None:
@@ -55,22 +55,24 @@ def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: s
     given = array_shapes(arrays) if arrays is not None else {}
     if given is None:
         return None
-    own = {one.name: tuple(1 if size is None else size for size in one.shape) for one in inputs(path)}
+    own = {declared.name: tuple(1 if size is None else size for size in declared.shape) for declared in inputs(path)}
     return {**own, **shapes, **given}
 
 
 def taken_as_one(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]]:
-    """The shapes that run of the inputs that the model leaves open and nobody gave: each open dimension is 1."""
+    """The shapes that run, with each open dimension as 1, of the inputs that the model leaves open and nobody gave."""
     wanted = shapes_that_run(path, shapes, arrays)
     given = array_shapes(arrays) if arrays is not None else {}
     if wanted is None or given is None:
         return {}
-    open_ones = [one.name for one in inputs(path) if None in one.shape and one.name not in shapes and one.name not in given]
-    return {name: wanted[name] for name in open_ones}
+    open_names = [
+        declared.name for declared in inputs(path) if None in declared.shape and declared.name not in shapes and declared.name not in given
+    ]
+    return {name: wanted[name] for name in open_names}
 
 
-def said(assumed: Mapping[str, tuple[int, ...]]) -> str:
-    """The same as a sentence, empty where there is none."""
+def remark(assumed: Mapping[str, tuple[int, ...]]) -> str:
+    """The shapes of `taken_as_one` as a sentence, empty where there are none."""
     if not assumed:
         return ""
     listed = ", ".join(f"{name} runs as {'x'.join(map(str, shape))}" for name, shape in assumed.items())
@@ -82,7 +84,7 @@ def said(assumed: Mapping[str, tuple[int, ...]]) -> str:
 
 def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the arrays in an .npz file, from their headers alone (NEP 1); None where it cannot be read."""
-    found = {}
+    shapes = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
@@ -92,10 +94,10 @@ def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
                     shape = re.search(rb"'shape':\s*\(([\d, ]*)\)", head)
                     if shape is None or not head.startswith(b"\x93NUMPY"):
                         return None
-                    found[name.removesuffix(".npy")] = tuple(int(size) for size in shape[1].split(b",") if size.strip())
+                    shapes[name.removesuffix(".npy")] = tuple(int(size) for size in shape[1].split(b",") if size.strip())
     except (OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError):
         return None
-    return found
+    return shapes
 
 
 # -- ONNX: ModelProto 7 graph; GraphProto 5 initializer, 11 input; TensorProto 8 name; ValueInfoProto 1 name, 2 type; TypeProto 1 tensor_type;
@@ -103,7 +105,7 @@ def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
 
 
 def _onnx(path: Path) -> Iterator[Input]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         for graph in protobuf.fields(data, 0, len(data)):
             if graph.number != 7:
                 continue
@@ -137,14 +139,14 @@ def _name(data: mmap.mmap, part: protobuf.Field, number: int) -> str:
 def _dimension(data: mmap.mmap, dim: protobuf.Field) -> int | None:
     values = _all(data, dim, 1)
     value = protobuf.varint(data, values[-1].begin, dim.end)[0] if values else 0
-    return value if 0 < value < 1 << 63 else None  # a negative one stands for an open one too
+    return value if 0 < value < 1 << 63 else None  # a negative size stands for an open dimension too
 
 
 # -- TFLite and circle
 
 
 def _flatbuffer(path: Path) -> Iterator[Input]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         flat = flatbuffer.Flat(data)
         graph = flat.tables(flat.root(), tflite_file.MODEL_SUBGRAPHS)[0]
         tensors = flat.tables(graph, tflite_file.GRAPH_TENSORS)

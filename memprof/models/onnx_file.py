@@ -1,7 +1,7 @@
 """The tensors of an ONNX file, found by walking its protobuf: in the graph, in nodes, in graphs inside nodes, in functions.
 
 Message and field numbers are those of onnx.proto3, IR version 3 and later. External data (docs/ExternalData.md of onnx) is a path relative to the
-model's folder; one that leads out of that folder is refused, for whoever wrote the model would choose which of the reader's files is read.
+model's folder. A path that leads out of that folder is refused, or the model's author would choose which of the reader's files is read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from ..errors import InputError
-from . import protobuf
-from .protobuf import Data, Field, Torn
+from . import Torn, protobuf
+from .protobuf import Data, Field
 
 # message: {field: the message in it}; other fields hold no tensors.
 INSIDE: Mapping[str, Mapping[int, str]] = {
@@ -30,7 +30,7 @@ _KEY, _VALUE = 1, 2  # StringStringEntryProto
 
 def tensors(data: Data) -> Iterator[Field]:
     """Where each TensorProto of a model lies. Raises Torn."""
-    return _tensors(data, protobuf.whole(data), "Model", 0)
+    return _tensors(data, protobuf.root(data), "Model", 0)
 
 
 def _tensors(data: Data, message: Field, kind: str, depth: int) -> Iterator[Field]:
@@ -46,12 +46,12 @@ def _tensors(data: Data, message: Field, kind: str, depth: int) -> Iterator[Fiel
 
 def external_entry(data: Data, part: Field) -> tuple[str, str]:
     """The key and the value of an external_data entry. Raises Torn."""
-    pair = {each.number: protobuf.text(data, each) for each in protobuf.parts(data, part, (_KEY, _VALUE))}
+    pair = {word.number: protobuf.text(data, word) for word in protobuf.parts(data, part, (_KEY, _VALUE))}
     return pair.get(_KEY, ""), pair.get(_VALUE, "")
 
 
 def external_file(model: Path, location: str) -> Path:
-    """The file that a model's external data lies in. Raises InputError for one outside the model's folder."""
+    """The file that holds a model's external data. Raises InputError for a file outside the model's folder."""
     parts = PurePosixPath(location.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in location:
         raise InputError(f"model {model}: its external data is {location!r}, which is no file in the model's folder: it is not read")

@@ -1,6 +1,6 @@
 """Protobuf messages read where they lie, in a mapped file or in bytes, without any package. Every access stays inside the message.
 
-The wire format is protobuf.dev/programming-guides/encoding. Which field has which number stands where the fields are read.
+The wire format is protobuf.dev/programming-guides/encoding. The fields' numbers stand where they are read.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import mmap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from . import Torn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,10 +21,6 @@ Data = mmap.mmap | bytes
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # protobuf's own limit for messages inside messages.
 DEEPEST = 100
-
-
-class Torn(Exception):
-    """These bytes are no protobuf message, or not a whole one."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ def parts(data: Data, message: Field, wanted: Collection[int]) -> Iterator[Field
     return (part for part in fields(data, message.begin, message.end) if part.wire == BYTES and part.number in wanted)
 
 
-def whole(data: Data) -> Field:
-    """The message that these bytes are."""
+def root(data: Data) -> Field:
+    """The outermost message: all of the bytes."""
     return Field(0, BYTES, 0, 0, len(data))
 
 
@@ -89,7 +87,7 @@ def varint(data: Data, at: int, end: int) -> tuple[int, int]:
 
 
 def varints(data: Data, part: Field) -> NDArray[np.int64]:
-    """A field's packed numbers, signed and of 64 bits, all at once: a weight of a million of them is common in typed data. Raises Torn."""
+    """A field's packed numbers, signed and of 64 bits. They are decoded at once, for typed data often holds a million. Raises Torn."""
     import numpy as np
 
     raw = np.frombuffer(data[part.begin : part.end], np.uint8)

@@ -1,7 +1,7 @@
-"""An ONNX file without its large weights, made by walking its protobuf in a mapped file: gigabytes of weights cost nothing to read around.
+"""An ONNX file without its large weights, made by walking its protobuf in a mapped file: gigabytes of weights are passed over, not read.
 
-A tensor larger than `SMALL` loses its values and says in an added external_data entry where they lie; everything else stays as it is, byte for
-byte.
+A tensor whose values take more than `SMALL` bytes loses them, and an added external_data entry says where they lie. Everything else stays as it
+is, byte for byte.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, os_reason
-from . import onnx_file, protobuf
-from .protobuf import Torn
+from ..files import mapped
+from . import Torn, onnx_file, protobuf
 
 # Shape inference reads small constants (a Reshape's target, say); no weight worth leaving out is smaller.
 SMALL = 4096
@@ -23,7 +23,7 @@ PLACE = "memprof.place"
 def skeleton(path: Path) -> bytes:
     """The model without the values of its large tensors. Raises InputError where the file cannot be read or is no whole protobuf."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with mapped(path) as data:
             return b"".join(_message(data, "Model", 0, len(data), 0))
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
@@ -35,7 +35,7 @@ def _message(data: mmap.mmap, kind: str, start: int, end: int, depth: int) -> It
     if depth > protobuf.DEEPEST:
         raise Torn
     inside = onnx_file.INSIDE[kind]
-    copied = start  # from here on nothing is written yet
+    copied = start  # all before it is written
     for part in protobuf.fields(data, start, end):
         if part.wire != protobuf.BYTES or part.number not in inside or part.end - part.begin <= SMALL:
             continue

@@ -7,7 +7,6 @@ Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
@@ -19,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
-from . import MOST_DIMENSIONS, flatbuffer, onnx_file, protobuf, tflite_file
-from .protobuf import Field, Torn
+from ..files import mapped
+from . import MOST_DIMENSIONS, Torn, flatbuffer, onnx_file, protobuf, tflite_file
+from .nnpackage import first_model
+from .protobuf import Field
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One weight tensor: `bytes` at `offset` of the file, or as they are in `inline` where the file has them in another form.
+    """A weight tensor: `bytes` at `offset` of the file, or the bytes in `inline` where the file has them in another form.
 
     dtype: a numpy name, or bfloat16. shape: () for a scalar.
     """
@@ -41,7 +42,11 @@ class StoredTensor:
     @property
     def item_bytes(self) -> int:
         """The size of one element."""
-        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+        return _item_bytes(self.dtype)
+
+
+def _item_bytes(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
 class Unparsed(InputError):
@@ -49,27 +54,27 @@ class Unparsed(InputError):
 
 
 def tensors(path: Path) -> list[StoredTensor]:
-    """All weight tensors of a model. Raises Unparsed where its format is not known or the file is damaged, InputError where it cannot be read."""
+    """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}.get(path.suffix.lower())
     if reader is None:
         raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle and .xml files")
     try:
-        found = list(reader(path))
-        if any(_impossible(tensor) for tensor in found):
-            raise _Damaged
+        weights = list(reader(path))
+        if any(_impossible(tensor) for tensor in weights):
+            raise Torn
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
-    except (_Damaged, Torn, flatbuffer.Torn, ValueError, LookupError, TypeError, ArithmeticError):
+    except (Torn, ValueError, LookupError, TypeError, ArithmeticError):
         raise Unparsed(f"the weights of {path.name} cannot be told apart: the file is damaged or no {path.suffix} file") from None
-    if not found:
+    if not weights:
         raise Unparsed(f"{path.name} holds no weights")
-    return found
+    return weights
 
 
 def _impossible(tensor: StoredTensor) -> bool:
-    """Whether its numbers are none of a tensor's: sums and products of them would not fit into 64 bits."""
+    """Whether no tensor can have these numbers: their sums and products would not fit into 64 bits."""
     shape, most = tensor.shape, 1 << 56
     if len(shape) > MOST_DIMENSIONS or min((tensor.bytes, tensor.offset, *shape)) < 0:
         return True
@@ -78,14 +83,13 @@ def _impossible(tensor: StoredTensor) -> bool:
 
 def _in_package(folder: Path) -> Path:
     try:
-        with (folder / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
-            return folder / str(json.load(file)["models"][0])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return first_model(folder)
+    except (OSError, ValueError, LookupError, TypeError):
         raise Unparsed(f"the weights of {folder.name} cannot be told apart: its metadata/MANIFEST names no model") from None
 
 
 class Files:
-    """Tensors' bytes, through mappings that are opened once and closed together."""
+    """The bytes of tensors. Each file is mapped once, and all mappings are closed together."""
 
     def __init__(self) -> None:
         self._open: dict[str, mmap.mmap | bytes] = {}
@@ -94,7 +98,7 @@ class Files:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A mapping that a view still holds is closed with the last of them.
+        # A mapping is closed with the last view of it.
         self._open.clear()
 
     def data(self, tensor: StoredTensor) -> NDArray[np.uint8]:
@@ -137,12 +141,8 @@ _ONNX_TYPES = {
 _LITTLE = {4: "<f4", 10: "<f8"}  # typed data whose packed form is the bytes themselves
 
 
-class _Damaged(Exception):
-    """The file is not as its format says."""
-
-
 def _onnx(path: Path) -> Iterator[StoredTensor]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         for tensor in onnx_file.tensors(data):
             yield from _tensor(data, tensor, path)
 
@@ -178,9 +178,9 @@ def _tensor(data: mmap.mmap, tensor: Field, path: Path) -> Iterator[StoredTensor
         return
     shape = tuple(dims)
     if len(shape) > MOST_DIMENSIONS:  # before their product is taken
-        raise _Damaged
+        raise Torn
     if "location" in outside:
-        size = int(outside.get("length", 0)) or _size(dtype, shape)
+        size = int(outside.get("length", 0)) or _item_bytes(dtype) * math.prod(shape)
         file = onnx_file.external_file(path, outside["location"])
         yield StoredTensor(name, dtype, shape, size, str(file), int(outside.get("offset", 0)))
     elif raw is not None:
@@ -197,23 +197,16 @@ def _carrier(dtype: str) -> str:
     return "uint16" if dtype in ("float16", "bfloat16") else dtype
 
 
-def _size(dtype: str, shape: tuple[int, ...]) -> int:
-    count = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-    for size in shape:
-        count *= size
-    return count
-
-
 # -- TFLite and circle
 
-# The types that are looked for in memory: those of whole bytes whose values numpy can read.
+# The types of weights that are read: those of whole bytes whose values numpy can read.
 _NUMPY = frozenset(_ONNX_TYPES.values())
 
 
 def _flatbuffer(path: Path) -> Iterator[StoredTensor]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         if data[4:8] not in tflite_file.IDENTIFIERS:
-            raise _Damaged
+            raise Torn
         flat = flatbuffer.Flat(data)
         buffers = [tflite_file.content(flat, table) for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)]
         seen = set()
@@ -258,4 +251,4 @@ def _openvino(path: Path) -> Iterator[StoredTensor]:
                 shape = tuple(int(word) for word in data.get("shape", "").split(",") if word.strip())
                 yield StoredTensor(layer.get("name", ""), kind, shape, int(data.get("size", 0)), str(weights), int(data.get("offset", 0)))
     except ElementTree.ParseError:
-        raise _Damaged from None
+        raise Torn from None

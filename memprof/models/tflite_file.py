@@ -1,4 +1,4 @@
-"""What TFLite and circle files have in common for all who read them: types, field numbers, and where a buffer's bytes lie.
+"""The facts of TFLite and circle files that all their readers share: types, field numbers, and where a buffer's bytes lie.
 
 The tables and their field numbers are those of TFLite's schema.fbs (version 3, identifier TFL3) and of ONE's circle_schema.fbs (CIR0), whose
 layout is the same.
@@ -6,8 +6,8 @@ layout is the same.
 
 from __future__ import annotations
 
-from . import MOST_DIMENSIONS
-from .flatbuffer import Flat, Torn
+from . import MOST_DIMENSIONS, Torn
+from .flatbuffer import Flat
 
 IDENTIFIERS = (b"TFL3", b"CIR0")
 # schema.fbs, enum TensorType, from 0; in numpy's spelling where numpy has the type.

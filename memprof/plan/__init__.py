@@ -1,9 +1,9 @@
-"""What a graph of operators must cost in memory before it runs: the order that needs least, and the arena that either order needs.
+"""The memory that a graph of operators needs, told before it runs: the order that needs least, and the arena of an order.
 
 orders/ is the ground floor. Its problem.py is an abstract graph of sizes, reads and writes, and the cost of an order of its operators. Its
 order.py looks for the best order: heuristics.py and search.py find it, bounds.py and search.py prove that none is better, spgraph.py solves the
-graphs for which that is easy, and split.py cuts the others into pieces. arenas/ gives buffers their offsets: arena.py, with skyline.py and, where
-ortools is installed, cpsat.py; minimalloc.py has such problems as files. Neither knows a model's format: graphs/ reads and writes files. numpy
+easy graphs, and split.py cuts the others into pieces. arenas/ gives buffers their offsets: arena.py, with skyline.py and, where ortools is
+installed, cpsat.py; minimalloc.py reads and writes such problems. Neither room knows a model's format: graphs/ reads and writes files. numpy
 and ortools are imported when they are first needed.
 """
 

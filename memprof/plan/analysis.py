@@ -1,4 +1,4 @@
-"""What `plan show` answers: what an order of a graph costs, what the best one would, which operator makes the peak, and the arena of either."""
+"""The answer to `plan show`: the cost of an order of a graph and of the best, the operator that makes the peak, and the arena of either."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SORTED = "sorted"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a graph. optimizer, gradients: of a training step alone; None is "sgd" and "at-once"."""
+    """A question about a graph. optimizer, gradients: of a training step alone; None is "sgd" and "at-once". time_limit_s: for each search."""
 
     mode: Mode = "inference"
     in_place: bool = False
@@ -62,7 +62,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Placed:
-    """A tensor in an arena: there from step `lower` to before step `upper` (from 0), at that offset. Tensors that share it in place are one."""
+    """A tensor in an arena: there from step `lower` to before step `upper` (from 0), at that offset. Tensors that share memory in place count
+    as one."""
 
     name: str
     lower: int
@@ -75,8 +76,8 @@ class Placed:
 class Arena:
     """One block of memory that holds all activations at fixed offsets.
 
-    greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run; proven: no arena is smaller than the smaller of
-    the two. lower_bound_bytes: none can be below it. placed: the tensors in that smaller one.
+    greedy_bytes: by TFLite's rule. packed_bytes: by the exact packer, None where it did not run. lower_bound_bytes: no arena is below it.
+    proven: the smaller of the two arenas has that size. placed: the tensors in the smaller arena.
     """
 
     greedy_bytes: int
@@ -88,7 +89,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Ordered:
-    """An order and what it costs. step: that of the peak, counted from 1; alive: what is in memory there, the largest first."""
+    """An order and its cost. step: that of the peak, counted from 1; alive: the tensors in memory there, the largest first."""
 
     name: str
     order: tuple[int, ...]
@@ -101,11 +102,11 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Beside:
+class TrainingParts:
     """A training step's parts.
 
     trainable, state and gradient bytes: of all weights that are trained; kept activations: all that the backward pass reads. Weights and states
-    are there all the time; of the others so much is in memory at the peak of the chosen order.
+    are there all the time. *_at_peak: the bytes of the others that are in memory at the peak of the chosen order.
     """
 
     optimizer: str
@@ -121,10 +122,10 @@ class Beside:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that is said of a graph.
+    """A graph, its chosen order and its best order.
 
-    moved: why the model's order is not the file's. source: where an executed order comes from. best: None where no time was given to look for
-    it. how: what found it, and what proved it.
+    moved: why the model's order is not the file's. source: the origin of an executed order. best: None where no time was given to look for
+    it. how: what found it, and what proved it, in words.
     """
 
     model: str
@@ -135,7 +136,7 @@ class Analysis:
     tensors: int
     folded_operators: int
     weights: Weights
-    training: Beside | None
+    training: TrainingParts | None
     moved: str
     source: str
     chosen: Ordered
@@ -149,8 +150,8 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """An order that was asked for. source: where it comes from, as a sentence, where the name does not say it."""
+class AskedOrder:
+    """An order that was asked for. source: its origin, as a sentence, empty where its name says it."""
 
     order: tuple[int, ...]
     source: str = ""
@@ -158,7 +159,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Planned:
-    """A graph, its problem, and its training where that was asked for."""
+    """A graph, its problem, and its training step where that was asked for."""
 
     graph: Graph
     mapped: Mapped
@@ -166,32 +167,32 @@ class Planned:
 
 
 def planned(graph: Graph, question: Question) -> Planned:
-    """The problem that a question means. Raises InputError where nothing can be trained, UsageError for words of training in an inference."""
+    """The problem that a question means. Raises InputError where nothing can be trained, UsageError for an option of training in an inference."""
     if question.mode == "training":
-        found = training(graph, question.optimizer or "sgd", question.gradients or "at-once", question.in_place)
-        return Planned(graph, found.mapped, found)
+        training_step = training(graph, question.optimizer or "sgd", question.gradients or "at-once", question.in_place)
+        return Planned(graph, training_step.mapped, training_step)
     if question.optimizer or question.gradients:
         raise UsageError(f"--{'optimizer' if question.optimizer else 'gradients'} is of a training step: it needs --mode training")
     return Planned(graph, problem(graph, question.in_place), None)
 
 
 def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
-    """What an order of a graph costs, beside the best. order: `model`, `best`, `onnxruntime`, `onnxruntime:priority`, or a file's path.
+    """The cost of an order of a graph, beside the best. order: `model`, `best`, `onnxruntime`, `onnxruntime:priority`, or a file's path.
 
     Raises UsageError for an order that is none of this graph, InputError for a file that cannot be read.
     """
     graph, mapped = plan.graph, plan.mapped
     reduced = mapped.problem
-    best = best_order(reduced, question.time_limit_s) if question.time_limit_s > 0 or order == BEST else None
-    chosen = Chosen(best.order) if order == BEST and best is not None else chosen_order(plan, order)
+    search = best_order(reduced, question.time_limit_s) if question.time_limit_s > 0 or order == BEST else None
+    asked = AskedOrder(search.order) if order == BEST and search is not None else asked_order(plan, order)
     packing = question.time_limit_s
     aligned = _TFLITE_ALIGNMENT if graph.keeps_inputs else 1
-    first = describe(mapped, chosen.order, SORTED if order == MODEL and graph.moved else order, packing, aligned)
-    # Where the chosen order has the best peak, it is a best order, and no other needs to be looked at.
-    second = (
-        None if best is None else first if best.peak_bytes >= first.peak_bytes else describe(mapped, best.order, BEST, packing, aligned)
-    )
-    trained = plan.training
+    chosen = describe(mapped, asked.order, SORTED if order == MODEL and graph.moved else order, packing, aligned)
+    # A chosen order with the best peak is a best order, and no other needs to be described.
+    best = None
+    if search is not None:
+        best = describe(mapped, search.order, BEST, packing, aligned) if search.peak_bytes < chosen.peak_bytes else chosen
+    training_step = plan.training
     return Analysis(
         model=str(graph.path),
         format=graph.format,
@@ -201,71 +202,73 @@ def analyse(plan: Planned, question: Question, order: str = MODEL) -> Analysis:
         tensors=len(reduced.sizes),
         folded_operators=len(graph.folded),
         weights=account(graph),
-        training=_beside(trained, first) if trained is not None else None,
+        training=_training_parts(training_step, chosen) if training_step is not None else None,
         moved=graph.moved,
-        source=chosen.source,
-        chosen=first,
-        best=second,
-        lower_bound_bytes=best.lower_bound_bytes if best else None,
-        proven=best.proven if best else False,
-        how=best.how if best else "",
-        assumptions=(*graph.assumptions, *_format_assumptions(graph), *(trained.assumptions if trained else ())),
-        unknown=(*graph.unknown, *(trained.unknown if trained else ())),
+        source=asked.source,
+        chosen=chosen,
+        best=best,
+        lower_bound_bytes=search.lower_bound_bytes if search else None,
+        proven=search.proven if search else False,
+        how=search.how if search else "",
+        assumptions=(*graph.assumptions, *_format_assumptions(graph), *(training_step.assumptions if training_step else ())),
+        unknown=(*graph.unknown, *(training_step.unknown if training_step else ())),
         unsized=graph.unsized,
     )
 
 
-def _beside(found: Training, chosen: Ordered) -> Beside:
-    return Beside(
-        optimizer=found.optimizer,
-        gradients=found.gradients,
-        trainable_bytes=found.trainable_bytes,
-        state_bytes=found.state_bytes,
-        gradient_bytes=found.gradient_bytes,
-        gradient_bytes_at_peak=_at_peak(found.mapped.problem, chosen, found.weight_gradients),
-        kept_activations=len(found.kept),
-        kept_activation_bytes=found.kept_bytes,
-        kept_activation_bytes_at_peak=_at_peak(found.mapped.problem, chosen, found.kept),
+def _training_parts(training_step: Training, chosen: Ordered) -> TrainingParts:
+    return TrainingParts(
+        optimizer=training_step.optimizer,
+        gradients=training_step.gradients,
+        trainable_bytes=training_step.trainable_bytes,
+        state_bytes=training_step.state_bytes,
+        gradient_bytes=training_step.gradient_bytes,
+        gradient_bytes_at_peak=_at_peak(training_step.mapped.problem, chosen, training_step.weight_gradients),
+        kept_activations=len(training_step.kept),
+        kept_activation_bytes=training_step.kept_bytes,
+        kept_activation_bytes_at_peak=_at_peak(training_step.mapped.problem, chosen, training_step.kept),
     )
 
 
 def _at_peak(reduced: Problem, chosen: Ordered, tensors: Sequence[int]) -> int:
-    """What these tensors take at an order's peak; those that lie over one another in place count once."""
+    """The bytes of these tensors at an order's peak. Tensors that lie over one another in place count once."""
     alias = aliases(reduced, chosen.order)
-    wanted = {alias[tensor] for tensor in tensors}
+    roots = {alias[tensor] for tensor in tensors}
     buffers = lifetimes(reduced, chosen.order)
-    return sum(one.size for one in buffers if one.id in wanted and one.lower < chosen.step <= one.upper)
+    return sum(buffer.size for buffer in buffers if buffer.id in roots and buffer.lower < chosen.step <= buffer.upper)
 
 
 def _format_assumptions(graph: Graph) -> tuple[str, ...]:
-    found = []
+    assumptions = []
     if graph.keeps_inputs:
-        found.append(
+        assumptions.append(
             "inputs stay in memory to the end, as TFLite never gives theirs to another tensor; its arena's offsets are multiples of 64"
         )
     else:
-        found.append("an input's memory is free after its last reader; a caller who holds it, as onnxruntime's does, needs that much more")
+        assumptions.append(
+            "an input's memory is free after its last reader; a caller who holds it, as onnxruntime's does, needs that much more"
+        )
     if any(operator.bodies for operator in graph.operators):
-        found.append(
+        assumptions.append(
             "of an operator's branches only one runs, a loop's body holds its own inputs and results, and bodies keep their own order"
         )
-    return tuple(found)
+    return tuple(assumptions)
 
 
 def describe(mapped: Mapped, order: Sequence[int], name: str, packing_s: float = 0, alignment: int = 1) -> Ordered:
-    """What an order costs. packing_s: how long the exact packer may take, 0 for greedy alone. alignment: of offsets in the greedy arena."""
-    found = steps(mapped.problem, order)
-    place = max(range(len(found)), key=lambda at: (found[at].memory_bytes, -at), default=-1)
-    peak = found[place].memory_bytes if found else sum(mapped.problem.sizes[tensor] for tensor in mapped.problem.given)
-    op = order[place] if found else -1
+    """The cost of an order. packing_s: the time limit of the exact packer, 0 for greedy alone. alignment: of offsets in the greedy arena."""
+    costs = steps(mapped.problem, order)
+    place = max(range(len(costs)), key=lambda at: (costs[at].memory_bytes, -at), default=-1)
+    peak = costs[place].memory_bytes if costs else sum(mapped.problem.sizes[tensor] for tensor in mapped.problem.given)
+    op = order[place] if costs else -1
     return Ordered(
         name=name,
         order=tuple(order),
         peak_bytes=peak,
         step=place + 1,
-        operator=mapped.operators[op] if found else "",
-        kind=mapped.kinds[op] if found else "",
-        alive=_alive(mapped, order, place) if found else (),
+        operator=mapped.operators[op] if costs else "",
+        kind=mapped.kinds[op] if costs else "",
+        alive=_alive(mapped, order, place) if costs else (),
         arena=_arena(mapped, order, packing_s, alignment),
     )
 
@@ -276,18 +279,18 @@ def _alive(mapped: Mapped, order: Sequence[int], place: int) -> tuple[Alive, ...
     uses += [(tensor, "output") for tensor in reduced.writes[op]]
     uses += [(tensor, "kept") for tensor in kept_at(reduced, order, place)]
     alive = [Alive(mapped.tensors[tensor], reduced.sizes[tensor], use) for tensor, use in dict(uses).items() if reduced.sizes[tensor]]
-    return tuple(sorted(alive, key=lambda each: -each.bytes))
+    return tuple(sorted(alive, key=lambda tensor: -tensor.bytes))
 
 
 def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
-    """The table of an order."""
+    """The table of an order, a row a step."""
     names = mapped.tensors
     return tuple(
         Row(
             operator=mapped.operators[step.op],
             kind=mapped.kinds[step.op],
-            in_use=tuple(names[one] for one in step.in_use),
-            to_keep=tuple(names[one] for one in kept),
+            in_use=tuple(names[tensor] for tensor in step.in_use),
+            to_keep=tuple(names[tensor] for tensor in kept),
             in_use_bytes=step.in_use_bytes,
             to_keep_bytes=step.keep_bytes,
             memory_bytes=step.memory_bytes,
@@ -302,32 +305,31 @@ def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: in
     greedy = arena.greedy(buffers, alignment)
     packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
     taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
-    bound = packed.lower_bound_bytes if packed is not None else max((one.memory_bytes for one in steps(mapped.problem, order)), default=0)
-    placed = tuple(
-        Placed(mapped.tensors[one.id], one.lower, one.upper, offset, one.size) for one, offset in zip(buffers, taken.offsets, strict=True)
-    )
-    return Arena(greedy.size_bytes, packed.size_bytes if packed else None, bound, taken.size_bytes == bound, placed)
+    bound = packed.lower_bound_bytes if packed is not None else max((step.memory_bytes for step in steps(mapped.problem, order)), default=0)
+    placed = zip(buffers, taken.offsets, strict=True)
+    tensors = tuple(Placed(mapped.tensors[buffer.id], buffer.lower, buffer.upper, offset, buffer.size) for buffer, offset in placed)
+    return Arena(greedy.size_bytes, packed.size_bytes if packed else None, bound, taken.size_bytes == bound, tensors)
 
 
 # -- which order
 
 
-def chosen_order(plan: Planned, order: str) -> Chosen:
-    """The order that is meant by a word or a file's path."""
+def asked_order(plan: Planned, order: str) -> AskedOrder:
+    """The order that is meant by a word or a file's path. Raises as `onnxruntime_order` and `read_order` do."""
     mapped, graph = plan.mapped, plan.graph
     if order == MODEL:
-        return Chosen(tuple(range(mapped.problem.count)))
+        return AskedOrder(tuple(range(mapped.problem.count)))
     if plan.training is not None:
         raise UsageError("in training the order is the model's or the best: no other names the backward steps")
     if order in (ONNXRUNTIME, PRIORITY):
         run = executed.onnxruntime_order(graph, "priority" if order == PRIORITY else "default")
-        return Chosen(run.order, run.source)
-    return Chosen(read_order(graph, mapped, Path(order)))
+        return AskedOrder(run.order, run.source)
+    return AskedOrder(read_order(graph, mapped, Path(order)))
 
 
 def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:
-    """An order from a file: operators by name or by their number in the model's order (from 0), one a line or as a JSON list; or a profile that
-    onnxruntime wrote of this model with graph optimization off.
+    """An order from a file: operators by name or by their number in the model's order (from 0), line by line or as a JSON list; or a profile
+    that onnxruntime wrote of this model with graph optimization off.
 
     Raises InputError where it cannot be read, UsageError where it is no order of this graph.
     """
@@ -367,11 +369,13 @@ def _checked(mapped: Mapped, order: Sequence[int], path: Path) -> tuple[int, ...
     for op in order:
         if op in seen:
             raise UsageError(f"order {path}: {mapped.operators[op]} stands there twice")
-        late = [source for source in mapped.problem.producers[op] if source not in seen]
-        if late:
-            raise UsageError(f"order {path}: {mapped.operators[op]} stands before {mapped.operators[late[0]]}, whose result it reads")
+        unwritten = [source for source in mapped.problem.producers[op] if source not in seen]
+        if unwritten:
+            raise UsageError(f"order {path}: {mapped.operators[op]} stands before {mapped.operators[unwritten[0]]}, whose result it reads")
         seen.add(op)
     if len(seen) < mapped.problem.count:
-        missing = next(name for op, name in enumerate(mapped.operators) if op not in seen)
-        raise UsageError(f"order {path}: {mapped.problem.count - len(seen)} operators are missing, {missing} among them")
+        missing = [name for op, name in enumerate(mapped.operators) if op not in seen]
+        if len(missing) == 1:
+            raise UsageError(f"order {path}: {missing[0]} is missing")
+        raise UsageError(f"order {path}: {len(missing)} operators are missing, {missing[0]} among them")
     return tuple(order)

@@ -1,9 +1,9 @@
-"""The order in which onnxruntime really runs a graph, from its own profile: it need not be the file's.
+"""The order in which onnxruntime really runs a graph, from its profile. It need not be the file's order.
 
-A process of its own loads the model with graph optimization off, so that the nodes are the file's, runs it once with profiling on, on inputs
+A separate process loads the model with graph optimization off, so that the nodes are the file's, runs it once with profiling on, on inputs
 of zeros and ones, and ends. An event of the profile (a Chrome trace, `cat: Node`, `..._kernel_time`) has the node's index, its name and its
 operator in it: `node_index` counts the nodes that are left when every Constant has become an initializer, in the file's order (seen with 1.17
-to 1.31), and both name and operator are held against the file's before the order is believed.
+to 1.31). Both name and operator must agree with the file's before the order is believed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from ..errors import InputError, MeasurementError, os_reason
 from ..importing import onnxruntime_profile
-from ..importing.found import count
+from ..importing.measurement import count
 from .graphs import onnx_proto
 from .graphs.graph import Graph
 
 _ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED"}
 _LONGEST_S = 600
 
-# What the process runs; it says on its last line what went wrong, or its version and where the profile is.
+# The program of that process. Its last line is an error, or onnxruntime's version and the path of the profile.
 _CHILD = """
 import json, os, sys
 job = json.load(sys.stdin)
@@ -45,11 +45,11 @@ try:
     options.profile_file_prefix = job["prefix"]
     session = ort.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
     feed = {}
-    for one in session.get_inputs():
-        kind = one.type[len("tensor("):-1]
-        shape = job["shapes"].get(one.name) or [size if isinstance(size, int) else 1 for size in one.shape]
+    for value in session.get_inputs():
+        kind = value.type[len("tensor("):-1]
+        shape = job["shapes"].get(value.name) or [size if isinstance(size, int) else 1 for size in value.shape]
         fill = numpy.ones if kind.startswith(("float", "double")) else numpy.zeros
-        feed[one.name] = fill(shape, dtype=types.get(kind, kind))
+        feed[value.name] = fill(shape, dtype=types.get(kind, kind))
     session.run(None, feed)
     print(ort.__version__, session.end_profiling())
 except Exception as error:
@@ -59,7 +59,7 @@ except Exception as error:
 
 @dataclass(frozen=True)
 class Executed:
-    """An order that was run, as numbers of the graph's operators, and how long each of them took. source: which run that was, as a sentence."""
+    """An order that was run, as numbers of the graph's operators, and the time of each by its number. source: the run, as a sentence."""
 
     order: tuple[int, ...]
     times_ns: tuple[int, ...]
@@ -69,8 +69,8 @@ class Executed:
 def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
     """The order in which onnxruntime runs a graph, with its default order or `priority`.
 
-    Raises InputError where onnxruntime is missing or the model is none of its, MeasurementError where it cannot run it or its profile does not
-    fit the file.
+    Raises InputError where onnxruntime is missing or the model is no .onnx file, MeasurementError where onnxruntime cannot run the model or its
+    profile does not fit the file.
     """
     if graph.format != "onnx":
         raise InputError(f"{graph.path}: onnxruntime runs .onnx models")
@@ -82,7 +82,7 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
     with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
         job["prefix"] = str(Path(folder) / "profile")
         try:
-            done = subprocess.run(
+            child = subprocess.run(
                 [sys.executable, "-c", _CHILD],
                 input=json.dumps(job),
                 capture_output=True,
@@ -93,22 +93,22 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
             )
         except subprocess.TimeoutExpired:
             raise MeasurementError(f"onnxruntime did not run {graph.path} within {_LONGEST_S // 60} minutes") from None
-        if done.returncode:
-            raise _failure(graph, done)
-        version, profile = done.stdout.splitlines()[-1].split(maxsplit=1)
+        if child.returncode:
+            raise _failure(graph, child)
+        version, profile = child.stdout.splitlines()[-1].split(maxsplit=1)
         how = f"onnxruntime {version}, its {order} order, graph optimization off, one thread, inputs of ones and zeros"
         return replace(profiled(graph, Path(profile)), source=f"the order is read from the profile of a run made now: {how}")
 
 
-def _failure(graph: Graph, done: subprocess.CompletedProcess[str]) -> Exception:
-    said = done.stderr.strip().splitlines()[-1:] or [""]
-    if said[0].startswith("import "):
+def _failure(graph: Graph, child: subprocess.CompletedProcess[str]) -> Exception:
+    message = (child.stderr.strip().splitlines() or [""])[-1]
+    if message.startswith("import "):
         return InputError(
-            f"the executed order needs {said[0].removeprefix('import ')}, not installed here: pip install 'ml-memprof[onnxruntime]'"
+            f"the executed order needs {message.removeprefix('import ')}, not installed here: pip install 'ml-memprof[onnxruntime]'"
         )
-    if done.returncode < 0:
-        return MeasurementError(f"onnxruntime ended by signal {-done.returncode} while it ran {graph.path}")
-    return MeasurementError(f"onnxruntime does not run {graph.path}: {said[0].removeprefix('error ')}")
+    if child.returncode < 0:
+        return MeasurementError(f"onnxruntime ended by signal {-child.returncode} while it ran {graph.path}")
+    return MeasurementError(f"onnxruntime does not run {graph.path}: {message.removeprefix('error ')}")
 
 
 def profiled(graph: Graph, profile: Path) -> Executed:
@@ -130,7 +130,7 @@ def profiled(graph: Graph, profile: Path) -> Executed:
 
 @dataclass(frozen=True)
 class _NodeRun:
-    """An event of a node's kernel: which node, when it began and how long it took."""
+    """An event of a node's kernel: the node, the begin and the duration."""
 
     index: int
     name: str
@@ -140,7 +140,7 @@ class _NodeRun:
 
 
 def _node_run(event: object) -> _NodeRun | None:
-    """What an event says of a node's kernel, None for any other event."""
+    """An event as the run of a node's kernel, None for any other event."""
     if not isinstance(event, dict) or event.get("cat") != "Node":
         return None
     name, arguments, when = event.get("name"), event.get("args"), onnxruntime_profile.span(event)
@@ -153,25 +153,25 @@ def _node_run(event: object) -> _NodeRun | None:
 def _executed(graph: Graph, runs: Sequence[_NodeRun]) -> Executed:
     nodes = onnx_proto.load(graph.path).graph.node
     places = [place for place, node in enumerate(nodes) if not (node.op_type == "Constant" and node.domain in ("", "ai.onnx"))]
-    operator = {one.place: number for number, one in enumerate(graph.operators)}
-    found: dict[int, int] = {}
+    numbers = {operator.place: number for number, operator in enumerate(graph.operators)}
+    times_ns: dict[int, int] = {}
     unlike = within = 0
-    for run in sorted(runs, key=lambda each: (each.begin_ns, -each.time_ns)):
+    for run in sorted(runs, key=lambda run: (run.begin_ns, -run.time_ns)):
         if run.begin_ns < within:
-            continue  # of a graph inside an operator, whose nodes are numbered anew
+            continue  # a node of a graph inside an operator, where numbers begin anew
         node = nodes[places[run.index]] if run.index < len(places) else None
         if node is None or node.op_type != run.kind or (node.name and run.name and node.name != run.name):
-            unlike += 1  # one that onnxruntime put in
+            unlike += 1  # a node that onnxruntime put in
             continue
         if any(onnx_proto.inner_graphs(node)):
             within = run.begin_ns + run.time_ns
-        number = operator.get(places[run.index])
-        if number is not None and number not in found:
-            found[number] = run.time_ns
-    missing = [one.name for number, one in enumerate(graph.operators) if number not in found]
+        number = numbers.get(places[run.index])
+        if number is not None and number not in times_ns:
+            times_ns[number] = run.time_ns
+    missing = [operator.name for number, operator in enumerate(graph.operators) if number not in times_ns]
     if missing:
         raise MeasurementError(
             f"onnxruntime's profile does not have {len(missing)} of {len(graph.operators)} operators of {graph.path} ({missing[0]} among them"
             + (f"; {unlike} of its events are of other nodes)" if unlike else ")")
         )
-    return Executed(tuple(found), tuple(found[number] for number in range(len(graph.operators))))
+    return Executed(tuple(times_ns), tuple(times_ns[number] for number in range(len(graph.operators))))

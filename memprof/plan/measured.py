@@ -1,4 +1,4 @@
-"""Plans of models that runs measured, to stand beside them: of the very file, by its content, at the shapes that ran."""
+"""Plans to stand beside measured runs: of the same file, by its content, at the shapes that ran."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class Measured:
-    """The plan of a model at the shapes of some runs. analysis: None where there is none, and then `why` says why.
+    """The plan of a model at the shapes of some runs. analysis: None where there is none; `why` then gives the reason.
 
-    sha256: of the model. shapes: of inputs, by name, in order; empty where the model's own ran.
+    sha256: of the model. shapes: of inputs, by name, in order; empty where the model's own shapes ran.
     """
 
     sha256: str
@@ -31,8 +31,8 @@ class Measured:
     why: str = ""
 
     def of(self, run: Run) -> bool:
-        """Whether a run measured this."""
-        return (self.sha256, self.shapes) == (run.job.model.sha256, shapes_of(run)) and not unknown(run)
+        """Whether a run measured this model at these shapes."""
+        return (self.sha256, self.shapes) == (run.job.model.sha256, shapes_of(run)) and not unknown_shapes(run)
 
 
 def shapes_of(run: Run) -> Shapes:
@@ -40,25 +40,25 @@ def shapes_of(run: Run) -> Shapes:
     return tuple(sorted((name, tuple(shape)) for name, shape in {**run.job.shapes, **run.job.given}.items()))
 
 
-def unknown(run: Run) -> bool:
+def unknown_shapes(run: Run) -> bool:
     """Whether inputs came from a file whose shapes the run's record does not hold."""
     return run.job.inputs is not None and not run.job.given
 
 
-def written(shapes: Shapes) -> str:
-    """Shapes in words: `x=1x3x224x224`; the model's own where none are given."""
+def shapes_text(shapes: Shapes) -> str:
+    """Shapes as text, `x=1x3x224x224`; empty ones are the model's own."""
     return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes) or "the model's own shapes"
 
 
 def by_model(runs: Sequence[Run], time_limit_s: float = 2.0) -> dict[str, tuple[Measured, ...]]:
-    """The plans of the models of these runs by the models' names, one for each content and each shape. time_limit_s: for each best order."""
-    found: dict[str, dict[object, Measured]] = {}
+    """The plans of the runs' models, by the models' names: a plan for each content and each shape. time_limit_s: for each best order."""
+    by_name: dict[str, dict[object, Measured]] = {}
     digests: dict[Path, str] = {}
     count = 0
     for run in runs:
-        plans = found.setdefault(run.job.model.name, {})
+        plans = by_name.setdefault(run.job.model.name, {})
         key = (run.job.model.sha256, shapes_of(run))
-        if unknown(run):
+        if unknown_shapes(run):
             why = "inputs came from a file, and the record of these runs does not hold their shapes"
             plans.setdefault("inputs", Measured("", (), None, why))
         elif key not in plans and count < _MOST:
@@ -66,7 +66,7 @@ def by_model(runs: Sequence[Run], time_limit_s: float = 2.0) -> dict[str, tuple[
             plans[key] = _measured(run.job.model, key[1], time_limit_s, digests)
         elif key not in plans:
             plans.setdefault("more", Measured("", (), None, f"{_MOST} models and shapes are planned, and no more of them"))
-    return {name: tuple(plans.values()) for name, plans in found.items()}
+    return {name: tuple(plans.values()) for name, plans in by_name.items()}
 
 
 def _measured(model: Model, shapes: Shapes, time_limit_s: float, digests: dict[Path, str]) -> Measured:

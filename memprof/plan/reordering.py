@@ -1,4 +1,4 @@
-"""The best order found and written to a file, checked by reading the file again."""
+"""The answer to `plan reorder`: a model written in another order, checked by reading the file again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError
-from .analysis import BEST, MODEL, Chosen, Planned, Question, chosen_order
+from .analysis import BEST, MODEL, AskedOrder, Planned, Question, asked_order
 from .graphs.read import read
 from .graphs.reduced import problem
 from .graphs.written import reorder
@@ -16,10 +16,10 @@ from .orders.problem import peak
 
 @dataclass(frozen=True)
 class Reordered:
-    """What was written: the model, and the external data that was copied to its side.
+    """The files written: the model, and the external data that was copied to its side.
 
     moved: how many operators stand elsewhere than in the model's file. before_bytes and after_bytes: the peaks of tensors in the model's order
-    and in the written one. assumptions: what the graph's reader took for granted.
+    and in the written order. assumptions: those of the graph's reader.
     """
 
     files: tuple[str, ...]
@@ -34,20 +34,22 @@ class Reordered:
 
 
 def reordered(plan: Planned, question: Question, order: str, target: Path, overwrite: bool) -> Reordered:
-    """Write a model in another order. Raises UsageError for the order that its file has, and what `reorder` raises."""
+    """Write a model in another order. Raises UsageError for the order that its file has, and the errors of `reorder`."""
     if order == MODEL and not plan.graph.moved:
-        raise UsageError("the model's order is the one it has: --order best, or a file with another")
+        raise UsageError("the model has this order already: --order best, or a file with another order")
     reduced = plan.mapped.problem
-    best = best_order(reduced, question.time_limit_s) if order == BEST else None
-    chosen = Chosen(best.order, best.how) if best is not None else chosen_order(plan, order)
-    if best is not None and best.peak_bytes == peak(reduced, range(reduced.count)):
-        chosen = Chosen(tuple(range(reduced.count)), best.how)  # no better one is known: nothing needs to move
-    places = [plan.graph.operators[op].place for op in chosen.order]
-    files = reorder(plan.graph, chosen.order, target, overwrite)
-    shapes = {plan.graph.tensors[one].name: shape for one in plan.graph.inputs if (shape := plan.graph.tensors[one].shape) is not None}
-    again = problem(read(target, shapes if plan.graph.format == "onnx" else {}, inline=False), question.in_place).problem
-    after = peak(again, range(again.count))
-    expected = peak(reduced, chosen.order)
+    search = best_order(reduced, question.time_limit_s) if order == BEST else None
+    asked = AskedOrder(search.order, search.how) if search is not None else asked_order(plan, order)
+    if search is not None and search.peak_bytes == peak(reduced, range(reduced.count)):
+        asked = AskedOrder(tuple(range(reduced.count)), search.how)  # no better order is known: nothing needs to move
+    places = [plan.graph.operators[op].place for op in asked.order]
+    files = reorder(plan.graph, asked.order, target, overwrite)
+    shapes = {
+        plan.graph.tensors[number].name: shape for number in plan.graph.inputs if (shape := plan.graph.tensors[number].shape) is not None
+    }
+    reread = problem(read(target, shapes if plan.graph.format == "onnx" else {}, inline=False), question.in_place).problem
+    after = peak(reread, range(reread.count))
+    expected = peak(reduced, asked.order)
     if plan.graph.format == "onnx" and after != expected:
         raise InputError(f"{target} was written and does not have the order that was meant: please report this")
     return Reordered(
@@ -56,8 +58,8 @@ def reordered(plan: Planned, question: Question, order: str, target: Path, overw
         moved=sum(place != before for place, before in zip(places, sorted(places), strict=True)),
         before_bytes=peak(reduced, range(reduced.count)),
         after_bytes=expected,
-        lower_bound_bytes=best.lower_bound_bytes if best else None,
-        proven=best.proven if best else False,
-        how=chosen.source,
+        lower_bound_bytes=search.lower_bound_bytes if search else None,
+        proven=search.proven if search else False,
+        how=asked.source,
         assumptions=plan.graph.assumptions,
     )

@@ -1,8 +1,8 @@
 """How little memory a model could run in if all it does not need yet were elsewhere: the question of memory swap, answered by a simulation.
 
-At each operator what it and the `lookahead` operators after it read is resident, weights and activations alike, and what it writes. The rest
-lies on a device and is moved in when it enters and, if it was changed and is still wanted, out when it leaves. Transfers go over one channel,
-first come first served, while operators run; those of an operator begin when it enters the window and must be done when it starts.
+At each operator its results are resident, and all that it and the `lookahead` operators after it read, weights and activations alike. The rest
+lies on a device. An item is moved in when it enters and, if it was changed and is still wanted, out when it leaves. Transfers go over one
+channel, first come first served, while operators run. Those of an operator begin when it enters the window and must be done when it starts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _UNNOTICED = 0.01
 
 @dataclass(frozen=True)
 class Residency:
-    """What is resident while a model runs.
+    """The memory that is resident while a model runs.
 
-    min, mean and max in bytes; the mean is weighted by the operators' times, as shares of the whole. before_bytes: what must be moved in
+    min, mean and max in bytes; the mean is weighted by the operators' times, as shares of the whole. before_bytes: moved in
     before the first operator can start. in_bytes, out_bytes: moved in a whole run, before_bytes included. speed: bytes that must be moved in
     the time of one run so that it is slowed down by no more than 1%, None with a lookahead of 0, where nothing overlaps. all_bytes: with
     everything resident. resident, shares (of the time) and loads (bytes that a step asks for): a value a step.
@@ -43,23 +43,24 @@ class Residency:
     loads: tuple[int, ...]
 
     def bandwidth(self, run_ns: float) -> float | None:
-        """Bytes a second that the device must move so that a run of this duration is not slowed down; None where it always is."""
+        """Bytes a second that the device must move so that a run of this duration is not slowed down; None where every device slows it down."""
         return self.speed / (run_ns / 1e9) if self.speed is not None else None
 
     def slowed_ns(self, run_ns: float, bandwidth: float) -> float:
-        """How long a run takes with a device of that bandwidth (bytes a second)."""
+        """The duration of a run with a device of that bandwidth (bytes a second)."""
         return _finish(self.loads, self.shares, self.lookahead, run_ns, bandwidth / 1e9)
 
 
 def times(mapped: Mapped, weight_bytes: Sequence[int]) -> tuple[float, ...]:
-    """Each operator's share of a run, by what it computes and touches: a multiply-add counts as a byte; an operator without a rule by bytes."""
+    """Each operator's share of a run's time, by its work and the bytes it touches. A multiply-add counts as a byte; where no rule gives the work,
+    the bytes count alone."""
     sizes = mapped.problem.sizes
-    found = []
+    costs = []
     for number in range(mapped.problem.count):
         touched = sum(sizes[tensor] for tensor in {*mapped.problem.reads[number], *mapped.problem.writes[number]})
-        found.append(1 + touched + sum(weight_bytes[weight] for weight in mapped.weights[number]) + (mapped.work[number] or 0))
-    whole = sum(found) or 1
-    return tuple(one / whole for one in found)
+        costs.append(1 + touched + sum(weight_bytes[weight] for weight in mapped.weights[number]) + (mapped.work[number] or 0))
+    total = sum(costs) or 1
+    return tuple(cost / total for cost in costs)
 
 
 def residency(
@@ -71,10 +72,10 @@ def residency(
     updates: Sequence[tuple[int, ...]] = (),
     states: int = 0,
 ) -> Residency:
-    """What is resident in each step of an order.
+    """The memory that is resident in each step of an order.
 
     shares: each operator's part of a run's time, by the problem's numbers (see times). updates: for each operator the weights that it
-    changes, and with them `states` values an optimizer keeps for each.
+    changes. states: how many values an optimizer keeps for each of these weights' values.
     """
     problem = mapped.problem
     weight_bytes = [weight.bytes or 0 for weight in graph.weights]
@@ -84,8 +85,8 @@ def residency(
     changes = list(updates) or [()] * problem.count
 
     def reads(op: int) -> set[int]:
-        found = {*problem.reads[op], *(base + weight for weight in mapped.weights[op])}
-        return found | {state + weight for weight in changes[op]} if states else found
+        items = {*problem.reads[op], *(base + weight for weight in mapped.weights[op])}
+        return items | {state + weight for weight in changes[op]} if states else items
 
     def writes(op: int) -> set[int]:
         changed = {base + weight for weight in changes[op]}
@@ -97,45 +98,45 @@ def residency(
     kept = {*problem.kept, *range(base, len(size))}
     exists = {*problem.given, *range(base, len(size))}
     dirty: set[int] = set()
-    before: set[int] = set()
-    resident, loads, ins, outs = [], [], 0, 0
+    held_before: set[int] = set()
+    resident, loads, in_bytes, out_bytes = [], [], 0, 0
     window = [reads(op) for op in order]
     for place, op in enumerate(order):
-        made = writes(op)
+        written = writes(op)
         wanted = set().union(*window[place : place + 1 + lookahead]) & exists
-        now = wanted | made
-        entering = wanted - before
-        leaving = {item for item in before - now if item in dirty and (item in kept or last.get(item, -1) > place)}
+        held = wanted | written
+        entering = wanted - held_before
+        leaving = {item for item in held_before - held if item in dirty and (item in kept or last.get(item, -1) > place)}
         dirty -= leaving
-        dirty |= made
-        exists |= made
+        dirty |= written
+        exists |= written
         moved_in, moved_out = sum(size[item] for item in entering), sum(size[item] for item in leaving)
-        ins += moved_in
-        outs += moved_out
+        in_bytes += moved_in
+        out_bytes += moved_out
         loads.append(moved_in + moved_out)
-        resident.append(sum(size[item] for item in now))
-        before = now
-    outs += sum(size[item] for item in before if item in dirty and item in kept)
-    part = list(shares) if shares is not None else list(times(mapped, weight_bytes))
+        resident.append(sum(size[item] for item in held))
+        held_before = held
+    out_bytes += sum(size[item] for item in held_before if item in dirty and item in kept)
+    parts = list(shares) if shares is not None else list(times(mapped, weight_bytes))
     # No operator takes no time: a share of 0 would ask for a device without a limit.
-    part = [max(part[op], 1e-6) for op in order]
-    whole = sum(part)
-    part = [one / whole for one in part]
+    parts = [max(parts[op], 1e-6) for op in order]
+    total = sum(parts)
+    parts = [share / total for share in parts]
     used = {item for op in order for item in (*reads(op), *writes(op)) if item >= base}
     most = max(range(len(order)), key=lambda place: resident[place], default=-1)
     return Residency(
         lookahead=lookahead,
         min_bytes=min(resident, default=0),
-        mean_bytes=round(sum(one * bytes for one, bytes in zip(part, resident, strict=True))),
+        mean_bytes=round(sum(share * bytes for share, bytes in zip(parts, resident, strict=True))),
         max_bytes=max(resident, default=0),
         max_operator=mapped.operators[order[most]] if order else "",
         all_bytes=peak(problem, order) + sum(size[item] for item in used),
         before_bytes=loads[0] if loads else 0,
-        in_bytes=ins,
-        out_bytes=outs,
-        speed=_speed(loads, part, lookahead),
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        speed=_speed(loads, parts, lookahead),
         resident=tuple(resident),
-        shares=tuple(part),
+        shares=tuple(parts),
         loads=tuple(loads),
     )
 
@@ -163,7 +164,7 @@ def _waits(loads: Sequence[int], shares: Sequence[float], lookahead: int, speed:
 
 
 def _finish(loads: Sequence[int], shares: Sequence[float], lookahead: int, run: float, speed: float) -> float:
-    """How long a run takes, its first transfers not counted, in the unit of `run`; speed in bytes of that unit.
+    """The duration of a run, without its first transfers, in the unit of `run`; speed in bytes per that unit.
 
     With a lookahead of N the transfers that step i asks for begin with it and must be over before step i + N begins; with 0, before step i.
     """

@@ -1,8 +1,8 @@
 """A graph in training, from the graph of its inference: forward, loss, backward in the opposite order, update. Stated assumptions, no autograd.
 
-What a backward step reads of the forward pass follows from its operator's derivative: a product needs its factors, a rectifier its result, a
-sum nothing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, section 3). A gradient has the size of what it belongs to;
-where several operators read a tensor, their shares are added in place. Gradients are applied at once, when a weight's is complete, as
+An operator's derivative decides which tensors of the forward pass its backward step reads: a product needs its factors, a rectifier its
+result, a sum nothing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, section 3). A gradient has the size of its tensor.
+Where several operators read a tensor, their shares are added in place. Gradients are applied at once, when a weight's is complete, as
 nntrainer does, or all together after the backward pass, as PyTorch's optimizers do.
 """
 
@@ -20,9 +20,10 @@ from .orders.problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 Gradients = Literal["at-once", "after"]
-# Values that an optimizer keeps for each trainable one: none, a velocity, or two moments (Kingma and Ba 2014).
+# Values that an optimizer keeps for each trainable value: none, a velocity, or two moments (Kingma and Ba 2014).
 STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 
+# Operators by the tensors of the forward pass that their backward step reads.
 _NOTHING = words(
     "Add Sub Sum Concat Reshape Flatten Squeeze Unsqueeze Transpose Identity Split Pad AveragePool GlobalAveragePool ReduceMean ReduceSum Expand "
     "Tile Cast Resize Upsample Neg DepthToSpace SpaceToDepth Mean QuantizeLinear DequantizeLinear Slice CONCATENATION RESHAPE SQUEEZE EXPAND_DIMS "
@@ -42,7 +43,7 @@ _BOTH = words(
     "MaxPool LRN ReduceMax ReduceMin LSTM GRU RNN ReduceL2 GlobalMaxPool CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED CONV_3D MUL DIV MAX_POOL_2D "
     "LSTM UNIDIRECTIONAL_SEQUENCE_LSTM L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION REDUCE_MAX REDUCE_MIN"
 )
-# What they choose with is an input of an integer type.
+# Operators that choose among values; they choose with an input of an integer type.
 _CHOICES = words(
     "Gather GatherElements GatherND Where ScatterND ScatterElements Dropout GATHER GATHER_ND SELECT SELECT_V2 EMBEDDING_LOOKUP"
 )
@@ -50,10 +51,10 @@ _CHOICES = words(
 
 @dataclass(frozen=True)
 class Training:
-    """A training step as a problem, with what lies beside the tensors that the order decides on.
+    """A training step as a problem, with the bytes that are there in any order.
 
     kept: tensors of the forward pass that a backward step reads. weight_gradients: tensors that are gradients of weights, before they are
-    summed. gradient_bytes: of all weights. state_bytes: the optimizer's, there all the time, like the weights. updates: for each operator of
+    summed. gradient_bytes: of all weights. state_bytes: the optimizer's, in memory all the time, like the weights. updates: for each operator of
     the problem the weights that it changes.
     """
 
@@ -84,7 +85,7 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
         "every floating weight is trained, but for running statistics; a gradient has the size and type of what it belongs to",
         "a loss reads the outputs and gives each its gradient; the inputs get none",
         "the shares of a tensor that several operators read are added in place",
-        f"gradients are applied {applied}; {optimizer} keeps {STATES[optimizer]} values for each trained one",
+        f"gradients are applied {applied}; {optimizer} keeps {STATES[optimizer]} values for each trained value",
         "what a runtime recomputes, and what its backward kernels need beyond gradients and kept activations, is no part of it",
     ]
     if graph.format != "onnx":
@@ -129,6 +130,8 @@ def saved(operator: Operator, graph: Graph) -> tuple[tuple[int, ...], bool]:
 
 @dataclass
 class _Building:
+    """A training step while it is built."""
+
     graph: Graph
     forward: Mapped
     gradients: Gradients
@@ -148,7 +151,7 @@ class _Building:
         self._weights, self._work = list(self.forward.weights), list(self.forward.work)
         self._sources = list(self.forward.sources)
         self.updates = [()] * base.count
-        self._of_tensor: dict[int, int] = {}  # the gradient of a tensor, and of a weight, as far as it is summed
+        self._of_tensor: dict[int, int] = {}  # the sums of gradients so far, of tensors and of weights
         self._of_weight: dict[int, int] = {}
         reached = self._reached()
         self._loss(reached)
@@ -188,19 +191,12 @@ class _Building:
 
     def _reached(self) -> set[int]:
         """Tensors that depend on a trainable weight."""
-        found: set[int] = set()
-        for operator in self.graph.operators:
-            inner = any(
-                weight.trainable for number in self.forward.weights[self._position(operator)] for weight in [self.graph.weights[number]]
-            )
-            if inner or any(number in found for number in operator.reads):
-                found.update(number for number in operator.writes if self.graph.tensors[number].type in FLOATING)
-        return found
-
-    def _position(self, operator: Operator) -> int:
-        if not hasattr(self, "_positions"):
-            self._positions = {id(one): number for number, one in enumerate(self.graph.operators)}
-        return self._positions[id(operator)]
+        reached: set[int] = set()
+        for number, operator in enumerate(self.graph.operators):
+            trains = any(self.graph.weights[weight].trainable for weight in self.forward.weights[number])
+            if trains or any(tensor in reached for tensor in operator.reads):
+                reached.update(tensor for tensor in operator.writes if self.graph.tensors[tensor].type in FLOATING)
+        return reached
 
     def _loss(self, reached: set[int]) -> None:
         outputs = [number for number in self.graph.outputs if number in reached]
@@ -209,23 +205,28 @@ class _Building:
         self._operator("loss", "loss", outputs, [self._of_tensor[number] for number in outputs])
 
     def _backward(self, number: int, operator: Operator, reached: set[int]) -> None:
-        ready = [self._of_tensor[one] for one in operator.writes if one in self._of_tensor]
+        ready = [self._of_tensor[tensor] for tensor in operator.writes if tensor in self._of_tensor]
         if not ready:
             return
         wanted, has_rule = saved(operator, self.graph)
         if not has_rule:
             self.without_rule[operator.kind] += 1
         self.saved.update(wanted)
-        tensors = [one for one in operator.reads if one in reached]
+        tensors = [tensor for tensor in operator.reads if tensor in reached]
         weights = self._trainable(operator)
-        shares = [self._add(f"gradient of {self._names[one]}", self._sizes[one]) for one in tensors]
-        of_weights = [self._add(f"gradient of {self.graph.weights[one].name}", self.graph.weights[one].bytes or 0) for one in weights]
+        shares = [self._add(f"gradient of {self._names[tensor]}", self._sizes[tensor]) for tensor in tensors]
+        of_weights = [
+            self._add(f"gradient of {self.graph.weights[weight].name}", self.graph.weights[weight].bytes or 0) for weight in weights
+        ]
         self.weight_gradients += of_weights
         if not shares and not of_weights:
             return
         work = operator.work * (bool(shares) + bool(of_weights)) if operator.work is not None else None
-        inside = [one for one in self.forward.problem.writes[number] if one >= len(self.graph.tensors) and self._sizes[one]]
-        inside = [self._add(f"{operator.name} (inside, backward)", self._sizes[one]) for one in inside]
+        inside = [
+            self._add(f"{operator.name} (inside, backward)", self._sizes[tensor])
+            for tensor in self.forward.problem.writes[number]
+            if tensor >= len(self.graph.tensors) and self._sizes[tensor]
+        ]
         self._operator(
             f"{operator.name} backward",
             operator.kind,
@@ -235,23 +236,23 @@ class _Building:
             work,
             number,
         )
-        for one, share in zip(tensors, shares, strict=True):
-            self._accumulate(self._of_tensor, one, share)
-        for one, share in zip(weights, of_weights, strict=True):
-            self._accumulate(self._of_weight, one, share)
+        for tensor, share in zip(tensors, shares, strict=True):
+            self._accumulate(self._of_tensor, tensor, share)
+        for weight, share in zip(weights, of_weights, strict=True):
+            self._accumulate(self._of_weight, weight, share)
 
-    def _accumulate(self, sums: dict[int, int], one: int, share: int) -> None:
-        if one not in sums:
-            sums[one] = share
+    def _accumulate(self, sums: dict[int, int], number: int, share: int) -> None:
+        if number not in sums:
+            sums[number] = share
             return
         total = self._add(self._names[share], self._sizes[share])
-        self._operator(f"add {self._names[share]}", "sum of gradients", [sums[one], share], [total], pair=(sums[one], total))
-        sums[one] = total
+        self._operator(f"add {self._names[share]}", "sum of gradients", [sums[number], share], [total], pair=(sums[number], total))
+        sums[number] = total
 
     def _update(self, weights: Sequence[int]) -> None:
         name = self.graph.weights[weights[0]].name if len(weights) == 1 else "all weights"
         done = self._add(f"{name} (updated)", 0)
-        self._operator(f"update {name}", "update", [self._of_weight[one] for one in weights], [done], tuple(weights))
+        self._operator(f"update {name}", "update", [self._of_weight[weight] for weight in weights], [done], tuple(weights))
         self.updates[-1] = tuple(weights)
 
     def _add(self, name: str, bytes: int) -> int:

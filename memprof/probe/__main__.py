@@ -8,20 +8,20 @@ In, on standard input, one line:
 
 "start" holds "command" too where the child is a program of its own (see command.py), and only "attach": PID where it already runs (attach.py).
 
-"stdin": what the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
+"stdin": the text the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
 a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}.
-JOB is memprof.runs.records.Job and goes into the Run as it came. An environment value of null removes the variable. After that line
+JOB is memprof.runs.records.Job and goes into the Run unchanged. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
 
 Out, on standard output:
 
     live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
-    say SENTENCE             what the user should read while the child still runs
+    say SENTENCE             for the user to read while the child still runs
     held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
-                             input or limit_ns is over. PHASE/peak: inside it, where its RSS first reached what "at" says
+                             input or limit_ns is over. PHASE/peak: inside the phase, where its RSS first reached the bytes under "at"
     run JSON                 last: memprof.runs.records.Run
 
-Exit code 0 when a Run was written, whatever became of the child; 3 when it was told to stop; 2 when the line was not understood.
+Exit code 0 when a Run was written, however the child ended; 3 when the probe was told to stop; 2 when the line was not understood.
 """
 
 import _signal as signal  # the C part: the module around it makes enums, which takes milliseconds
@@ -35,7 +35,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what memprof was started with may block SIGCHLD, and for the child any other
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a mask inherited from memprof's parent may block SIGCHLD, or signals of the child
     from . import child, pagecache, procfs, wire
 
     text = _first_line(0)
@@ -116,7 +116,7 @@ def _polling(measurement):
 
 
 def _first_line(descriptor):
-    # Unbuffered, so that what follows the line stays in the pipe for the loop that watches it.
+    # Unbuffered, so that bytes after the line stay in the pipe for the loop that watches it.
     data = b""
     while not data.endswith(b"\n"):
         chunk = os.read(descriptor, 65536)

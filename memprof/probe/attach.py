@@ -1,7 +1,7 @@
-"""Polls a process that already runs, and what it starts, without touching it: no signal, no reset of its high-water mark, no child of ours.
+"""Polls a process that already runs, and its descendants, without touching them: no signal, no reset of a high-water mark, no child of ours.
 
-`start["attach"]` of the probe's line is its process id, and timeout_ns how long it is polled. It ends before that where the process does, or
-where a line comes on standard input. The outcome is ok in each case; the one phase, RUN, lasts as long as was looked.
+`start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if a
+line comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
 The high-water mark is never reset, so it tells the peak only where it rose meanwhile.
 """
@@ -15,7 +15,7 @@ from .tree import Tree
 
 
 class Attached(Command):
-    """A process and what is below it, from now on for a while."""
+    """A process and its descendants, from now on for a while."""
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__(dict(start, command={}, deterministic=False, env={}), timeout_ns, intervals, live)
@@ -23,7 +23,7 @@ class Attached(Command):
         self._open_ends = []
 
     def follow(self):
-        """Poll until the time is over, the process has ended, or whoever asked has heard enough. Raises Stopped when the control pipe ends."""
+        """Poll until the time is over, the process has ended, or a line asks to end. Raises Stopped when the control pipe ends."""
         before = procfs.status(self.pid)
         self._begin_ns = time.monotonic_ns()
         self._tree = Tree(self.pid, self._begin_ns)
@@ -31,7 +31,7 @@ class Attached(Command):
             message = "process %d has ended, or is one of the kernel's own" % self.pid
             self.outcome = {"status": "start", "phase": "RUN", "message": message}
             return
-        # The loop is that of a child, with nothing that would ever come from one.
+        # The loop is that of a child, on pipes into which nothing is ever written.
         self._wake_read, self._marks_read, self._output_read = (self._silence() for _ in range(3))
         self._stop = False
         self._phase = "RUN"

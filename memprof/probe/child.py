@@ -1,6 +1,6 @@
 """Starts one child, follows its marks, polls its memory and reaps it: one loop, no second thread.
 
-What the child says arrives on a pipe for that alone (listening.py); what it prints is read and all but the end of it dropped. Its end is learnt
+The child's marks arrive on a pipe of their own (listening.py); its output is read and all but the last part dropped. The child's end is learnt
 from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may hold.
 """
 
@@ -20,26 +20,26 @@ _ADDR_NO_RANDOMIZE = 0x0040000
 _TAIL = 4096
 _LIVE_NS = 100_000_000
 _LATE_NS = 200_000  # a sample takes 2 us, or some tens on a slow board
-_KILL_NS = 2_000_000_000  # what was killed ends within this, unless it may not be killed
-_ORPHANS_NS = 200_000_000  # for what the child left behind to end by itself
+_KILL_NS = 2_000_000_000  # a killed process ends within this, unless it may not be killed
+_ORPHANS_NS = 200_000_000  # for the processes that the child left behind to end by themselves
 _HOLD_TICK_NS = 1_000_000
 _STOP_WITHIN_NS = 2_000_000_000
-_LAST_READS = 16  # of what was written before the end; a grandchild may write for ever
+_LAST_READS = 16  # of marks and output written before the end; a grandchild may write for ever
 
 _prctl, _personality = libc.function("prctl"), libc.function("personality")
 
 
 class Stopped(Exception):
-    """Whoever asked for this measurement is gone, or wants no more of it."""
+    """The process that asked for this measurement is gone, or wants no more of it."""
 
 
 def become_reaper():
-    """Make this process the one that orphans of its tree fall to."""
+    """Make this process the subreaper: orphans of its tree become its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Measurement(Listener):
-    """One child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
+    """A child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
     start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers"}; the last three may be left out. intervals: polling
     period in ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second. hold:
@@ -110,8 +110,8 @@ class Measurement(Listener):
                 environment.pop(name, None)
             else:
                 environment[name] = value
-        found = os.fstat(marks_write)
-        environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, found.st_dev, found.st_ino)
+        pipe = os.fstat(marks_write)
+        environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, pipe.st_dev, pipe.st_ino)
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
         if self._hold:
             environment["MEMPROF_HOLD"] = "1"
@@ -159,7 +159,7 @@ class Measurement(Listener):
         return os.pipe2(os.O_CLOEXEC)
 
     def _send(self):
-        """Write what the child is to read, as far as it reads; its input ends there."""
+        """Write the child's input, as far as the child reads; when all is written, the input ends."""
         try:
             self._unsent = self._unsent[os.write(self._input_write, self._unsent) :]
         except BlockingIOError:
@@ -226,7 +226,7 @@ class Measurement(Listener):
                 if changed != interval:
                     interval, next_ns = changed, clock()
             now = clock()
-            if self._held is not None:  # no sample is taken: being looked at moves its figures
+            if self._held is not None:  # no sample is taken: a look at the child moves its figures
                 end_ns += self._follow_hold(now)
                 tick_ns, next_ns = now + _HOLD_TICK_NS, now
                 continue
@@ -255,7 +255,7 @@ class Measurement(Listener):
         return self._status
 
     def _sample(self, now):
-        """(rss, file-backed, vms) in bytes, or None where there is nothing to see."""
+        """(rss, file-backed, vms) in bytes, or None if there is nothing to see."""
         values = self._statm.read()
         return None if _late(now) else values
 
@@ -263,7 +263,7 @@ class Measurement(Listener):
         values = self._sample(now)
         if values is None:
             return
-        self._saw(now, values)
+        self._keep_sample(now, values)
         self._rss = values[0]
         if self._hold and values[0] >= self._hold["at"].get(self._phase, NEVER):
             del self._hold["at"][self._phase]
@@ -275,33 +275,33 @@ class Measurement(Listener):
             self.timed_polls += 1
         self._last_poll_ns, self._last_interval = now, interval
 
-    def _saw(self, now, values):
-        """Keep what was polled."""
+    def _keep_sample(self, now, values):
+        """Keep a sample."""
         self.timeline.add(now, *values)
 
     def _look(self):
-        # A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample.
+        # In a phase that is not polled: the size for a watching user, and for the case that the child dies; no sample.
         values = self._sample(time.monotonic_ns())
         if values is not None:
             self._rss = values[0]
 
     def _control(self):
-        said = os.read(0, 4096)
-        if not said:
+        text = os.read(0, 4096)
+        if not text:
             raise Stopped
-        if said.strip() == b"go" and self._held is not None and self._held[2]:
+        if text.strip() == b"go" and self._held is not None and self._held[2]:
             self._let_go()
 
     def _follow_hold(self, now):
-        """Say once that the child stands still, and let it go when nobody does; returns the time to add to the job's own limit."""
-        name, since_ns, said = self._held
-        if not said and procfs.stopped(self.measured):
+        """Say once that the child stands still, and let it go if nobody else does in time; returns the ns to add to the job's time limit."""
+        name, since_ns, told = self._held
+        if not told and procfs.stopped(self.measured):
             finish("held %s %d\n" % (name, self.measured))
             self._held = [name, now, True]
-        elif said and now - since_ns > self._hold["limit_ns"]:
+        elif told and now - since_ns > self._hold["limit_ns"]:
             self.warnings.append("%s: it was held for %d s, its limit, and let go" % (name, self._hold["limit_ns"] // 10**9))
             self._let_go()
-        elif not said and now - since_ns > _STOP_WITHIN_NS:  # the first process of a PID namespace cannot stop itself
+        elif not told and now - since_ns > _STOP_WITHIN_NS:  # the first process of a PID namespace cannot stop itself
             self.warnings.append("%s: it could not be held, for it did not stop" % name)
             self._let_go()
         before_ns = self._held_seen_ns or now
@@ -346,7 +346,7 @@ class Measurement(Listener):
             self._heard(data)
 
     def _heard(self, data):
-        """What was printed, as it arrives."""
+        """Called with the child's output as it arrives."""
 
     # -- ending
 
@@ -361,7 +361,7 @@ class Measurement(Listener):
                 pass
 
     def _to_be_asked(self):
-        """The process that is measured; where that is a profiler's script, what it started, but not the programs that write its file."""
+        """The process that is measured; if that is a profiler's script, its children, but not the programs that write its file."""
         writers = self._start.get("writers")
         if not writers or self.measured != self.pid:
             return [self.measured]
@@ -379,7 +379,7 @@ class Measurement(Listener):
             self._woken()
             time.sleep(0.001)
             if time.monotonic_ns() > end_ns and not _kill(self.pid):
-                self._status = 0  # a program that has become another user's: `_sweep` says so
+                self._status = 0  # a program that has become another user's: `_sweep` warns of it
 
     def _judge(self, status, kills_before):
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -388,7 +388,7 @@ class Measurement(Listener):
             number = code - 128  # how a shell that wraps the measured process says that a signal ended it
         outcome = self.outcome
         if outcome["status"] == "timeout":
-            code = number = None  # the end that was put to it is none of its own
+            code = number = None  # the program did not end by itself
             outcome["message"] = "did not end in time (timeout %g s)" % (self._timeout_ns / 1e9)
         elif self._error is not None and number is None:
             outcome.update(self._error)
@@ -426,7 +426,7 @@ class Measurement(Listener):
             _kill(pid)
 
     def _sweep(self):
-        """End everything that is left of the child's tree: orphans have fallen to this process."""
+        """End all that is left of the child's tree: orphans have become this process's children."""
         if self._ended_alone:
             self._let_orphans_end()
         if getattr(self, "pid", 0):
@@ -452,7 +452,7 @@ class Measurement(Listener):
             self.warnings.append("%d process(es) outlived the measured one and were ended%s" % (left, ": " + who if who else ""))
 
     def _let_orphans_end(self):
-        """Some end by themselves once the child has gone, and clean up: Python's resource tracker removes shared memory that was forgotten."""
+        """Wait for orphans that clean up and end by themselves: Python's resource tracker removes shared memory that was forgotten."""
         end_ns = time.monotonic_ns() + _ORPHANS_NS
         while time.monotonic_ns() < end_ns:
             try:
@@ -473,7 +473,7 @@ def _signal_name(number):
 
 
 def _kill(pid):
-    """Kill a process; False where it may not be, because it has become another user's."""
+    """Kill a process; False if that is not permitted, because it has become another user's."""
     try:
         os.kill(pid, signal.SIGKILL)
     except PermissionError:
@@ -491,9 +491,9 @@ def _kill_group(pid):
 
 
 def _late(now):
-    """Whether a sample that was to be of this moment is of a later one: another program had the CPU between the clock and the look.
+    """Whether a sample is later than its time, because another program had the CPU between the clock and the look.
 
-    The process may be in its next phase by then, and no sample is better than one that gives a phase the peak of its neighbour.
+    The process may be in its next phase by then. No sample is better than a sample that gives a phase its neighbour's peak.
     """
     return time.monotonic_ns() - now > _LATE_NS
 

@@ -1,14 +1,15 @@
-"""Measures any program, with all that it starts: what a phase is comes from marks, else from lines it prints, else there is one, RUN.
+"""Measures any program, with all that it starts. Its phases come from marks, else from lines it prints; else it has one phase, RUN.
 
-A program of its own owes memprof nothing: it says no "done", and its exit code alone tells how it ended. What it says twice or not at all is
-put right as far as it can be, and said in the warnings.
+A user's program owes memprof nothing: it writes no "done", and its exit code alone tells how it ended. Marks that come twice or not at all are
+put right as far as possible, and a warning says so.
 
 `start["command"]` of the probe's line:
 
     {"regexes": [[PHASE, REGEX]], "alone": BOOL}
 
-regexes: a line of output that matches ends that phase; it began where the one before it ended, or with the program. alone: what was started
-is only there to start another (a debugger): the process that speaks first is the root of the tree, and what was seen before is dropped.
+regexes: a line of output that matches ends that phase; the phase began where the phase before it ended, or with the program. alone: the
+process that was started only starts another (a debugger): the process whose marks come first is the root of the tree, and samples from before
+are dropped.
 """
 
 import os
@@ -16,25 +17,25 @@ import time
 
 from . import child, procfs, wire
 from .listening import count, text, word
-from .outside import OUTSIDE, Gap, LineMark, Outside, seen_record
+from .outside import OUTSIDE, Gap, LineMark, Outside, sampled_record
 from .tree import Tree
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
-_VALUES = 4000  # kept; beyond them each name's are thinned to the extremes of neighbours
+_VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
 _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
 
 
 class Command(child.Measurement):
-    """One program from its start to its end. The timeline is that of the tree's sum."""
+    """A program from its start to its end. The timeline is that of the tree's sum."""
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__(start, timeout_ns, intervals, live, hold)
         self._alone = bool(start["command"].get("alone"))
         self._regexes = _compiled(start["command"].get("regexes", ()))
         self._tree = None
-        self._unsettled = []  # [begin, end, what to tell] of spans whose sum is not settled yet
+        self._unsettled = []  # (begin_ns, end_ns, tell) of spans whose sum is not settled yet; tell takes the sum's bounds
         self._outside = Outside()
         self._strays = []
         self._others = {}
@@ -75,14 +76,14 @@ class Command(child.Measurement):
         self._settle()
         return values
 
-    def _saw(self, now, values):
+    def _keep_sample(self, now, values):
         pass  # the tree keeps it, once it is settled
 
     def _highest(self, begin_ns, end_ns):
         return self._tree.own.highest(begin_ns, end_ns)[0]
 
     def _settle(self):
-        """Tell the spans whose sum is known by now."""
+        """Tell the sum of the spans for which it is known by now."""
         settled_ns = self._tree.own.settled_ns
         if self._unsettled and self._unsettled[0][1] <= settled_ns:
             for begin_ns, end_ns, tell in self._unsettled:
@@ -121,18 +122,18 @@ class Command(child.Measurement):
                     return
                 self._measure(pid)
             getattr(self, "_mark_" + kind)(mark)
-        except Exception:  # whatever a program may write there
+        except Exception:  # a program may write anything there
             self._foreign += 1
 
     def _takes_over(self, kind, pid):
-        """Whether another process is the one to measure from here on: it speaks first, or speaks after the one before has ended."""
+        """Whether another process is the measured process from here on: its marks are the first, or come after the process before it has ended."""
         nobody = self._line_mark is not None or not (self.marks or self._phase)
         return kind in ("begin", "program") and (nobody or (not self._phase and procfs.parent(self.measured) is None))
 
     def _measure(self, pid):
         ancestor = pid
         while ancestor not in (self.measured, self.pid, os.getpid()):
-            ancestor = procfs.parent(ancestor)  # as in the class above: a process that is none of the child's ends here
+            ancestor = procfs.parent(ancestor)  # as in Listener: None, which ends here, for a process that does not belong to the child
         self._settle_all()
         self._tree.add(pid, time.monotonic_ns())
         self._tree.measure(pid, self._alone)
@@ -156,8 +157,8 @@ class Command(child.Measurement):
         super()._mark_begin(mark)
 
     def _reserved(self, phase, pid, begin_ns):
-        """Whether a phase is called as figures of memprof's own are. STARTUP is said by the marks themselves, at a program's first phase; it began
-        before the program did."""
+        """Whether a phase has the name of memprof's own figures. The marks themselves write STARTUP, at a program's first phase; it began before
+        the program did."""
         later = begin_ns > self._begin_ns and any(pid in pids for pids in self._ended_in.values())
         return phase in _RESERVED or (phase == "STARTUP" and later)
 
@@ -238,8 +239,8 @@ class Command(child.Measurement):
 
     def _line_ends(self, phase, now):
         pid = self.measured
-        seen = self._highest(self._line_mark.begin_ns, now)
-        record = self._line_mark.ended(phase, now, seen, self.polls - self._polls_begin, self._intervals[""])
+        sampled = self._highest(self._line_mark.begin_ns, now)
+        record = self._line_mark.ended(phase, now, sampled, self.polls - self._polls_begin, self._intervals[""])
         self._keep(record)
         self._polls_begin = self.polls
         if phase in self._unmatched:
@@ -250,7 +251,7 @@ class Command(child.Measurement):
     # -- ending
 
     def _judge(self, status, kills_before):
-        self._done = True  # it does not know that there is such a word
+        self._done = True  # a user's program does not write "done"
         if self._line.strip() and self._line_mark is not None:
             self._heard(b"\n")
         unmatched = self._unmatched if self._line_mark is not None else []
@@ -277,9 +278,9 @@ class Command(child.Measurement):
             self.processes = self._tree.records()
 
     def _life_peak(self):
-        """The largest resident set of the measured process in all its life, where wait4 tells that; else 0.
+        """The largest resident set of the measured process in all its life, in bytes, if wait4 tells it; else 0.
 
-        ru_maxrss survives an exec, so it may be this process's own, and it is that of waited-for children too.
+        ru_maxrss survives an exec, so it may be this process's own, and it covers waited-for children too.
         """
         alone = self._tree.most == 1 and self._tree.unseen == 0 and self.measured == self.pid
         if self._used is None or not alone or self._used.ru_maxrss * 1024 <= procfs.high_water(os.getpid()):
@@ -287,7 +288,7 @@ class Command(child.Measurement):
         return self._used.ru_maxrss * 1024
 
     def _tell_outside(self):
-        """Memory outside of all phases is a row, where that is more than in any phase."""
+        """Make a row of the memory outside of all phases, if that is more than in any phase."""
         if self._line_mark is not None or not self._outside.since_ns or self._open or not self.marks:
             return
         since_ns = self._outside.since_ns
@@ -299,7 +300,7 @@ class Command(child.Measurement):
         if gap is None or gap.peak <= most + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
             return
         several = self._tree.had_others(gap.begin_ns, gap.end_ns)
-        record = seen_record(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
+        record = sampled_record(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
         record.update(rss_peak_exact=gap.exact and not several, samples=0, interval_ns=self._intervals[""])
         if several:
             record["rss_peak_high_bytes"] = max(gap.high, gap.peak)
@@ -312,28 +313,28 @@ class Command(child.Measurement):
         )
 
     def _complete(self):
-        """Phases that were never ended, or the one phase of a program that says nothing, up to the program's end."""
+        """Add phases that were never ended, or RUN for a program without phases, up to the program's end."""
         for phase in self._open:
             begin_ns = self._opened[phase]
             self.warnings.append("%s was never ended: it is taken to last until the program's end" % phase)
-            record = seen_record(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
+            record = sampled_record(phase, begin_ns, self._end_ns, self._highest(begin_ns, self._end_ns))
             if record["rss_peak_bytes"]:
                 self._keep(dict(record, samples=self.polls - self._polls_begin, interval_ns=self._intervals[""]))
         if not self.marks and not self._open:
             life = self._life_peak()
-            seen = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0, life)
-            if not seen:
+            peak = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0, life)
+            if not peak:
                 self.warnings.append("it ended before it could be looked at")
                 return
-            record = dict(seen_record("RUN", self._begin_ns, self._end_ns, seen), samples=self.polls, interval_ns=self._intervals[""])
+            record = dict(sampled_record("RUN", self._begin_ns, self._end_ns, peak), samples=self.polls, interval_ns=self._intervals[""])
             record["rss_peak_exact"] = life > 0
-            if self._used is not None:  # of all its children that were waited for too
+            if self._used is not None:  # including the children that it waited for
                 record["minor_faults"], record["major_faults"] = self._used.ru_minflt, self._used.ru_majflt
                 record["cpu_ns"] = round((self._used.ru_utime + self._used.ru_stime) * 1e9)
             self._keep(record)
 
     def _words(self):
-        """What a reader of the figures must know."""
+        """Warnings for the reader of the figures."""
         words = list(dict.fromkeys(self._strays))
         if len(words) > 5:
             words = [*words[:5], "%d more marks came in the wrong order" % (len(words) - 5)]
@@ -372,13 +373,13 @@ class Command(child.Measurement):
 def _compiled(regexes):
     if not regexes:
         return ()
-    import re  # milliseconds that only this kind of phase needs
+    import re  # takes milliseconds, and only this kind of phase needs it
 
     return tuple((phase, re.compile(regex)) for phase, regex in regexes)
 
 
 def _thinned(values):
-    """Of each four neighbours of a name the smallest and the largest."""
+    """The smallest and the largest of each four neighbours of a name."""
     kept, group = [], {}
     for value in values:
         group.setdefault(value["name"], []).append(value)
@@ -401,7 +402,7 @@ def _last_line(output):
 
 
 def _why_not(start, message):
-    """Why a program could not be started, where the kernel's own words do not say it."""
+    """Why a program could not be started, in more words than the kernel's if those do not tell."""
     if "Exec format error" not in message:
         return message
     try:

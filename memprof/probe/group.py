@@ -1,6 +1,6 @@
 """A control group with a memory limit for one child: made before it starts, joined before its exec, removed when it has ended.
 
-It is this process that makes and removes it, because it outlives memprof when that is killed.
+The probe makes and removes it, because the probe outlives memprof when that is killed.
 
     version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   memory.limit_in_bytes, memory.max_usage_in_bytes, memory.oom_control
     version 2 (Documentation/admin-guide/cgroup-v2.rst)          memory.max, memory.swap.max, memory.peak, memory.events
@@ -13,9 +13,9 @@ _REMOVE_FOR_S = 2.0
 
 
 class Group:
-    """The folder of a control group. settings: what is written to which of its files at once, in this order; a file that is not there is left out.
+    """The folder of a control group. settings: (file, text) pairs to write into it, in this order; a file that is missing is left out.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
 
     def __init__(self, path, settings):
@@ -34,7 +34,7 @@ class Group:
         _write(os.path.join(self._path, "cgroup.procs"), "0")
 
     def figures(self):
-        """{"peak_bytes", "oom_kills"}: the most that was charged to it, and how many of its processes were killed for want of memory."""
+        """{"peak_bytes", "oom_kills"}: the most that was charged to the group, and how many of its processes were killed for want of memory."""
         peak = _number(self._path, "memory.max_usage_in_bytes")
         if peak is None:
             peak = _number(self._path, "memory.peak")
@@ -44,7 +44,7 @@ class Group:
         return {"peak_bytes": peak, "oom_kills": kills}
 
     def remove(self):
-        """Remove it. Its processes have ended; the kernel lets go of them a moment later."""
+        """Remove the group. Its processes have ended; the kernel lets go of them a moment later."""
         end = time.monotonic() + _REMOVE_FOR_S
         while True:
             try:
@@ -54,7 +54,7 @@ class Group:
                 return
             except OSError:
                 if time.monotonic() > end:
-                    return  # whoever comes next finds its name and removes it
+                    return  # the next memprof finds its name and removes it
                 time.sleep(0.005)
 
 

@@ -1,4 +1,4 @@
-"""Functions of the C library by the C part of ctypes, without the package: importing that costs several ms and 0.7 MiB.
+"""Functions of the C library by the C part of ctypes, without the package, whose import costs several ms and 0.7 MiB.
 
 Whole numbers and results are as wide as a pointer, which on Linux long is; buffers are passed by address. The C classes have been there from
 Python 3.8 to 3.14; where they differ, ctypes does the work.
@@ -30,9 +30,9 @@ def _slow():
     library = ctypes.CDLL(None)
 
     def function(name):
-        found = library[name]
-        found.restype = ctypes.c_long
-        return _called(found, ctypes.c_long)
+        symbol = library[name]
+        symbol.restype = ctypes.c_long
+        return _called(symbol, ctypes.c_long)
 
     return function, ctypes.create_string_buffer
 

@@ -1,6 +1,6 @@
-"""What a child says on the pipe of its marks: lines (runners/marks.py has their form) that become the records of its phases.
+"""A child's marks: lines on a pipe (runners/marks.py has their form) that become the records of its phases.
 
-A line that is not understood is counted and left out, whatever a program may write there.
+A line that is not understood is counted and left out: a program may write anything there.
 """
 
 import os
@@ -15,9 +15,10 @@ _ERROR_KINDS = ("import", "refused", "error")
 
 
 class Listener:
-    """Follows the phases of one process. Whoever uses it has _begin_ns, _marks_read, _intervals and _hold.
+    """Follows the phases of one process. A subclass has _begin_ns, _marks_read, _watched, _intervals, _hold, _statm, pid and measured.
 
-    marks, values, about: what is known by now, as memprof.runs.records has it. pid: the process that was started; measured: the one that speaks.
+    marks, values, about: what is known by now, in the form of memprof.runs.records. pid: the process that was started; measured: the process that
+    writes the marks.
     """
 
     def __init__(self):
@@ -33,25 +34,25 @@ class Listener:
         self._error = None
         self._done = False
         self._foreign = 0
-        self._rest = b""
+        self._unfinished = b""  # the begin of a line whose end has not come yet
         self._skipping = False
-        self._held = None  # [name, since when, whether that was said], while the child stands still or is about to
+        self._held = None  # [name, since when, whether memprof was told], while the child stands still or is about to
 
     def _marked(self):
-        data = take(self._marks_read)  # once only: one who writes without end must not keep the loop from its other work
+        data = take(self._marks_read)  # once only: a program that writes without end must not keep the loop from its other work
         if data == b"":
             self._watched.pop(self._marks_read, None)
         if not data:
             return
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        lines = (self._unfinished + data).split(b"\n")
+        self._unfinished = lines.pop()
         for line in lines:
             if self._skipping:
                 self._skipping = False
             else:
                 self._take_line(line)
-        if len(self._rest) > _LINE_LIMIT:
-            self._rest = b""
+        if len(self._unfinished) > _LINE_LIMIT:
+            self._unfinished = b""
             self._foreign += not self._skipping
             self._skipping = True
 
@@ -62,22 +63,22 @@ class Listener:
             if pid != self.measured:
                 if self._phase or self.marks or kind not in ("begin", "program"):
                     raise ValueError("a mark of another process")
-                self._measure(pid)  # what was started is a wrapper; the process that speaks first is the one to measure
+                self._measure(pid)  # the process that was started is a wrapper; the first process that writes a mark is measured
             getattr(self, "_mark_" + kind)(mark)
-        except Exception:  # whatever a program may write there
+        except Exception:  # a program may write anything there
             self._foreign += 1
 
     def _measure(self, pid):
         ancestor = pid
         while ancestor not in (self.pid, os.getpid()):
-            ancestor = procfs.parent(ancestor)  # None, which ends here, for a process that is none of the child's
+            ancestor = procfs.parent(ancestor)  # None, which ends here, for a process that does not belong to the child
         statm = procfs.Statm(pid)
         self._statm.close()
         self._statm, self.measured = statm, pid
-        self.timeline = Timeline()  # what was polled so far was the wrapper
+        self.timeline = Timeline()  # the samples so far were of the wrapper
 
     def _mark_program(self, _):
-        pass  # a debugger says which process its program is, before that has anything to say
+        pass  # a debugger names its program's process before that writes a mark
 
     def _mark_begin(self, mark):
         self._phase = word(mark["phase"])
@@ -111,14 +112,14 @@ class Listener:
         phase = word(mark["phase"])
         if self.measured == self.pid and phase == "STARTUP":
             begin_ns = min(begin_ns, self._begin_ns) if begin_ns else self._begin_ns
-        seen = self._highest(begin_ns, end_ns)
+        sampled = self._highest(begin_ns, end_ns)
         figures = {name: count(mark[name]) for name in (*_FIGURES, "hwm_phase_bytes", "hwm_begin_bytes") if name in mark}
         hwm = figures.pop("hwm_phase_bytes", 0)
         exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
         figures.pop("hwm_begin_bytes", None)
-        if exact and phase == "STARTUP" and seen > hwm + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
-            seen = 0  # that was another program: a mark's process has only its own memory, not that from before its last exec
-        peak = max(seen, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
+        if exact and phase == "STARTUP" and sampled > hwm + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+            sampled = 0  # of another program: the high-water mark is of the program since its last exec, the samples may be from before
+        peak = max(sampled, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
@@ -135,7 +136,7 @@ class Listener:
         return self.timeline.highest(begin_ns, end_ns)
 
     def _keep(self, record):
-        """Keep a phase. One that was there before has come once more: each time is an iteration of it, and its figures at the end are the last."""
+        """Keep a phase. A phase that comes again is merged with its record: each time is an iteration, and figures at the end are of the last."""
         before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
         if before is None:
             self.marks.append(record)
@@ -181,14 +182,14 @@ _FIGURES = (
 def text(value):
     if not isinstance(value, str):
         raise TypeError("text is wanted")
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")  # half a surrogate pair is no text that a file could hold
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")  # a file cannot hold half a surrogate pair
 
 
 def word(value):
-    word = "_".join(text(value).split())[:200]
-    if not word:
+    name = "_".join(text(value).split())[:200]
+    if not name:
         raise ValueError("a name must not be empty")
-    return word
+    return name
 
 
 def count(value):
@@ -199,10 +200,10 @@ def count(value):
 
 
 def take(descriptor):
-    """What can be read now: None where there is nothing yet, b"" at the end."""
+    """The bytes that can be read now: None if there are none yet, b"" at the end."""
     try:
         return os.read(descriptor, 65536)
     except BlockingIOError:
         return None
-    except OSError:  # EIO: how a terminal says that nobody has its other side open
+    except OSError:  # EIO of a terminal: nobody has its other side open
         return b""

@@ -1,16 +1,17 @@
-"""What is known of one process of a tree."""
+"""A process of a tree, as far as it is known."""
 
 from . import procfs
 
 
 class Node:
-    """One process. rss, file and vms in bytes as last seen.
+    """A process. rss, file and vms in bytes as last seen.
 
-    shared: how much of its anonymous memory another process may have too, at most, in bytes. own: how much the bound above loses for certain
-    when the process ends: what it brought in, as long as no child of it has that too. faults: its minor faults up to which that is known;
-    grown: by how much its anonymous memory has grown since then. above: its parent, where that was seen. waited: that one's cminflt when
-    the process was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it execs; None for all but a child of
-    vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked at; rose: whether that had risen.
+    shared: how much of its anonymous memory another process may have too, at most, in bytes. own: how much the sum's upper bound loses for
+    certain when the process ends, in bytes: the pages that it brought in, as long as no child of it has them too. faults: the minor faults up
+    to which shared and own are known; grown: by how much its anonymous memory has grown since then. above: the Node of its parent, if that was
+    seen; waited: the parent's cminflt when the process was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it
+    execs; None for all but a child of vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked
+    at; rose: whether that had risen.
     """
 
     __slots__ = (
@@ -57,7 +58,7 @@ class Node:
         self.inside = self.rose = False
 
     def record(self):
-        """memprof.runs.records.Process of it."""
+        """The process in the form of memprof.runs.records.Process."""
         record = {
             "pid": self.pid,
             "name": self.name.encode("utf-8", "backslashreplace").decode("utf-8"),

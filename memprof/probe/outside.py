@@ -1,4 +1,4 @@
-"""What nobody marks: time outside of all phases, and phases that end where a line is printed."""
+"""Phases without marks: time outside of all phases, and phases that end where a line is printed."""
 
 from . import procfs
 from .listening import count
@@ -23,13 +23,13 @@ class Outside:
         self._hwm = 0
 
     def tell(self, gap, low, high):
-        """Polling saw so much in a gap."""
+        """Take the bounds of a gap's peak, in bytes, as polling saw them."""
         gap.peak, gap.high = max(gap.peak, low), max(gap.high, high)
         if self.highest is None or gap.peak > self.highest.peak:
             self.highest = gap
 
     def phase_ended(self, phase, mark):
-        """A phase has ended. The high-water mark with which it began tells of the gap before it, where that had risen since the phase before."""
+        """A phase has ended. The high-water mark at its begin tells the peak of the gap before it, if the mark rose since the phase before."""
         gap, begin = self.newest, count(mark.get("hwm_begin_bytes", 0))
         if gap is not None and gap.before == phase and begin > self._hwm:
             gap.exact = True
@@ -38,14 +38,14 @@ class Outside:
         self.since_ns, self.after, self.newest = count(mark["end_ns"]), phase, None
 
     def tell_life(self, peak, most_in_phases):
-        """The process has had so much at some time, which was in the last gap where no phase and no earlier gap has it."""
+        """Take the peak of the process's life, in bytes: it was in the last gap if no phase and no earlier gap reached it."""
         if peak > max(most_in_phases, self.highest.peak if self.highest is not self.newest else 0):
             self.newest.exact = True
             self.tell(self.newest, peak, peak)
 
 
 class LineMark:
-    """A phase of a process that says nothing itself, seen from outside: begun here, ended by `ended`."""
+    """A phase of a process that writes no marks, seen from outside: begun here, ended by `ended`."""
 
     def __init__(self, pid, begin_ns, fresh=False):
         self.begin_ns = begin_ns
@@ -55,12 +55,12 @@ class LineMark:
         self._counters, self._read = (0, 0, 0) if fresh else procfs.counters(pid), 0 if fresh else procfs.read_bytes(pid)
         self._reset = fresh or procfs.reset_high_water(pid)
 
-    def ended(self, phase, end_ns, seen, samples, interval_ns):
-        """The record of the phase, its peak not exact: a line arrives later than what it tells of."""
+    def ended(self, phase, end_ns, sampled, samples, interval_ns):
+        """The record of the phase, its peak not exact: a line arrives after the phase's end. sampled: the highest sample, in bytes."""
         after = procfs.status(self._pid)
         hwm = after.pop("hwm", 0)
-        peak = max(seen, after.get("rss", 0), hwm if self._reset or hwm > self._hwm else self._rss)
-        record = seen_record(phase, self.begin_ns, end_ns, peak)
+        peak = max(sampled, after.get("rss", 0), hwm if self._reset or hwm > self._hwm else self._rss)
+        record = sampled_record(phase, self.begin_ns, end_ns, peak)
         record.update(samples=samples, interval_ns=interval_ns, rss_begin_bytes=self._rss)
         record.update((name + "_end_bytes", size) for name, size in after.items() if name != "vms_peak")
         now = procfs.counters(self._pid)
@@ -70,5 +70,5 @@ class LineMark:
         return record
 
 
-def seen_record(phase, begin_ns, end_ns, peak):
+def sampled_record(phase, begin_ns, end_ns, peak):
     return {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak, "rss_peak_exact": False}

@@ -1,4 +1,4 @@
-"""Brings the page cache of a model's files to one state before a measurement: what lies in it decides how much of a mapped file is resident.
+"""Brings the page cache of a model's files to one state before a measurement: it decides how much of a mapped file is resident.
 
 A file just written sits in the cache in large folios, which a fault maps whole (75 MB at once in a trial, against 8 MB after it was dropped
 and read again). So files are dropped once before their first use, and from then on kept read through (warm) or dropped each time (cold).
@@ -31,16 +31,16 @@ def prepare(paths, state, drop_first):
 
 
 def drop(descriptor):
-    """Write back what is dirty, then let go of all pages that nobody maps."""
+    """Write back dirty pages, then let go of all pages that nobody maps."""
     try:
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError:
-        pass  # a file system without either, such as some network ones: its state stays what it is
+        pass  # some network file systems have neither: the state of their files stays
 
 
 def resident(descriptor):
-    """Whether every page of the file lies in the page cache (mincore(2)); False where that cannot be told."""
+    """Whether every page of the file lies in the page cache (mincore(2)); False if that cannot be told."""
     size = os.fstat(descriptor).st_size
     if size == 0:
         return True
@@ -48,8 +48,8 @@ def resident(descriptor):
     if address == -1:
         return False
     try:
-        found = libc.buffer(-(-size // mmap.PAGESIZE))
-        return libc.function("mincore")(address, size, found) == 0 and b"\0" not in found.raw
+        pages = libc.buffer(-(-size // mmap.PAGESIZE))
+        return libc.function("mincore")(address, size, pages) == 0 and b"\0" not in pages.raw
     finally:
         libc.function("munmap")(address, size)
 

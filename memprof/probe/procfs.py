@@ -1,4 +1,4 @@
-"""One look at a process or at the machine, as numbers in bytes. The kernel's own field tables stand above the reads."""
+"""Reads figures of a process or of the machine from /proc, in bytes. The kernel's field tables stand above the reads."""
 
 import os
 
@@ -37,30 +37,30 @@ class Statm:
 
 
 def sizes(pid):
-    """The first three fields of a process's statm, or None where it is gone."""
+    """The first three fields of a process's statm, or None if it is gone."""
     fields = _text("/proc/%d/statm" % pid).split()[:3]
     return fields if fields and fields[0] != "0" else None
 
 
 def children(pid):
     """Process ids of the children of all threads of a process."""
-    found = []
+    pids = []
     try:
         for thread in os.listdir("/proc/%d/task" % pid):
             with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as file:
-                found += [int(child) for child in file.read().split()]
+                pids += [int(child) for child in file.read().split()]
     except FileNotFoundError:  # a thread that ended meanwhile, or a kernel without CONFIG_PROC_CHILDREN
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent(int(name)) == pid]
-    return found
+    return pids
 
 
 def parent(pid):
-    """The process id of a process's parent, or None where there is no such process any more."""
+    """The process id of a process's parent, or None if the process has ended."""
     return _stat(pid, 4)
 
 
 def name(pid: int) -> "object":
-    """What a process calls itself (/proc/PID/comm, at most 15 characters), or an empty string where there is no such process."""
+    """The name of a process (/proc/PID/comm, at most 15 characters), or an empty string if there is no such process."""
     return _text("/proc/%d/comm" % pid).strip()
 
 
@@ -70,7 +70,7 @@ def stopped(pid):
 
 
 def started(pid: int) -> "object":
-    """When a process was started, in clock ticks since the machine's start, or None where there is no such process any more."""
+    """When a process was started, in clock ticks since the machine's start, or None if the process has ended."""
     return _stat(pid, 22)
 
 
@@ -81,10 +81,10 @@ def _stat(pid, field):
 
 
 class Stat:
-    """What /proc/PID/stat says of a process (proc_pid_stat(5)); that of a zombie still has its faults.
+    """Fields of a process's /proc/PID/stat (proc_pid_stat(5)); that of a zombie still has its faults.
 
-    2 (comm), 3 state, 10 minflt, 11 cminflt (of children that were waited for), 20 num_threads, 28 startstack: where its stack begins, which is
-    the same after a fork and another after an exec; 0 where that may not be seen.
+    2 (comm), 3 state, 10 minflt, 11 cminflt (of children that were waited for), 20 num_threads, 28 startstack: where its stack begins, which
+    stays after a fork and changes at an exec; 0 if it may not be seen.
     """
 
     __slots__ = ("child_faults", "faults", "name", "stack", "state", "threads")
@@ -97,19 +97,19 @@ class Stat:
 
     @property
     def ended(self):
-        """Whether nothing is left of it but its exit code."""
+        """Whether nothing is left of the process but its exit code."""
         return self.state in ("Z", "X")
 
 
 def stat(pid):
-    """The Stat of a process, or None where there is none any more."""
-    head, _, rest = _text("/proc/%d/stat" % pid).rpartition(")")
-    fields = rest.split()
+    """The Stat of a process, or None if there is no such process."""
+    head, _, tail = _text("/proc/%d/stat" % pid).rpartition(")")
+    fields = tail.split()
     return Stat(head.partition("(")[2], fields) if len(fields) > 25 else None
 
 
 def counters(pid):
-    """(minor faults, major faults, CPU time in ns) of a process since it started, or None where there is none any more."""
+    """(minor faults, major faults, CPU time in ns) of a process since it started, or None if it has ended."""
     # /proc/PID/stat: 10 minflt, 12 majflt, 14 utime, 15 stime, the last two in clock ticks
     fields = _text("/proc/%d/stat" % pid).rpartition(")")[2].split()
     if not fields or fields[0] == "Z":
@@ -118,16 +118,16 @@ def counters(pid):
 
 
 def read_bytes(pid):
-    """Bytes that a process has had read from disk (/proc/PID/io), or None where that may not be seen."""
+    """Bytes that were read from disk for a process (/proc/PID/io), or None if that may not be seen."""
     return _fields("/proc/%d/io" % pid).get("read_bytes")
 
 
 def high_water(pid):
-    """The high-water mark of a process's resident set (VmHWM), in bytes; 0 where there is none to be had."""
+    """The high-water mark of a process's resident set (VmHWM), in bytes; 0 if it cannot be had."""
     return _fields("/proc/%d/status" % pid).get("VmHWM", 0)
 
 
-# /proc/PID/status, as the figures of a mark call them.
+# Fields of /proc/PID/status, and their names in a mark's figures.
 _STATUS = {
     "VmRSS": "rss",
     "RssAnon": "anon",
@@ -141,17 +141,17 @@ _STATUS = {
 
 
 def status(pid: int) -> "dict[str, int]":
-    """Memory of a process in bytes, by the names of _STATUS; empty where there is no such process any more."""
-    found = _fields("/proc/%d/status" % pid)
-    return {ours: found[theirs] for theirs, ours in _STATUS.items() if theirs in found}
+    """Memory of a process in bytes, by the names of _STATUS; empty if the process has ended."""
+    fields = _fields("/proc/%d/status" % pid)
+    return {name: fields[field] for field, name in _STATUS.items() if field in fields}
 
 
 class Shares:
-    """What /proc/PID/smaps_rollup says of a process, in bytes, all as of one moment.
+    """Fields of a process's /proc/PID/smaps_rollup, in bytes, all as of one moment.
 
-    pss: its share of all that it has. file_overlap: how much of its file-backed and shared memory is counted with others, of the whole
-    rss - pss. shared_anon: how much of its anonymous memory another process may have too, at most. private: what no other has. Pss_Anon and
-    its like are there from Linux 5.4 on.
+    pss: its share of its resident memory. file_overlap: the part of rss - pss that is file-backed and shared memory. shared_anon: how much of
+    its anonymous memory another process may have too, at most. private: memory that no other process has. Pss_Anon and its like are there from
+    Linux 5.4 on.
     """
 
     __slots__ = ("file_overlap", "private", "pss", "rss", "shared_anon")
@@ -166,13 +166,13 @@ class Shares:
 
 
 def shares(pid):
-    """The Shares of a process, or None where they may not be read or it has ended; takes milliseconds for a large process."""
+    """The Shares of a process, or None if they may not be read or it has ended; takes milliseconds for a large process."""
     fields = _fields("/proc/%d/smaps_rollup" % pid)
     return Shares(fields) if "Pss" in fields and "Rss" in fields else None
 
 
 def reset_high_water(pid):
-    """Set the high-water mark of a process to what is resident now; False where that is not permitted."""
+    """Set the high-water mark of a process to its resident set of now; False if that is not permitted."""
     try:
         with open("/proc/%d/clear_refs" % pid, "wb", buffering=0) as file:
             file.write(b"5")
@@ -188,7 +188,7 @@ def command(pid, most=200):
 
 
 def oom_kills():
-    """How often the kernel has killed a process for want of memory since it started (/proc/vmstat), or None."""
+    """How often the kernel has killed a process for want of memory since the machine started (/proc/vmstat), or None."""
     return _counted("oom_kill ")
 
 
@@ -205,7 +205,7 @@ def _counted(name):
 
 
 def machine() -> "dict[str, object]":
-    """Facts about this machine, as memprof.runs.records.Machine has them."""
+    """Facts about this machine, in the form of memprof.runs.records.Machine."""
     system = os.uname()
     cpus = os.cpu_count() or 1
     memory = _fields("/proc/meminfo")
@@ -236,25 +236,25 @@ def peak_bound(cpus):
 
 
 def _fields(path):
-    found = {}
+    fields = {}
     for line in _text(path).splitlines():
-        name, _, rest = line.partition(":")
-        parts = rest.split()
+        name, _, value = line.partition(":")
+        parts = value.split()
         if parts and parts[0].isdigit():
-            found[name] = int(parts[0]) * (1024 if parts[-1] == "kB" else 1)
-    return found
+            fields[name] = int(parts[0]) * (1024 if parts[-1] == "kB" else 1)
+    return fields
 
 
 def _cpu_name():
     try:
         with open("/proc/cpuinfo", "rb", buffering=0) as file:
-            head = file.read(2048).decode("utf-8", "replace")  # the first CPU will do; a server's file takes milliseconds
+            head = file.read(2048).decode("utf-8", "replace")  # the first CPU is enough; a server's whole file takes milliseconds
     except OSError:
         return ""
     for line in head.splitlines():
-        name, _, rest = line.partition(":")
+        name, _, value = line.partition(":")
         if name.strip() in ("model name", "Hardware", "Model"):
-            return rest.strip()
+            return value.strip()
     return ""
 
 

@@ -1,7 +1,7 @@
-"""The sum of some processes' resident sets, pages that they have in common counted once, as an interval: certain below, possible above.
+"""The sum of some processes' resident sets, pages that they have in common counted once, as an interval from a certain to a possible size.
 
-The kernel gives each process's resident set at once and cheaply, and the sum of their shares (PSS) only slowly. So the sum is kept as the resident
-sets added up, less their overlap: how much is counted more than once. Few events change the overlap, and each is bounded when it happens:
+The kernel tells each process's resident set at once and cheaply, and its share (PSS) only slowly. So the sum is kept as the resident sets added
+up, less their overlap: the bytes that are counted more than once. Few events change the overlap, and each is bounded when it happens:
 
     a process is forked         it begins with its parent's anonymous pages, less the pages that its own faults made since
     file-backed memory grows    the new pages may be another process's too, or not
@@ -10,21 +10,21 @@ sets added up, less their overlap: how much is counted more than once. Few event
     a process ends              its shared pages are counted once less
 
 Anonymous memory that grows changes the overlap by nothing. A reading of all shares gives the overlap itself, wrong by no more than the events
-while it was read. From there the same bounds hold backward in time: samples wait for the next reading, and then have the narrower of both.
+while it was read. From there the same bounds hold backward in time: samples wait for the next reading, and then have the narrower of both bounds.
 """
 
 from .timeline import Timeline
 
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
 _TOLD = 3  # readings that a sample waits for at most
-_PENDING = 2000  # samples that wait for a reading of shares; beyond them they have what is known without one
+_PENDING = 2000  # samples that wait for a reading of shares; beyond them the oldest have the bounds that are known without it
 
 
 class Sum:
     """The sum over its members. settled: called with (t_ns, low, high, file-backed, vms) in bytes for each sample, in their order.
 
-    Counts since the beginning, in bytes. gained, lost: by how much the overlap may have grown and shrunk; copied: what of the shrinking was
-    learnt from faults, later than it happened. missed: by how much a high-water mark was above all samples since the last reading.
+    Counts since the beginning, in bytes. gained, lost: by how much the overlap may have grown and shrunk; copied: the shrinking that was learnt
+    from faults, later than it happened. missed: by how much a high-water mark was above all samples since the last reading.
     """
 
     def __init__(self, settled):
@@ -34,7 +34,7 @@ class Sum:
         self.missed = 0
         self._pending = []
         self._repeated = False  # whether the last row that waits repeats the one before
-        self.last = None  # (low, file-backed, vms) as of the last sample, from what was known then
+        self.last = None  # (low, file-backed, vms) as of the last sample, as far as was known then
         self.several = False
 
     @property
@@ -49,7 +49,7 @@ class Sum:
 
     @property
     def moved(self):
-        """Bytes of all events that may have changed the overlap so far."""
+        """The bytes of all events that may have changed the overlap so far."""
         return self.gained + self.lost + self.copied
 
     def gain(self, certain, anon, file):
@@ -60,17 +60,17 @@ class Sum:
         self.gained += anon + file
 
     def lose(self, size, known=None):
-        """The overlap may have shrunk by so much, now. known: what of that had been counted as certain, if not all."""
+        """The overlap may have shrunk by `size`, now. known: the part of it that had been counted as certain, if not all."""
         self._low = max(0, self._low - (size if known is None else known))
         self.lost += size
 
     def copy(self, size):
-        """Up to so much has been copied on write since that was last asked."""
+        """Up to `size` has been copied on write since faults were last asked for."""
         self._low = max(0, self._low - size)
         self.copied += size
 
     def miss(self, size):
-        """A high-water mark tells of so much more in one process than any sample since the last reading."""
+        """A high-water mark was `size` above all samples of its process since the last reading."""
         self.missed = max(self.missed, size)
 
     def forget(self, low, anon, file):
@@ -79,7 +79,7 @@ class Sum:
         self._low, self._anon, self._file = low, anon, file
 
     def sample(self, now, members):
-        """Take the members' resident sets as they are now; at least one is there."""
+        """Take the members' resident sets as they are now; there is at least one member."""
         total = most = files = most_file = vms = 0
         for node in members:
             total += node.rss
@@ -115,10 +115,10 @@ class Sum:
             self._repeated = True
 
     def confirm(self, low, anon, file):
-        """The overlap is known to lie between low and anon + file, now: what was known so far is narrowed, also of samples that wait."""
+        """The overlap is known to lie between low and anon + file, now: this narrows the bounds, also those of samples that wait."""
         for row in self._pending:
             row.narrow(self, low, anon, file)
-        if low <= self._anon + self._file and anon + file >= self._low:  # else what was known so far has missed something
+        if low <= self._anon + self._file and anon + file >= self._low:  # else the bounds so far have missed something
             low = max(low, self._low)
             anon, file = min(anon, self._anon), min(file, self._file)
         self._low, self._anon, self._file = min(low, anon + file), anon, file
@@ -128,7 +128,7 @@ class Sum:
         self.missed = 0
 
     def flush(self):
-        """Settle what waits with what is known."""
+        """Settle the samples that wait, with the bounds that are known."""
         self._settle(self._pending)
         self._pending = []
 
@@ -140,7 +140,7 @@ class Sum:
 
 
 class Row:
-    """A sample, and what is known of the overlap then. missed: what a process had beyond it between two samples."""
+    """A sample, and the bounds of the overlap then. missed: how much more a process had between two samples."""
 
     __slots__ = (
         "anon",
@@ -168,14 +168,14 @@ class Row:
         self.missed = self.told = 0
 
     def copy(self):
-        """The same once more."""
-        other = Row.__new__(Row)
+        """A second Row with the same values."""
+        twin = Row.__new__(Row)
         for name in Row.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
+            setattr(twin, name, getattr(self, name))
+        return twin
 
     def narrow(self, whole, low, anon, file):
-        """The overlap is known later: it was no smaller by more than has been gained since, and no larger by more than has been lost."""
+        """Take the overlap of a later time: before, it was smaller by at most the gains since then, and larger by at most the losses."""
         back = whole.lost - self.lost + whole.copied - self.copied
         self.low = max(self._low(whole), low - (whole.gained - self.gained))
         self.known = whole.copied
@@ -188,23 +188,23 @@ class Row:
         return max(0, self.low - (whole.copied - self.known))
 
     def bounds(self, whole):
-        """The sum at that time: certain, possible."""
+        """(certain, possible) sum at the sample's time, in bytes."""
         high = min(self.anon + self.file, self.total - self.most)
         missed = max(self.missed, whole.missed) if self.total > self.most else 0
         return self.total - high, self.total - min(high, self._low(whole)) + missed
 
     def wide(self, whole):
-        """Whether the bounds are too far apart to be left so, and the next reading may tell more."""
+        """Whether the bounds are so far apart that it is worth waiting for the next reading."""
         low, high = self.bounds(whole)
         return self.told < _TOLD and high - low > _WIDE * low
 
     def others(self):
-        """(file-backed, vms) at that time."""
+        """(file-backed, vms) at the sample's time, in bytes."""
         return min(self.total, max(self.most_file, self.files - self.file)), self.vms
 
 
 class History:
-    """A sum over time: what is certain of it as a timeline, and what is possible."""
+    """A sum over time: its certain size as a timeline, and its possible size."""
 
     def __init__(self):
         self.timeline = Timeline()
@@ -219,5 +219,5 @@ class History:
         self.settled_ns, self.most = t_ns, max(self.most, high)
 
     def highest(self, begin_ns, end_ns):
-        """The largest of the sum from begin_ns to end_ns, certain and possible; 0 where no sample fell in there."""
+        """(certain, possible) largest sum from begin_ns to end_ns, in bytes; 0 if no sample lies between them."""
         return self.timeline.highest(begin_ns, end_ns), self._possible.highest(begin_ns, end_ns)

@@ -1,4 +1,4 @@
-"""What polling saw: samples over time in bounded memory, for a run of any length, without ever losing a maximum.
+"""Samples over time in bounded memory, for a run of any length, without ever losing a maximum.
 
 Only changes are kept: while nothing moves, a sample just extends the last one. When the columns are full, each group of ten neighbours is
 thinned to those that hold an extreme of the group, at most five, at the times when they were really seen.
@@ -22,7 +22,7 @@ class Timeline:
         self._capacity = capacity
         self.columns = tuple(numbers(capacity) for _ in range(4))
         self.rows = 0
-        self._seen = None  # the newest sample, where it repeats the last one kept
+        self._repeated_ns = None  # the time of the newest sample, if it repeats the last one that was kept
         self.count = 0
         self._first_ns = 0
         self._last = None
@@ -44,20 +44,20 @@ class Timeline:
                 self.rss_max = rss
         self.count += 1
         if self._last is not None and values == self._last[1]:
-            self._seen = t_ns
+            self._repeated_ns = t_ns
         else:
-            # The end of a level is a row too, so that what lies between two rows is a slope only where it was one.
-            if self._seen is not None:
-                self._keep(self._seen, self._last[1])
-                self._seen = None
+            # The end of a level is a row too, so that a slope between two rows is a slope that was really there.
+            if self._repeated_ns is not None:
+                self._keep(self._repeated_ns, self._last[1])
+                self._repeated_ns = None
             self._keep(t_ns, values)
         self._last = (t_ns, values)
 
     def close(self):
         """Take no more samples: the newest becomes a row."""
-        if self._seen is not None:
-            self._keep(self._seen, self._last[1])
-            self._seen = None
+        if self._repeated_ns is not None:
+            self._keep(self._repeated_ns, self._last[1])
+            self._repeated_ns = None
 
     def mean(self):
         """Mean RSS over all samples, each weighted by the time until the next, in bytes."""
@@ -66,9 +66,9 @@ class Timeline:
         return self._area // (self._last[0] - self._first_ns)
 
     def highest(self, begin_ns, end_ns):
-        """The largest RSS seen from begin_ns to end_ns, 0 where no row fell in there."""
+        """The largest RSS sampled from begin_ns to end_ns, 0 if no row lies between them."""
         times, rss = self.columns[0], self.columns[1]
-        best = self._last[1][0] if self._seen is not None and begin_ns <= self._seen <= end_ns else 0
+        best = self._last[1][0] if self._repeated_ns is not None and begin_ns <= self._repeated_ns <= end_ns else 0
         for index in range(self.rows - 1, -1, -1):
             if times[index] < begin_ns:
                 break
@@ -100,7 +100,7 @@ class Timeline:
                 max(group, key=file.__getitem__),
                 max(group, key=vms.__getitem__),
             }
-            # In place: a row moves to where it is or to where one stood that is no longer wanted.
+            # In place: a row stays, or moves to the place of a row that is no longer wanted.
             for index in sorted(chosen):
                 for column in self.columns:
                     column[place] = column[index]
@@ -111,7 +111,7 @@ class Timeline:
 def numbers(count):
     """Zeros, signed 64-bit integers, resident only as far as they are written to.
 
-    The module array would do, but it drags collections in: milliseconds of the probe's start.
+    The module array would serve too, but it imports collections: milliseconds of the probe's start.
     """
     return memoryview(mmap.mmap(-1, 8 * count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("q")
 

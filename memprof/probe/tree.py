@@ -1,14 +1,14 @@
 """A process and all that it starts, polled together: the sum of their memory, and each one's own largest.
 
-Children are found in /proc/PID/task/TID/children; two reads a process on open descriptors are all that every poll needs. What costs more has
-a share of the time that it may take: faults, high-water marks, the children of other threads than the first, and the shares of memory that
-processes have in common (rounds.py). sums.py makes the sum of it.
+Children are found in /proc/PID/task/TID/children; a poll needs two reads a process, on open descriptors. More costly reads have a limited share
+of the time: faults, high-water marks, the children of other threads than the first, and the shares of memory that processes have in common
+(rounds.py). sums.py makes the sum of it.
 
 A child that vfork has made runs in its parent's memory until it execs (kcmp tells), and counts for nothing until then.
 
-A child that started and ended between two polls is seen by nobody. That there was one is told by its parent's faults (/proc/PID/stat, 11
-cminflt: those of children that were waited for): where they rise and no child that was known has gone, there was at least one. So the
-number of such children is at least what `unseen` says.
+A child that started and ended between two polls is not seen. Its parent's faults tell that it was there (/proc/PID/stat, 11 cminflt: those of
+children that were waited for): if they rise and no known child has gone, there was at least one unknown child. So `unseen` is the least number
+of such children.
 """
 
 import errno
@@ -21,27 +21,27 @@ from .rounds import Rounds
 from .sums import History
 from .vfork import same_memory
 
-_clock = time.thread_time_ns  # what polling itself takes: on a busy machine it is held up for much longer
+_clock = time.thread_time_ns  # CPU time of polling alone: on a busy machine much more time passes
 _LOOK_SHARE, _FAULTS_SHARE = 0.007, 0.005  # of one CPU
 _LOOK_ALLOWANCE_NS, _FAULTS_ALLOWANCE_NS = 20_000_000, 5_000_000  # beyond the share: a short run is looked at too
 _READ_NS, _READ_EACH_NS = 200_000, 30_000  # a sample that took longer was held up: a process may be in its next phase by then
-_READS = 3  # such a sample is taken again, so often at most; that of a single process is then left out
+_READS = 3  # such a sample is taken again, at most this often in all; a late sample of a single process is left out
 _FEW = 256 << 10  # bytes of copies that are not worth asking where the faults came from
-_STRETCHES = 100  # with children, of the measured process: a phase that has ended asks for no more than the last few
+_STRETCHES = 100  # times at which the measured process had children: a phase that has ended asks for the last few alone
 _KEPT = 1000  # processes that a record names
 
 
 class Tree:
-    """The tree below one process. reaper: the process that orphans of the tree fall to, whose other children belong to it too.
+    """The tree below a process. reaper: the process that adopts orphans of the tree; its other children belong to the tree too.
 
-    whole: the History of all processes; own: that of the measured process and what is below it, the same where that is the one that was started.
+    whole: the History of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     """
 
     def __init__(self, root, now, reaper=None):
         self._root = self._centre = root
         self._nodes = {}
-        self._members = None  # those that have memory of their own; None where that has to be found anew
-        self._seen = set()  # processes that were listed as children and have been dealt with
+        self._members = None  # the processes that do not run in another's memory; None if they have to be found anew
+        self._known = set()  # pids that were listed as children and have been dealt with
         self._ended = []
         self._begin_ns = now
         self._look_ns = self._faults_ns = 0
@@ -61,7 +61,7 @@ class Tree:
         self._add(root, None, now)
 
     def measure(self, pid, alone):
-        """Take this process for the one that is measured. alone: what is not below it, such as a debugger, is no part of the tree."""
+        """Make this process the measured process. alone: processes that are not below it, such as a debugger, are no part of the tree."""
         self._centre, self._stretches, self._changed = pid, [], True
         for node in self._nodes.values():
             node.inside = self._below(node)
@@ -70,7 +70,7 @@ class Tree:
             self._ended, self.most, self.unseen = [], 0, 0
             for other in [node for node in self._nodes.values() if not node.inside]:
                 self._forget(other)
-            self._seen.add(pid)
+            self._known.add(pid)
             if self._adopted is not None:
                 os.close(self._adopted)
                 self._adopted = None
@@ -84,21 +84,21 @@ class Tree:
         return history
 
     def had_others(self, begin_ns, end_ns):
-        """Whether the process that is measured was seen with children between two times, of which the second may have passed a while ago."""
+        """Whether the measured process was seen with children between two times, also if both have passed a while ago."""
         return any(begin <= end_ns and end >= begin_ns for begin, end in self._stretches)
 
     @property
     def is_whole(self):
-        """Whether the measured process is the one that was started, so that both sums are one."""
+        """Whether the measured process is the process that was started, so that both sums are the same."""
         return self._centre == self._root
 
     def add(self, pid, now):
-        """A process that is known to be of the tree, before polling has found it."""
-        if pid not in self._nodes and pid not in self._seen:
+        """Add a process that is known to belong to the tree before polling has found it."""
+        if pid not in self._nodes and pid not in self._known:
             self._add(pid, None, now)
 
     def poll(self, now):
-        """(rss, file-backed, vms) of all processes together as far as is known at once, or None where none is left."""
+        """(rss, file-backed, vms) of all processes together in bytes, as far as is known at once, or None if no process is left."""
         self._list_all(now)
         if self._adopted is not None:
             self._orphans(now)
@@ -107,7 +107,7 @@ class Tree:
         for _ in range(_READS):
             now = time.monotonic_ns()
             for node in list(self._nodes.values()):
-                self._poll_one(node, now)
+                self._poll_node(node, now)
             late = time.monotonic_ns() - now > _READ_NS + len(self._nodes) * _READ_EACH_NS
             if not late:
                 break
@@ -122,43 +122,43 @@ class Tree:
             self._members = [node for node in self._nodes.values() if node.twin is None]
         self._sample(now)
         if len(self._members) > 1:
-            read = self.rounds.step(now, self._members, self.whole.sum, self._tell_faults)
-            if read is not None:
-                self._confirm(read)
+            reading = self.rounds.step(now, self._members, self.whole.sum, self._tell_faults)
+            if reading is not None:
+                self._confirm(reading)
         return self.whole.sum.last
 
     def settle(self):
-        """Nothing more will be known of what was polled so far."""
+        """Settle all samples so far: nothing more will be known of them."""
         self.whole.sum.flush()
         self.own.sum.flush()
 
     def reaped(self, pid, faults):
         """The reaper has waited for a process; faults: its minor faults and those of its children."""
-        if pid not in self._seen:
+        if pid not in self._known:
             self.unseen += 1
         elif pid not in self._nodes:
-            self._seen.discard(pid)
+            self._known.discard(pid)
         self._reaped_faults[pid] = faults
 
     def high_water(self, pid):
-        """The largest high-water mark that a process was seen with, 0 where it never was."""
+        """The largest high-water mark that a process was seen with, in bytes; 0 if it was never seen."""
         return next((node.hwm for node in (*self._nodes.values(), *self._ended) if node.pid == pid), 0)
 
     def called(self, pid):
-        """The name that a process last gave itself, empty where it was never seen."""
+        """The name that a process last gave itself, empty if it was never seen."""
         return next((node.name for node in (*self._nodes.values(), *self._ended) if node.pid == pid), "")
 
     def records(self):
-        """memprof.runs.records.Process of each process, the largest first where there are too many to name."""
+        """memprof.runs.records.Process of each process, in the order of their begin; the largest alone if there are too many."""
         nodes = sorted((*self._ended, *self._nodes.values()), key=lambda node: node.begin_ns)
         if len(nodes) > _KEPT:
             nodes = sorted(sorted(nodes, key=lambda node: -node.rss_peak)[:_KEPT], key=lambda node: node.begin_ns)
         return [node.record() for node in nodes if node.samples]
 
-    # -- who there is
+    # -- processes
 
     def _add(self, pid, parent, now):
-        self._seen.add(pid)
+        self._known.add(pid)
         try:
             statm = procfs.Statm(pid)
         except OSError as error:
@@ -183,7 +183,7 @@ class Tree:
         self.rounds.changed(now)
 
     def _begin_memory(self, node, parent):
-        """A process has memory of its own from now on: by a fork, or by an exec after a vfork."""
+        """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
         values = node.statm.read()
         if values is None:
             return
@@ -198,7 +198,7 @@ class Tree:
             above = procfs.stat(parent.pid)
             node.waited = above.child_faults if above is not None else 0
             parent.stack = above.stack if above is not None else parent.stack
-        # After an exec nothing of its parent is left. What it has of a parent that is gone, that had of its own parent.
+        # After an exec nothing of its parent is left. A parent that is gone had its memory from its own parent: then any process may share it.
         others = [other for other in self._nodes.values() if other.twin is None]
         gone = parent is None or parent.statm.read() is None
         kin = others if gone else [parent]
@@ -206,7 +206,7 @@ class Tree:
             kin = [other for other in kin if other.stack in (0, stat.stack)]
         before = after = 0
         for other in kin:
-            # What it has is read now too: it may have grown since the last poll, and then forked.
+            # Its memory is read now too: it may have grown since the last poll, and then forked.
             rss, file, _ = other.statm.read() or (0, 0, 0)
             other.own = 0
             most = max(other.rss - other.file, rss - file)
@@ -226,7 +226,7 @@ class Tree:
     def _begin_to_share(self, node, size):
         if node.shared:
             self._tell_faults(node)
-        else:  # all its faults so far were its own affair
+        else:  # it shared nothing so far: no fault was a copy
             stat = procfs.stat(node.pid)
             node.faults, node.grown = stat.faults if stat is not None else node.faults, 0
         node.shared = size
@@ -245,7 +245,7 @@ class Tree:
                 self._children_changed(node, now)
 
     def _list(self, node):
-        """Whether the children of a process's first thread are others than before."""
+        """Whether the children of a process's first thread have changed."""
         if node.descriptor is None:
             return False
         before = node.children
@@ -258,13 +258,13 @@ class Tree:
     def _children_changed(self, node, now, others=()):
         kids = tuple(int(pid) for pid in node.children.split()) + tuple(others)
         for pid in kids:
-            if pid not in self._seen:
+            if pid not in self._known:
                 self._add(pid, node, now)
         for pid in node.kids:
             if pid not in kids:
                 node.gone += 1
                 if pid not in self._nodes and procfs.stat(pid) is None:
-                    self._seen.discard(pid)  # it was waited for, and has not fallen to the reaper: its number may come again
+                    self._known.discard(pid)  # it was waited for, and the reaper has not adopted it: its number may come again
         node.kids = kids
 
     def _orphans(self, now):
@@ -273,7 +273,7 @@ class Tree:
         except OSError:
             return
         for pid in (int(text) for text in adopted.split()):
-            if pid not in self._seen:
+            if pid not in self._known:
                 self._add(pid, None, now)
 
     def _end(self, node, now):
@@ -297,9 +297,9 @@ class Tree:
         if node.descriptor is not None:
             os.close(node.descriptor)
 
-    # -- how much they have
+    # -- memory
 
-    def _poll_one(self, node, now):
+    def _poll_node(self, node, now):
         if node.twin is not None:
             twin = self._nodes.get(node.twin)
             if twin is None or not same_memory(node.pid, node.twin):
@@ -317,14 +317,14 @@ class Tree:
         self._missed(node)
 
     def _missed(self, node):
-        """Where the last look found a higher high-water mark than any sample, that memory was there between two of them."""
+        """If the last look found a high-water mark above all samples, tell the sums: that memory was there between two samples."""
         if node.rose and node.hwm > node.rss_peak:
             for history in self._histories(node):
                 history.sum.miss(node.hwm - node.rss_peak)
         node.rose = False
 
     def _moved(self, node, values):
-        """Its resident set is another than at the last poll."""
+        """Take a process's memory that has changed since the last poll. values: (rss, file-backed, vms) in bytes."""
         rss, file = node.rss, node.file
         node.values, self._changed = values, True
         node.rss, node.file, node.vms = values
@@ -358,12 +358,12 @@ class Tree:
                 self._stretches[-1][1] = now
         self._changed = False
 
-    def _confirm(self, read):
-        """A round of shares is complete, and nobody has come or gone since it began."""
+    def _confirm(self, reading):
+        """Take a complete round of shares; no process has come or gone since it began. reading: [(process, shares)]."""
         self._changed = True
         overlap = file = unread = beside = 0
         own_overlap = own_file = own_unread = 0
-        for node, shares in read:
+        for node, shares in reading:
             if shares is None:
                 unread += node.rss
                 own_unread += node.rss if node.inside else 0
@@ -380,17 +380,17 @@ class Tree:
                 beside += both
         self._confirmed(self.whole.sum, overlap, file, unread, 0)
         if self.own is not self.whole and self.own.sum.several:
-            # Pages that its processes share with others of the tree are in their shares too.
+            # Pages that these processes share with others of the tree are in their shares too.
             self._confirmed(self.own.sum, own_overlap, own_file, own_unread, beside + unread - own_unread)
 
     def _confirmed(self, whole, overlap, file, unread, beside):
         spread = self.rounds.spread(self.whole.sum)
         whole.confirm(max(0, overlap - spread - beside), overlap - file + unread + spread, file + spread)
 
-    # -- what costs more
+    # -- costly looks
 
     def _ask_for_faults(self, now):
-        """Of the processes that share memory, in turn, as their share of the time allows: a copy on write shows in nothing else."""
+        """Ask for the faults of processes that share memory, in turn, as the share of the time allows: nothing else shows a copy on write."""
         nodes = [node for node in self._nodes.values() if node.shared]
         allowed = (now - self._begin_ns) * _FAULTS_SHARE + _FAULTS_ALLOWANCE_NS
         for _ in nodes:
@@ -407,7 +407,7 @@ class Tree:
             self._copied(node, stat.faults)
 
     def _copied(self, node, faults):
-        """Take the number of minor faults that a process has had: each may have copied a page that it shared, but those by which it grew."""
+        """Take a process's number of minor faults: each may have copied a page that it shared, except the faults by which it grew."""
         size = max(0, faults - node.faults) * procfs.PAGE
         if min(size, node.shared) > _FEW and node.grown and procfs.huge_faults() == self._huge_faults:
             size = max(0, size - node.grown)  # with huge pages it grows by more than a page a fault
@@ -421,9 +421,9 @@ class Tree:
                 history.sum.copy(copied)
 
     def _copied_at_its_end(self, node):
-        """The same for a process that has ended, as far as anybody still knows its faults; else it may have copied all that it shared.
+        """Take the faults of a process that has ended, as far as they are still known; else it may have copied all that it shared.
 
-        Whoever has waited for a process has its faults among its cminflt, with those of all that the process had waited for.
+        The process that has waited for it has its faults in cminflt, with those of all processes that it had waited for.
         """
         stat = procfs.stat(node.pid)
         faults = stat.faults if stat is not None else self._reaped_faults.get(node.pid)

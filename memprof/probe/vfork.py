@@ -1,10 +1,10 @@
-"""Whether a process runs in another's memory, as a child of vfork does until it execs: its resident set is then no memory besides."""
+"""Whether a process runs in another's memory, as a child of vfork does until it execs: its resident set is no further memory then."""
 
 import os
 
 from . import libc, procfs
 
-# kcmp(2), which no libc has: its number by machine, and its comparison of address spaces.
+# kcmp(2), for which no libc has a function: its number by machine, and its comparison of address spaces.
 _NUMBER = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "loongarch64": 272, "armv7l": 378, "i686": 349, "ppc64le": 354, "s390x": 343}
 _kcmp_number = _NUMBER.get(os.uname().machine)
 _KCMP_VM = 1
@@ -16,7 +16,7 @@ def same_memory(pid, other):
     if _kcmp_number is not None:
         answer = _syscall(_kcmp_number, pid, other, _KCMP_VM, 0, 0)
         if answer >= 0:
-            return answer == 0  # 1, 2 and 3 are kinds of different
+            return answer == 0  # 1, 2 and 3 mean that they differ
     # Without kcmp (CONFIG_KCMP, the right to trace): a fork leaves out the page tables of files, so that its resident set differs.
     sizes = procfs.sizes(pid)
     return sizes is not None and sizes == procfs.sizes(other)

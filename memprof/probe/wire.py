@@ -1,4 +1,4 @@
-"""JSON by the C part of the stdlib's json package, without the package: importing that costs 10 ms and 1.5 MiB, mostly regular expressions.
+"""JSON by the C part of the stdlib's json package, without the package, whose import costs 10 ms and 1.5 MiB, mostly regular expressions.
 
 The C functions have had these signatures from Python 3.8 to 3.14; where they are missing or differ, the json package does the work.
 """

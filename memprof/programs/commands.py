@@ -1,8 +1,8 @@
-"""Any program as a variant: what `--cmd 'NAME=./app --model m.tflite'` means, checked before anything starts and turned into Orders.
+"""Any program as a variant: the meaning of `--cmd 'NAME=./app --model m.tflite'`, checked before anything starts.
 
-In a command's words `{model}`, `{threads}`, `{runs}` and `{warmup}` stand for what is measured; other braces are the program's own. Words of the
-form NAME=VALUE before the program are variables of its environment, as in a shell. A command is a row of the model that it names: the one given
-to memprof, or the first of its words that is a model's file, or, where it names none, the program itself.
+In a command's words `{model}`, `{threads}`, `{runs}` and `{warmup}` are filled in; other braces are the program's own. Words of the form
+NAME=VALUE before the program are variables of its environment, as in a shell. A command is a row of the model that it names: the model given to
+memprof, or the first of its words that is a model's file. A command that names no model is a row of the program itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RESERVED, STAR
 from .runtimes import Runtime
 
 WORDS = ("model", "threads", "runs", "warmup")
-# The endings by which a word of a command is taken for a model; a folder is one where it is an nnpackage.
+# The endings by which a word of a command is taken for a model. A folder is a model if it is an nnpackage.
 _MODELS = (".onnx", ".ort", ".tflite", ".circle", ".tvn", ".xml", ".ini", ".pte", ".pt", ".pth", ".mnn", ".param", ".gguf", ".dlc")
 _NAME = re.compile(r"([A-Za-z0-9_.+-]+)=(?=\S|$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_PHASES = {"startup": STARTUP, "load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
+# The words by which options name memprof's own phases.
+PHASES = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -47,7 +48,7 @@ class Command:
         return any(f"{{{word}}}" in text for text in (*self.argv, *self.env.values()))
 
     def filled(self, words: Mapping[str, object]) -> Command:
-        """With the words in place."""
+        """The command with these values in place of the words."""
 
         def fill(text: str) -> str:
             for word, value in words.items():
@@ -61,7 +62,7 @@ class Command:
 
 
 def parse(text: str) -> Command:
-    """`NAME=[VARIABLE=VALUE...] PROGRAM WORD...`, quoted as in a shell; without NAME the program's own. Raises UsageError."""
+    """`NAME=[VARIABLE=VALUE...] PROGRAM WORD...`, quoted as in a shell. Without NAME it is called as the program. Raises UsageError."""
     match = _NAME.match(text)
     return of_words(split(text[match.end() :] if match else text), match[1] if match else "")
 
@@ -102,36 +103,36 @@ def parse_regex(text: str) -> tuple[str, str]:
 
 
 def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
-    """The same of each, as regular expression by phase. Raises UsageError."""
+    """`parse_regex` of each text, as regular expression by phase. Raises UsageError."""
     return dict(parse_regex(text) for text in texts)
 
 
 def phase(name: str) -> str:
-    """The phase that a word stands for: load is MODEL_LOAD, and a program's own name is itself."""
-    return _PHASES.get(name, "_".join(name.split()))
+    """The phase that a word stands for: load is MODEL_LOAD, and a name of the program's own stands for itself."""
+    return {"startup": STARTUP, **PHASES}.get(name, "_".join(name.split()))
 
 
 def own_phase(name: str) -> str:
-    """The name of a user's phase. Raises UsageError where figures of memprof's own are called so."""
+    """The name of a user's phase. Raises UsageError for the name of memprof's own figures."""
     if name in RESERVED:
         raise UsageError(f"no phase can be called {name}: figures of memprof's own are; another name will do")
     return name
 
 
-# -- what a command runs, and what it is about
+# -- the program of a command, and its model
 
 
 def program(command: Command) -> Path:
-    """The file that runs. Raises InputError where there is none, or where it may not be run."""
+    """The program's file. Raises InputError if there is no such file, or if it may not be run."""
     name = command.argv[0]
     if command.cwd is not None and not os.path.isdir(command.cwd):
         raise InputError(f"the folder {command.cwd} does not exist")
     if os.sep not in name:
-        found = shutil.which(name, path=command.env.get("PATH"))
-        if found is None:
-            here = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
-            raise InputError(f"there is no command {name}{here}")
-        return Path(found)
+        executable = shutil.which(name, path=command.env.get("PATH"))
+        if executable is None:
+            hint = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
+            raise InputError(f"there is no command {name}{hint}")
+        return Path(executable)
     path = Path(command.cwd or ".") / os.path.expanduser(name)
     if not path.exists():
         raise InputError(f"{path}: no such file")
@@ -143,7 +144,7 @@ def program(command: Command) -> Path:
 
 
 def argv(command: Command, path: Path) -> tuple[str, ...]:
-    """The words that are started: the program by a path that holds in its own working folder."""
+    """The words that are started: the program by a path that is valid in the command's working folder."""
     if os.sep not in command.argv[0]:
         return command.argv
     return (str(path.absolute()), *command.argv[1:])
@@ -180,13 +181,13 @@ def model_among(command: Command) -> Path | None:
 
 
 def models(commands: Sequence[Command], name: str | None) -> list[Model]:
-    """What each command is about, where memprof was given no model.
+    """The model of each command, if memprof was given none.
 
-    Commands of one line are there to be compared: those that name no model are rows of the first one that any of them names, else of what the
-    first program is called. Raises InputError for a model that is none.
+    Commands of one line are there to be compared: those that name no model are rows of the first model that any of them names, else of the
+    first program's name. Raises InputError for a file that is no model.
     """
-    found = [model_among(command) for command in commands]
-    named = [identify(path, name) if path is not None else None for path in found]
+    paths = [model_among(command) for command in commands]
+    named = [identify(path, name) if path is not None else None for path in paths]
     shared = name or next((model.name for model in named if model is not None), os.path.basename(commands[0].argv[0]))
     return [model or _itself(shared, command) for model, command in zip(named, commands, strict=True)]
 
@@ -195,6 +196,6 @@ def _itself(name: str, command: Command) -> Model:
     try:
         file = program_file(program(command))
     except InputError:
-        return Model(name, command.argv[0], (), 0, "")  # why it cannot be started, its own order says
-    # No file of it is a model's: nothing is brought into the page cache or dropped from it.
+        return Model(name, command.argv[0], (), 0, "")  # its order has the reason why it cannot be started
+    # It has no model's file: nothing is brought into the page cache or dropped from it.
     return Model(name=name, path=file.path, files=(), bytes=0, sha256=file.sha256)

@@ -1,5 +1,5 @@
-"""Functions by name in ELF files, as elf(5) has them: what a program or a library defines, wants and needs, and which of its functions is meant
-by a name as it is written in C++ source.
+"""Functions by name in ELF files, as elf(5) has them: those that a program or a library defines and those it takes from elsewhere, the libraries
+it needs, and the functions that a name means as it is written in C++ source.
 
 Stdlib only, Python 3.8 and later: gdb's own Python runs this file too (see runners/native/symbols.py), where a library is opened while a program
 runs. Names are demangled by the C++ library's own __cxa_demangle, where there is one.
@@ -16,7 +16,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple  # noqa: UP035  
 
 
 class Elf(NamedTuple):
-    """What an ELF file says: the functions it has and the ones it wants from elsewhere, by the linker's names, and the libraries it needs.
+    """The content of an ELF file: the functions it defines and its undefined symbols, by the linker's names, and the libraries it needs.
 
     rpath, runpath: the folders it names for these; the loader looks into the first before LD_LIBRARY_PATH and into the second after it.
     """
@@ -24,7 +24,7 @@ class Elf(NamedTuple):
     path: str
     machine: int
     functions: tuple[str, ...]
-    wanted: frozenset[str]
+    undefined: frozenset[str]
     needed: tuple[str, ...]
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
@@ -35,7 +35,7 @@ _DAMAGED = (OSError, struct.error, IndexError, ValueError, OverflowError, Memory
 
 
 def read(path: str) -> Elf | None:
-    """What an ELF file says, None where it is none, is damaged or cannot be read."""
+    """The content of an ELF file, None if it is no ELF file, is damaged or cannot be read."""
     try:
         return _read(path)
     except _DAMAGED:
@@ -95,14 +95,14 @@ def _read(path: str) -> Elf:
     with open(path, "rb") as file:
         sections = _Sections(file)
         functions: dict[str, None] = {}
-        wanted: set[str] = set()
+        undefined: set[str] = set()
         needed: list[str] = []
         search: dict[int, list[str]] = {_DT_RPATH: [], _DT_RUNPATH: []}
         for index, section in enumerate(sections.all):
             if section[1] in (_SYMTAB, _DYNSYM):
                 for symbol in sections.symbols(index):
                     if symbol.name and symbol.section == 0:
-                        wanted.add(symbol.name)
+                        undefined.add(symbol.name)
                     elif symbol.name and symbol.kind in (_STT_FUNC, _STT_GNU_IFUNC):
                         functions[symbol.name] = None
             elif section[1] == _DYNAMIC:
@@ -116,7 +116,7 @@ def _read(path: str) -> Elf:
         stripped = not any(section[1] == _SYMTAB for section in sections.all)
     # The loader heeds DT_RPATH only where there is no DT_RUNPATH (ld.so(8)).
     rpath = () if search[_DT_RUNPATH] else tuple(search[_DT_RPATH])
-    return Elf(path, sections.machine, tuple(functions), frozenset(wanted), tuple(needed), rpath, tuple(search[_DT_RUNPATH]), stripped)
+    return Elf(path, sections.machine, tuple(functions), frozenset(undefined), tuple(needed), rpath, tuple(search[_DT_RUNPATH]), stripped)
 
 
 _SYMTAB, _RELA, _DYNAMIC, _REL, _DYNSYM, _RELR = 2, 4, 6, 9, 11, 19
@@ -140,31 +140,31 @@ def is_system(path: str) -> bool:
 
 
 def matching(function: str, symbols: Iterable[str]) -> list[str]:
-    """The linker's names of the functions that are written so: a qualified name may lack its first scopes, and without parameters or
-    template arguments all overloads and instances are meant."""
+    """The linker's names of the functions that a name in the source means. A qualified name may lack its first scopes. A name without
+    parameters or template arguments means all overloads and instances."""
     word = _word(function)
-    wanted = _plain(function)
-    found = []
+    target = _plain(function)
+    names = []
     for symbol in symbols:
         if word not in symbol or _MOVED_OUT.search(symbol):
             continue
         bare = _CLONE.sub("", symbol)
-        if bare == function or (bare.startswith("_Z") and _same(wanted, _plain(_without_type(demangled(bare))))):
-            found.append(symbol)
-    return found
+        if bare == function or (bare.startswith("_Z") and _same(target, _plain(_without_type(demangled(bare))))):
+            names.append(symbol)
+    return names
 
 
-# What GCC and LLVM add to the name of a copy of a function; a part that was moved out of it (.part, .cold) has no entry of its own.
+# Endings that GCC and LLVM add to the name of a copy of a function. A part that was moved out of it (.part, .cold) is not its entry.
 _CLONE = re.compile(r"\.(constprop|isra|lto_priv|llvm|localalias)\b.*$")
 _MOVED_OUT = re.compile(r"\.(part|cold)\b")
 _STRING = re.compile(r"std::(__cxx11::|__1::)?basic_string<char, ?std::(__1::)?char_traits<char>, ?std::(__1::)?allocator<char> ?>")
 _CONST = re.compile(r"\bconst ([\w:]+)")
 
 
-def _same(wanted: str, name: str) -> bool:
-    """Whether a plain name is the wanted one: with or without its parameters, its template arguments and its first scopes."""
+def _same(target: str, name: str) -> bool:
+    """Whether a plain name is the target: with or without its parameters, its template arguments and its first scopes."""
     bare = _without_parameters(name)
-    return any(("::" + candidate).endswith("::" + wanted) for candidate in (name, bare, _without_template(bare)))
+    return any(("::" + candidate).endswith("::" + target) for candidate in (name, bare, _without_template(bare)))
 
 
 def _plain(name: str) -> str:
@@ -221,7 +221,7 @@ def _word(function: str) -> str:
 
 
 def bases(path: str) -> dict[str, tuple[str, ...]]:
-    """The bases of each class whose type information lies in this file, by the linker's names without _ZTI; none where it cannot be read."""
+    """The bases of each class whose type information lies in this file, by the linker's names without _ZTI; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return _bases(_Sections(file))
@@ -230,8 +230,8 @@ def bases(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def _bases(sections: _Sections) -> dict[str, tuple[str, ...]]:
-    """From the layout of type information in the Itanium C++ ABI, 2.9.5: a pointer to a vtable and one to the name; a class with one public
-    base has a pointer to that base's behind them; with several, flags and their count, and a pointer and a number for each.
+    """From the layout of type information in the Itanium C++ ABI, 2.9.5: a pointer to a vtable and a pointer to the name. A class with one public
+    base has a pointer to the base's type information behind them; a class with several has flags, their count, and a pointer and a number for each.
     """
     size = 8 if sections.wide else 4
     types: dict[str, _Symbol] = {}
@@ -247,7 +247,7 @@ def _bases(sections: _Sections) -> dict[str, tuple[str, ...]]:
     if not any(symbol.size > 2 * size for symbol in types.values()):
         return {}
     moved = _relocated(sections, tables)
-    found = {}
+    hierarchy = {}
     for name, symbol in types.items():
         if symbol.size == 3 * size:
             places = [symbol.value + 2 * size]
@@ -255,13 +255,13 @@ def _bases(sections: _Sections) -> dict[str, tuple[str, ...]]:
             first = symbol.value + 2 * size + 8
             places = list(range(first, symbol.value + symbol.size, 2 * size)) if symbol.size > 3 * size else []
         names = [moved.get(place) or at.get(_pointer(sections, place)) for place in places]
-        found[name] = tuple(one if isinstance(one, str) else at[one] for one in names if isinstance(one, str) or one in at)
-    return found
+        hierarchy[name] = tuple(base if isinstance(base, str) else at[base] for base in names if isinstance(base, str) or base in at)
+    return hierarchy
 
 
 def _relocated(sections: _Sections, tables: Mapping[int, list[_Symbol]]) -> dict[int, Any]:
-    """What the loader writes at each address: a class's name where it is a symbol of type information, else an address."""
-    found: dict[int, Any] = {}
+    """The value that the loader writes at each address: a class's name for a symbol of type information, else an address."""
+    written: dict[int, Any] = {}
     for index, section in enumerate(sections.all):
         if section[1] not in (_RELA, _REL):
             continue
@@ -274,14 +274,14 @@ def _relocated(sections: _Sections, tables: Mapping[int, list[_Symbol]]) -> dict
             if number and number < len(symbols):
                 name = symbols[number].name
                 if name.startswith("_ZTI"):
-                    found[place] = name[4:]
+                    written[place] = name[4:]
             elif not number and added:
-                found[place] = added[0]
-    return found
+                written[place] = added[0]
+    return written
 
 
 def _pointer(sections: _Sections, address: int) -> int:
-    """What the file itself has at an address; 0 where it has nothing there."""
+    """The pointer that the file itself has at an address; 0 if it has nothing there."""
     size = 8 if sections.wide else 4
     for index, section in enumerate(sections.all):
         if section[1] not in (0, _NOBITS) and section[3] and section[3] <= address <= section[3] + section[5] - size:
@@ -298,18 +298,18 @@ def overrides(function: str, hierarchy: Mapping[str, tuple[str, ...]], symbols: 
     scope, last = _scope_and_last(_plain(function))
     if not scope:
         return []
-    below = {name for name in {*hierarchy, *(base for each in hierarchy.values() for base in each)} if _same(scope, _class(name))}
+    below = {name for name in {*hierarchy, *(base for bases in hierarchy.values() for base in bases)} if _same(scope, _class(name))}
     own = set(below)
-    while more := {name for name, ours in hierarchy.items() if name not in below and below.intersection(ours)}:
-        below |= more
+    while deeper := {name for name, bases in hierarchy.items() if name not in below and below.intersection(bases)}:
+        below |= deeper
     names, word = {_class(name) for name in below - own}, _word(function)
-    found = []
+    overriding = []
     for symbol in symbols if names else ():
         if word in symbol and not _MOVED_OUT.search(symbol):
             its_scope, its_last = _scope_and_last(_plain(_without_type(demangled(_CLONE.sub("", symbol)))))
             if its_scope in names and _same(last, its_last):
-                found.append(symbol)
-    return list(dict.fromkeys(found))
+                overriding.append(symbol)
+    return list(dict.fromkeys(overriding))
 
 
 def _class(mangled: str) -> str:
@@ -317,7 +317,7 @@ def _class(mangled: str) -> str:
 
 
 def _scope_and_last(name: str) -> tuple[str, str]:
-    """A plain name's scopes, and what follows them with its parameters: the last :: that lies in no brackets parts the two."""
+    """A plain name's scopes, and its last part with its parameters: the last :: outside brackets parts the two."""
     depth = 0
     end = len(_without_parameters(name))
     for place in range(end - 1, 0, -1):
@@ -331,42 +331,42 @@ def _scope_and_last(name: str) -> tuple[str, str]:
 
 
 def suggestions(function: str, symbols: Iterable[str], most: int = 3) -> list[str]:
-    """Names whose last part is close to the function's, as they would be written; those first whose other parts are close too."""
+    """Names whose last part is close to the function's, as they would be written. Those whose other parts are close too come first."""
     scope, last = _scope_and_last(_without_template(_without_parameters(_plain(function))))
     far = max(1, len(last) // 4)
-    known: dict[str, int] = {}
-    near: dict[str, tuple[int, int, int]] = {}
+    distances: dict[str, int] = {}
+    ranks: dict[str, tuple[int, int, int]] = {}
     for symbol in symbols:
         parts = _identifiers(symbol) if symbol.startswith("_Z") else (symbol,)
         for part in parts:
-            if part not in known:
-                known[part] = _apart(last, part, far)
-        if not any(known[part] <= far for part in parts):
+            if part not in distances:
+                distances[part] = _apart(last, part, far)
+        if not any(distances[part] <= far for part in parts):
             continue
         name = _without_parameters(_plain(_without_type(demangled(symbol))))
         its_scope, its_last = _scope_and_last(_without_template(name))
-        apart = known[its_last] if its_last in known else _apart(last, its_last, far)
+        apart = distances[its_last] if its_last in distances else _apart(last, its_last, far)
         if apart <= far:
-            near[name] = (apart, _edits(scope.split("::")[-1], its_scope.split("::")[-1]), len(name))
-    return sorted(near, key=lambda name: (near[name], name))[:most]
+            ranks[name] = (apart, _edits(scope.split("::")[-1], its_scope.split("::")[-1]), len(name))
+    return sorted(ranks, key=lambda name: (ranks[name], name))[:most]
 
 
-def _apart(wanted: str, name: str, far: int) -> int:
-    """How many edits part two names; a name that contains the other is as far as can be, but not too far; far + 1 for all that is farther."""
-    if abs(len(wanted) - len(name)) <= far and (edits := _edits(wanted, name)) <= far:
+def _apart(target: str, name: str, far: int) -> int:
+    """How many edits part two names: at most `far` for a name that contains the other, and far + 1 for all that are farther."""
+    if abs(len(target) - len(name)) <= far and (edits := _edits(target, name)) <= far:
         return edits
-    return far if len(wanted) > 3 and wanted.lower() in name.lower() else far + 1
+    return far if len(target) > 3 and target.lower() in name.lower() else far + 1
 
 
-def _edits(one: str, other: str) -> int:
+def _edits(first: str, second: str) -> int:
     """The least number of letters to insert, drop, replace or swap with their neighbour (the optimal string alignment distance)."""
     older: list[int] = []
-    before = list(range(len(other) + 1))
-    for row, letter in enumerate(one, 1):
+    before = list(range(len(second) + 1))
+    for row, letter in enumerate(first, 1):
         now = [row]
-        for column, opposite in enumerate(other, 1):
+        for column, opposite in enumerate(second, 1):
             best = min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != opposite))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == opposite:
+            if row > 1 and column > 1 and letter == second[column - 2] and first[row - 2] == opposite:
                 best = min(best, older[column - 2] + 1)
             now.append(best)
         older, before = before, now
@@ -375,16 +375,16 @@ def _edits(one: str, other: str) -> int:
 
 def _identifiers(symbol: str) -> tuple[str, ...]:
     """The identifiers in a mangled name (Itanium C++ ABI: each is its length and then itself)."""
-    found: list[str] = []
+    identifiers: list[str] = []
     place = 2
     while match := _LENGTH.search(symbol, place):
         length = int(match[0])
         name = symbol[match.end() : match.end() + length]
         if length == 0 or len(name) < length:
             break
-        found.append(name)
+        identifiers.append(name)
         place = match.end() + length
-    return tuple(found)
+    return tuple(identifiers)
 
 
 _LENGTH = re.compile(r"\d{1,4}")
@@ -392,7 +392,7 @@ _LENGTH = re.compile(r"\d{1,4}")
 
 @lru_cache(maxsize=None)  # noqa: UP033  (Python 3.8)
 def demangled(symbol: str) -> str:
-    """A C++ name as people write it; the symbol itself where it is none or no C++ library is here."""
+    """A C++ name as people write it; the symbol itself if it is no C++ name or there is no C++ library here."""
     call = _demangler()
     if call is None or not symbol.startswith("_Z"):
         return symbol

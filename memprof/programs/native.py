@@ -1,7 +1,7 @@
-"""C of memprof's own: compiled on first use, kept in the cache; and how a program that measures a runtime without an interpreter is started.
+"""memprof's own C: compiled on first use and kept in the cache. And how a program that measures a runtime without an interpreter is started.
 
-The key in the cache is the content of all sources, the compiler's own version and the machine, so that nothing stale is ever run. What the programs
-take stands in runners/native/runner.h.
+The key in the cache is the content of all sources, the compiler's version and the machine, so that nothing stale is ever run. runners/native/runner.h
+says which words the programs take.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PROGRAM = ("-std=gnu99", "-O2")
 _LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl",)
 _TIMEOUT_S = 120
-# deflate makes at most 1,032 bytes of one; entries that lie over one another, or another method, make more.
+# deflate makes at most 1,032 bytes of a byte; entries that lie over one another, or another method, make more.
 _MOST_UNPACKED = 1100
 
 
 def argv(runtime: Runtime, job: Job) -> list[str] | None:
-    """How a job's child is started where its runtime has a program of its own; None where it has none."""
+    """The words that start a job's child if its runtime has a native program, else None."""
     if runtime.native is None:
         return None
     words = [str(ready(runtime)), str(runtime.library), job.built or job.model.path, f"warmup={job.warmup}", f"runs={job.runs}"]
@@ -47,7 +47,7 @@ def argv(runtime: Runtime, job: Job) -> list[str] | None:
 
 
 def check(runtime: Runtime, inputs: str | None) -> None:
-    """Do beforehand what a native runtime needs, so that its errors come before anything is measured. Raises InputError."""
+    """Prepare all that a native runtime needs, so that its errors come before anything is measured. Raises InputError."""
     if runtime.native is not None:
         ready(runtime)
         if inputs is not None:
@@ -55,9 +55,9 @@ def check(runtime: Runtime, inputs: str | None) -> None:
 
 
 def ready(runtime: Runtime) -> Path:
-    """The runtime's program, compiled now where it was not before.
+    """The runtime's program, compiled now if it was not before.
 
-    Raises InputError where the wheel carries no library to open, or where there is no compiler or it does not succeed.
+    Raises InputError if the wheel carries no library to open, if there is no compiler, or if the compiler fails.
     """
     assert runtime.native is not None
     if runtime.library is None:
@@ -67,7 +67,7 @@ def ready(runtime: Runtime) -> Path:
 
 @cache
 def compiled(source: Path, library: bool = False) -> Path:
-    """The program, or the shared library, of a C source, from the cache where it was compiled before. Raises InputError."""
+    """The program, or the shared library, of a C source, from the cache if it was compiled before. Raises InputError."""
     flags = _LIBRARY if library else _PROGRAM
     compiler = _compiler(source.stem)
     try:
@@ -82,12 +82,12 @@ def compiled(source: Path, library: bool = False) -> Path:
 
 
 def _compiler(program: str) -> str:
-    wanted = os.environ.get("CC")
-    for name in (wanted,) if wanted else _COMPILERS:
+    chosen = os.environ.get("CC")
+    for name in (chosen,) if chosen else _COMPILERS:
         path = shutil.which(name)
         if path is not None:
             return path
-    looked = wanted or " or ".join(_COMPILERS)
+    looked = chosen or " or ".join(_COMPILERS)
     raise InputError(f"{program} is compiled on first use, and there is no C compiler here ({looked}): apt install gcc, or set CC")
 
 
@@ -105,10 +105,10 @@ def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path)
     try:
         with files.drafts(program) as (draft,):  # another memprof may be doing the same
             command = [compiler, *flags, f"-I{source.parent}", "-o", str(draft), str(source), *_LIBRARIES]
-            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
-            if done.returncode != 0:
-                lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-                first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {done.returncode}")
+            process = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
+            if process.returncode != 0:
+                lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
+                first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {process.returncode}")
                 raise InputError(f"{source.name} cannot be compiled with {compiler}: {first}")
     except OSError as error:
         raise InputError(f"{program} cannot be written: {os_reason(error)}") from None
@@ -121,7 +121,7 @@ def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path)
 
 @cache
 def _arrays(path: str) -> dict[str, str]:
-    """The arrays of an .npz file (a zip of .npy files) as files of their own, by name. Raises InputError."""
+    """The arrays of an .npz file (a zip of .npy files) as separate files, by name. Raises InputError."""
     try:
         folder = cache_folder("inputs") / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:

@@ -1,6 +1,6 @@
-"""What an interpreter has to offer: its runtimes, their versions and knobs, and whether a user's word for a knob is one it takes.
+"""The runtimes of an interpreter: their versions and knobs, and whether a knob takes a user's value.
 
-Asked of the interpreter itself in a short process (`runners describe`), because a runtime may live in another environment than memprof's.
+The interpreter itself is asked in a short process (`runners describe`), because a runtime may live in another environment than memprof's.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import InputError, UsageError, near, os_reason
+from ..errors import InputError, UsageError, near, near_or_all, os_reason
 from ..units import parse_bytes
 
-# The extras of pyproject.toml, and the last Python (3.x) that a runtime has a package for, where there is one.
+# The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
 _EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting of a runtime: what it may be, and when it acts (build, env or load). env says which variables carry it.
+    """One setting of a runtime: its values, and when it acts (build, env or load). env says which variables carry it.
 
-    tries: where the values are a type, those that a search tries.
+    tries: if the values are a type, those that a search tries.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Knob:
 
     def candidates(self) -> tuple[str, ...]:
         """The values that a search tries beside the default."""
-        wanted = self.values if isinstance(self.values, tuple) else self.tries
-        return tuple(value for value in wanted if value != self.default)
+        values = self.values if isinstance(self.values, tuple) else self.tries
+        return tuple(value for value in values if value != self.default)
 
     @property
     def shown_values(self) -> str:
@@ -82,9 +82,9 @@ class Knob:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime as one interpreter has it; version is None where it is not installed.
+    """A runtime as one interpreter has it; version is None if it is not installed.
 
-    native: the C program that is started in place of the interpreter, and library: what it opens; see memprof.programs.native.
+    native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     """
 
     name: str
@@ -116,6 +116,11 @@ class Runtime:
         return not self.formats or ending in self.formats
 
     @property
+    def endings(self) -> tuple[str, ...]:
+        """The endings of the files it takes as a person reads them; none if it takes any file."""
+        return tuple("a folder" if ending == "/" else ending for ending in self.formats)
+
+    @property
     def how_to_install(self) -> str:
         """The command that installs it, or why there is none."""
         name = self.name.removesuffix(_NATIVE)
@@ -141,41 +146,41 @@ def runners_path() -> Path:
 
 
 def interpreter(path: str | None) -> str:
-    """The interpreter to use: the given one, found on PATH where it is only a name, or the one that runs memprof.
+    """The interpreter to use: the given one, looked up on PATH if it is only a name, or the interpreter that runs memprof.
 
-    Raises InputError where there is none.
+    Raises InputError if there is no such interpreter.
     """
     if path is None:
         return sys.executable
-    found = shutil.which(os.path.expanduser(path))
-    if found is None:
+    executable = shutil.which(os.path.expanduser(path))
+    if executable is None:
         raise InputError(f"python {path}: no such interpreter")
-    return os.path.abspath(found)
+    return os.path.abspath(executable)
 
 
 @cache
 def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
-    """The runtimes of an interpreter, or the one in a user's file. Raises InputError where the interpreter does not answer."""
+    """The runtimes of an interpreter, or the runtime in a user's file. Raises InputError if the interpreter does not answer."""
     command = [python, str(runners_path()), "describe", *([user_file] if user_file else [])]
     try:
         # The working folder must not be one whose files the interpreter would take for modules; a script's own folder comes first anyway.
-        done = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
         raise InputError(f"{python} cannot be started: {os_reason(error)}") from None
     except subprocess.TimeoutExpired:
         raise InputError(f"{python} did not say within 120 s which runtimes it has") from None
     try:
-        answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Described)
+        answer = msgspec.json.decode(process.stdout.splitlines()[-1], type=_Described)
     except (IndexError, msgspec.DecodeError):
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise InputError(f"{python} is no usable Python 3.8 or later: {said[-1] if said else 'it said nothing'}") from None
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise InputError(f"{python} is no usable Python 3.8 or later: {lines[-1] if lines else 'it said nothing'}") from None
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 
 def find(name: str, python: str) -> Runtime:
     """The runtime of that name, or in that file, ready for use.
 
-    Raises UsageError for an unknown name, InputError for one that is not installed or a file that cannot be used.
+    Raises UsageError for an unknown name, InputError for a runtime that is not installed or a file that cannot be used.
     """
     if name.endswith(".py") or os.sep in name:
         if not os.path.isfile(name):
@@ -184,12 +189,12 @@ def find(name: str, python: str) -> Runtime:
         if runtime.error:
             raise InputError(f"runtime {name}: {runtime.error}")
         return runtime
-    known = describe(python)
-    runtime = next((one for one in known if one.name == name), None)  # type: ignore[assignment]
+    runtimes = describe(python)
+    runtime = next((runtime for runtime in runtimes if runtime.name == name), None)  # type: ignore[assignment]
     if runtime is None:
-        names = [one.name for one in known]
+        names = [runtime.name for runtime in runtimes]
         own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
-        raise UsageError(f"there is no runtime {name!r}{own or near(name, names) or '; there are ' + ', '.join(names)}")
+        raise UsageError(f"there is no runtime {name!r}{own or near_or_all(name, names)}")
     if not runtime.installed:
         how = runtime.how_to_install
         if python != sys.executable and how.startswith("pip "):  # that environment need not have memprof, whose extra it would be
@@ -209,6 +214,6 @@ def split_setting(text: str) -> tuple[str, str]:
 def unknown_knob(name: str, runtimes: Sequence[Runtime]) -> UsageError:
     """The error for a knob that none of these runtimes has."""
     known = sorted({knob.name for runtime in runtimes for knob in runtime.knobs})
-    who = " nor ".join(sorted({os.path.basename(runtime.name) for runtime in runtimes}))
-    verb = "neither " if " nor " in who else ""
-    return UsageError(f"{verb}{who} has {'a' if verb else 'no'} knob {name!r}{near(name, known) or '; memprof runtimes lists them'}")
+    owners = " nor ".join(sorted({os.path.basename(runtime.name) for runtime in runtimes}))
+    verb = "neither " if " nor " in owners else ""
+    return UsageError(f"{verb}{owners} has {'a' if verb else 'no'} knob {name!r}{near(name, known) or '; memprof runtimes lists them'}")

@@ -1,10 +1,10 @@
 """Phases by the names of functions, for a program nobody has changed: the checks beforehand, and the command that starts it under gdb.
 
-What happens inside gdb stands in runners/native/symbols.py. Here a function's name as written in the source (`nnfw_run`, `ml::Model::load`,
+runners/native/symbols.py is the part that runs inside gdb. Here a function's name as written in the source (`nnfw_run`, `ml::Model::load`,
 `ml::Model::load(int)`, `ml::prepare<float>`) is looked for in the symbol tables of the program and of the libraries it is linked to, so that
-a misspelt one is said before anything runs. A program that opens libraries itself (dlopen), or is linked to one that is not found here, may get
-the function from one of those: then gdb waits for it, and says at the end if it never came. A virtual function that only a header shows (it is
-pure, so that no file has it) stands for its overrides, which the classes' type information leads to.
+a misspelt name is reported before anything runs. A program that opens libraries itself (dlopen), or is linked to a library that is not found
+here, may get the function from such a library: gdb then waits for it, and says at the end if it never came. A pure virtual function is in no
+file: it stands for its overrides, which the classes' type information leads to.
 
 ELF as in elf(5); names are demangled by the C++ library's own __cxa_demangle, where there is one.
 """
@@ -25,12 +25,11 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
 from . import elf
-from .commands import own_phase
+from .commands import PHASES, own_phase
 from .runtimes import runners_path
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
 _PHASE = re.compile(r"[A-Za-z0-9_.:-]+")
-_USUAL = {"load": "MODEL_LOAD", "prepare": "PREPARE", "warmup": "WARMUP", "execute": "EXECUTE"}
 
 
 def parse_phase(text: str) -> tuple[str, str]:
@@ -38,7 +37,7 @@ def parse_phase(text: str) -> tuple[str, str]:
     name, equals, function = text.partition("=")
     if not equals or not _PHASE.fullmatch(name) or not function.strip():
         raise UsageError(f"--phase {text!r}: write NAME=FUNCTION, such as load=nnfw_load_model_from_file")
-    return own_phase(_USUAL.get(name, name)), " ".join(function.split())
+    return own_phase(PHASES.get(name, name)), " ".join(function.split())
 
 
 def wrap(
@@ -50,19 +49,18 @@ def wrap(
 ) -> tuple[str, ...]:
     """The command that runs `argv` under gdb, which says when these functions are entered and left.
 
-    phases: function by phase; a phase may have several. env: the command's own variables; those that are None are taken away.
-    Raises InputError where gdb is missing or may not trace, or where the command cannot be found, UsageError where it is known that it has no
-    such function.
+    phases: function by phase; a phase may have several. env: the command's own variables; those that are None are removed.
+    Raises InputError if gdb is missing or may not trace, or if the command cannot be found, UsageError if it is known to have no such function.
     """
-    wanted = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
+    functions = list(phases.items()) if isinstance(phases, Mapping) else list(phases)
     gdb = _gdb()
     _may_trace()
     variables = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     command = _command(argv, cwd, variables)
     program = _runs_here(command[0])
     files = _Files(program, variables, cwd)
-    orders = [(phase, function, files.symbols(function)) for phase, function in wanted]
-    text = json.dumps({"phases": orders, "elf": elf.__file__})
+    targets = [(phase, function, files.symbols(function)) for phase, function in functions]
+    text = json.dumps({"phases": targets, "elf": elf.__file__})
     script = runners_path() / "native" / "symbols.py"
     return (gdb, "-nx", "-batch", "-ex", f"python MEMPROF = {text!r}", "-x", str(script), "--args", *command)
 
@@ -83,14 +81,14 @@ def _gdb() -> str:
 def _has_python(gdb: str) -> bool:
     try:
         command = [gdb, "-nx", "-batch", "-ex", "python print('py' + 'thon')"]
-        done = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return b"python" in done.stdout
+    return b"python" in process.stdout
 
 
 def _may_trace() -> None:
-    """Raises InputError where one process may not trace another: Yama's setting, or a container's filter of system calls."""
+    """Raises InputError if one process may not trace another: Yama's setting, or a container's filter of system calls."""
     try:
         trace = ctypes.CDLL(None, use_errno=True).ptrace
     except (OSError, AttributeError):
@@ -133,7 +131,7 @@ def _command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> li
 
 
 def _runs_here(path: str) -> elf.Elf:
-    """What the program's file says. Raises InputError where gdb could not start it on this machine."""
+    """The program's ELF file. Raises InputError if gdb could not start it on this machine."""
     program = elf.read(path)
     if program is None:
         raise InputError(f"{path} is no program that gdb could start: it is no ELF file")
@@ -144,7 +142,7 @@ def _runs_here(path: str) -> elf.Elf:
     return program
 
 
-# e_machine of what a kernel of that name runs: EM_386 3, EM_X86_64 62, EM_ARM 40, EM_AARCH64 183, EM_RISCV 243.
+# e_machine of the programs that a kernel of that name runs: EM_386 3, EM_X86_64 62, EM_ARM 40, EM_AARCH64 183, EM_RISCV 243.
 _MACHINES = {"x86_64": (62, 3), "aarch64": (183, 40), "armv7l": (40,), "i686": (3,), "riscv64": (243,)}
 
 
@@ -160,7 +158,7 @@ class _Files:
     def __init__(self, program: elf.Elf, env: Mapping[str, str], cwd: str | None) -> None:
         self._program = program
         self._given = [os.path.join(cwd or "", folder) for folder in re.split("[:;]", env.get("LD_LIBRARY_PATH", "")) if folder]
-        self._all: dict[str, elf.Elf | None] = {}  # None for one that was not found
+        self._all: dict[str, elf.Elf | None] = {}  # None for a library that was not found
         todo = [(program, (*re.split("[: ]", env.get("LD_PRELOAD", "")), *program.needed))]
         while todo:
             file, names = todo.pop()
@@ -179,20 +177,20 @@ class _Files:
         return next((library for library in read if library is not None and library.machine == self._program.machine), None)
 
     def symbols(self, function: str) -> list[str]:
-        """The linker's names of a function; none where it may come later. Raises UsageError where it is known that it cannot."""
+        """The linker's names of a function; none if it may come later. Raises UsageError if it is known that it cannot."""
         own = [file for file in self._files if not elf.is_system(file.path)]
-        found = list(dict.fromkeys(symbol for file in self._files for symbol in elf.matching(function, file.functions)))
-        found = found or self._overrides(function, own)
-        if found or None in self._all.values() or any(_MORE & file.wanted for file in own):
-            return found
+        names = list(dict.fromkeys(symbol for file in self._files for symbol in elf.matching(function, file.functions)))
+        names = names or self._overrides(function, own)
+        if names or None in self._all.values() or any(_MORE & file.undefined for file in own):
+            return names
         close = elf.suggestions(function, (name for file in own for name in file.functions))
-        where = f"{os.path.basename(self._program.path)} and the {len(self._files) - 1} libraries it is linked to"
+        searched = f"{os.path.basename(self._program.path)} and the {len(self._files) - 1} libraries it is linked to"
         if close:
-            raise UsageError(f"--phase: there is no function {function} in {where}; did you mean {' or '.join(close)}?")
+            raise UsageError(f"--phase: there is no function {function} in {searched}; did you mean {' or '.join(close)}?")
         if self._program.stripped:
             why = f"{self._program.path} is stripped, only what it exports has a name"
-            raise UsageError(f"--phase: there is no function {function} in {where}: {why}")
-        raise UsageError(f"--phase: there is no function {function} in {where}; the compiler may have inlined it everywhere")
+            raise UsageError(f"--phase: there is no function {function} in {searched}: {why}")
+        raise UsageError(f"--phase: there is no function {function} in {searched}; the compiler may have inlined it everywhere")
 
     def _overrides(self, function: str, files: Sequence[elf.Elf]) -> list[str]:
         hierarchy: dict[str, tuple[str, ...]] = {}

@@ -1,1 +1,1 @@
-"""What a measurement is: the records, the files they are kept in, and what their figures mean."""
+"""A measurement's records, the files they are kept in, and the meaning of their figures."""

@@ -1,4 +1,4 @@
-"""Why a run failed, as far as what its child printed tells: a runtime often prints the reason and raises something general."""
+"""Why a run failed, as far as its child's output tells: a runtime often prints the reason and raises something general."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _LONGEST = 200
 
 
 def reason(run: Run) -> str:
-    """The line of its output that tells best why a run failed: the last that speaks of a failure; empty where none does, or the outcome has it."""
+    """The last line of a run's output that speaks of a failure; empty if no line does, or if the outcome has it already."""
     lines = [" ".join(line.split()) for line in (run.output_tail or "").splitlines() if not _GENERAL.match(line)]
-    told = [line for line in lines if _TELLING.search(line)]
-    line = told[-1] if told else ""
+    line = next((line for line in reversed(lines) if _TELLING.search(line)), "")
     if not line or line in (run.outcome.message or "") or (run.outcome.message or "\0") in line:
         return ""
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""What each number is called, what it is measured in, and where it lies in a Run: the one list that tables, pictures and the gate read from.
+"""The metrics: the name and unit of each number, and where it lies in a Run. Tables, pictures and the gate read from this list alone.
 
 Smaller is better for every metric here. Definitions stand in docs/numbers.md.
 """
@@ -19,10 +19,10 @@ BYTES, NS, COUNT = "bytes", "ns", "count"
 
 @dataclass(frozen=True)
 class Metric:
-    """One number: its column name, its title for people, its unit (bytes, ns or count).
+    """A number: its column name, its title for people, its unit (bytes, ns or count).
 
-    of: its value in a phase, None where it could not be had. baseline: the field of the STARTUP mark that is subtracted to show it above the
-    baseline; None where that has no meaning.
+    of: its value in a phase, None if it could not be had. baseline: the field of the STARTUP mark that is subtracted to show it above the
+    baseline; None if that has no meaning.
     """
 
     name: str
@@ -93,7 +93,10 @@ _METRICS = (
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 
-# What `run` prints, in this order; the latencies of EXECUTE follow as one table.
+# Read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
+HIGH_WATER_MARKS = ("rss_peak_bytes", "hwm_bytes")
+
+# The metrics that `run` prints, in this order; the latencies of EXECUTE follow as a table.
 DEFAULT_METRICS = tuple(metric.name for metric in _METRICS[:8])
 ITERATION_METRICS = ("time_min_ns", "time_mean_ns", "time_max_ns", "time_median_ns", "time_geomean_ns")
 
@@ -106,7 +109,7 @@ def metric(name: str) -> Metric:
 
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
-    """A metric in a phase of a run, None where it could not be had. The phase PEAK is the largest of all; only RSS has one."""
+    """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all; only RSS has it."""
     if phase == PEAK:
         peaks = [mark.rss_peak_bytes for mark in run.marks if mark.rss_peak_bytes is not None]
         return max(peaks) if peaks and run.outcome.ok and wanted.name == "rss_peak_bytes" else None
@@ -115,13 +118,13 @@ def value(run: Run, phase: str, wanted: Metric) -> float | None:
 
 
 def baseline(run: Run, wanted: Metric) -> float | None:
-    """What the metric is before any model is loaded, None where that has no meaning or was not measured."""
+    """The metric's value before any model is loaded, None if that has no meaning or was not measured."""
     mark = run.mark(STARTUP)
     return getattr(mark, wanted.baseline) if mark is not None and wanted.baseline else None
 
 
 def exact(run: Run, phase: str, wanted: Metric) -> bool:
-    """Whether the value is what it says, and not only what polling happened to see."""
+    """Whether the value is exact, and not only the largest that polling happened to see."""
     if wanted.name != "rss_peak_bytes":
         return True
     return all(mark.sure for mark in run.marks if phase in (PEAK, mark.phase))

@@ -1,4 +1,4 @@
-"""The types that cross a wall: what is asked for (Job), what was seen (Mark, Timeline), and all that is known afterwards (Run).
+"""The types that cross a wall: a request (Job), observations (Mark, Timeline), and all that is known afterwards (Run).
 
 Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The probe writes a Run as JSON with the stdlib
 alone and so does not import this module; memprof.runs.store decodes strictly what it wrote, which keeps the two in step.
@@ -23,8 +23,8 @@ PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program with phases, where it has more memory outside of them than in any
-RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase is called so
-COMMAND = "command"  # the runtime of a program that was started as it is
+RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
+COMMAND = "command"  # the runtime of a program
 
 Cache = Literal["warm", "cold", "asis"]
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
@@ -32,7 +32,7 @@ Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model: where it lies, its size and its content."""
+    """A file of a model: its path, its size and the hash of its content."""
 
     path: str
     bytes: int
@@ -41,9 +41,9 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Model:
-    """A model as it is given to a runtime: a set of files that belong together, the first of them (or their folder) being its path.
+    """A model as a runtime takes it: a set of files that belong together; its path is the first file or their folder.
 
-    weight_bytes: the size of its weights, where they can be told apart from the rest.
+    weight_bytes: the size of its weights, if they can be told apart.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Model:
 class Job:
     """All that is known before a measurement.
 
-    knobs: what was set, as text; what was not set is the runtime's default. built: the path of the file loaded in place of the model, where
-    a knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
-    and its words where a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: the function that is
-    each phase, by the phase's name; phase_regexes: what the line looks like that ends a phase. hold: the child stops at the end of each
-    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory that it ran under, in
-    words. assumed: the shapes that run of inputs that the model leaves open and nobody gave, each open dimension as 1.
-    verifies: it was measured to verify what a search proposes, and is none of the search's own trials.
+    knobs: settings as text; a knob that is absent has the runtime's default. built: the path of the file loaded in place of the model, if a
+    knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
+    and its words if a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: each phase's function, by
+    the phase's name; phase_regexes: the pattern of the line that ends a phase, by the phase's name. hold: the child stops at the end of each
+    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
+    shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
+    and is none of the search's own trials.
     """
 
     model: Model
@@ -99,14 +99,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Mark:
-    """One finished phase, said by the child: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
+    """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
 
-    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only where an imported log does not say it.
-    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes:
-    where several processes ran, rss_peak_bytes is what is certain of their sum and this is the most that it can have been; None where the peak
-    has no such bounds. hwm_bytes: the
-    largest high-water mark since the process started, as a tool that never resets it would report. samples: how often it was polled.
-    interval_ns: at which period it was polled, 0 for not at all.
+    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only if an imported log lacks it.
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes: if
+    several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; None if the peak
+    has no such bounds. hwm_bytes: the largest high-water mark since the process started, as a tool that never resets it would report. samples:
+    how often it was polled. interval_ns: the polling period, 0 for no polling.
     """
 
     phase: str
@@ -150,18 +149,18 @@ class Mark:
 
     @property
     def height_bytes(self) -> int:
-        """The peak where it is known, else 0: for finding the highest phase, never to be shown."""
+        """The peak if it is known, else 0: for finding the highest phase, never to be shown."""
         return self.rss_peak_bytes or 0
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What polling saw. The columns are packed; memprof.runs.store.unpack gives them as arrays.
+    """Memory over time, by polling. The columns are packed; memprof.runs.store.unpack gives them as arrays.
 
     Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
-    file (file-backed and shared) and vms in bytes. One row a change; rows are thinned in long runs without losing a maximum. The minimum,
-    mean (weighted by time) and maximum are of all samples. Where several processes ran, they are what is certain of their sum, and
-    rss_max_high_bytes is the most that it can have been.
+    file (file-backed and shared) and vms in bytes. A row a change; rows are thinned in long runs without losing a maximum. The minimum,
+    mean (weighted by time) and maximum are of all samples. If several processes ran, they are of the certain part of their sum, and
+    rss_max_high_bytes is the most that the sum can have been.
     """
 
     t_ns: str = field(repr=False)
@@ -177,7 +176,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Polling:
-    """How often it was polled, and the period really achieved over the newest 4,096 polls of phases that have the job's own period."""
+    """How often it was polled, and the period really achieved over the newest 4,096 polls of phases with the job's default period."""
 
     polls: int
     median_ns: int
@@ -186,7 +185,7 @@ class Polling:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it was measured. peak_bound_bytes: how far a high-water mark can lie from the truth here."""
+    """The machine of a run. peak_bound_bytes: how far a high-water mark can lie from the truth there."""
 
     name: str
     arch: str
@@ -203,14 +202,14 @@ class Machine:
 
     @property
     def words(self) -> str:
-        """What it is, for people, as far as that is known: of an imported log it may not be."""
+        """CPU, architecture and kernel, for people; an imported log may lack some of them."""
         count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
         return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
 
 
 @dataclass(frozen=True)
 class About:
-    """What the child said of itself: versions, and what a reader of its figures must know. packages: versions of what it had imported."""
+    """The child's report of itself: versions, and notes for the reader of its figures. packages: versions of the packages it had imported."""
 
     runtime_version: str
     python_version: str
@@ -222,7 +221,7 @@ class About:
 class Value:
     """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
 
-    value: None where the figure was no finite number; note says what it was. phase: the phase that ran, None for none. t_ns: when, on
+    value: None if the figure was no finite number; note then says which kind it was. phase: the phase that ran, None for none. t_ns: when, on
     CLOCK_MONOTONIC.
     """
 
@@ -235,11 +234,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a command's tree, as far as polling saw it.
+    """A process of a command's tree, as far as polling saw it.
 
-    name: what it called itself last. command: its words, shortened. begin_ns and end_ns: when it was first and last seen. rss_peak_bytes: the
-    largest of its samples and of its high-water mark where that was looked at. pss_peak_bytes: its largest share of memory that processes
-    have in common, None where that was never read.
+    name: the last name that it gave itself. command: its words, shortened. begin_ns and end_ns: when it was first and last seen.
+    rss_peak_bytes: the largest of its samples and its high-water mark, if that was looked at. pss_peak_bytes: its largest share of memory that
+    processes have in common, None if that was never read.
     """
 
     pid: int
@@ -255,8 +254,8 @@ class Process:
 
 @dataclass(frozen=True)
 class Charged:
-    """What a control group was charged for the run: its peak, which holds only pages that the run itself brought in, and how many of its
-    processes were killed for want of memory. None what this kernel's version does not say."""
+    """The charges of a control group: its peak, which holds only pages that the run itself brought in, and how many of its processes were
+    killed for want of memory. None for a figure that this kernel's version lacks."""
 
     peak_bytes: int | None = None
     oom_kills: int | None = None
@@ -266,11 +265,10 @@ class Charged:
 class Outcome:
     """How a measurement ended.
 
-    status: ok; import, refused or error (said by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
+    status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
-    or its probe was ended).
-    phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen. hints: what else may tell why, each a piece of a
-    sentence: the reason among what it printed, shapes that were assumed.
+    or its probe was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen. hints: other
+    possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed.
     """
 
     status: Status
@@ -294,7 +292,7 @@ class Outcome:
 
     @property
     def where(self) -> str:
-        """Where it ended: `in PREPARE`, `after PREPARE`, or nothing where that is not known."""
+        """Where it ended: `in PREPARE`, `after PREPARE`, or nothing if that is not known."""
         return f"in {self.phase}" if self.phase and not self.phase.startswith("after") else self.phase or ""
 
     @property
@@ -325,12 +323,12 @@ def _shortened(message: str, most: int = 300) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known after a measurement: one line of a runs file.
+    """All that is known after a measurement: a line of a runs file.
 
-    output_bytes: what the child printed, output_tail its end. output_error: how far the model's outputs lie from those of other settings they
-    were compared with: the largest difference over the largest magnitude; 0 for the same, None where nothing was compared.
+    output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
+    settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
     signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
-    Where a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
+    If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
 
@@ -354,7 +352,7 @@ class Run:
 
     @property
     def imported(self) -> bool:
-        """Whether another tool's log is all that is known of it: a probe always knows the kernel it runs on."""
+        """Whether the run comes from another tool's log: a probe always knows the kernel it runs on."""
         return not self.machine.kernel
 
     def mark(self, phase: str) -> Mark | None:

@@ -1,17 +1,17 @@
-"""How a run was measured, in words by what they are about: what makes figures comparable, and what differs between two runs."""
+"""How a run was measured, setting by setting in words, and which settings differ between two runs: these make figures comparable or not."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..units import exact_bytes
-from .records import About, Job, Machine
+from .records import Machine, Run
 
-# Which of the knobs that every runtime has are sizes: a Run keeps what was set as plain text, a size as a number of bytes.
+# The knobs common to all runtimes that are sizes: a Run keeps each setting as plain text, a size as a number of bytes.
 SIZES = frozenset({"malloc_mmap_threshold", "ballast"})
 
-# What a run says of its environment; a run that failed early, and one of an older memprof, has not said it.
+# Versions that a run reports; a run that failed early, or that an older memprof measured, lacks them.
 VERSIONS = ("runtime version", "Python")
 _MACHINE = ("machine", "kernel", "C library")
 PACKAGE = "package "
@@ -27,8 +27,10 @@ def written(knobs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def of_run(job: Job, about: About | None) -> dict[str, str]:
-    """How a run was measured, beyond its model, variant, threads and machine. A knob, shape or variable that is absent has its default."""
+def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
+    """How repeats were measured, beyond model, variant, threads and machine. A knob, shape or variable that is absent has its default."""
+    job = runs[0].job
+    about = next((run.about for run in runs if run.about), None)
     facts = {
         "runtime": job.runtime,
         "runtime version": about.runtime_version if about else "",
@@ -60,7 +62,7 @@ def of_machine(machine: Machine) -> dict[str, str]:
 
 
 def differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """What differs between two runs: its name, and what it is in each. A version that one of them has not said is no difference."""
+    """The settings that differ between two runs: each name, and its value in each run. A version that a run has not reported is no difference."""
     packages = all(any(name.startswith(PACKAGE) for name in side) for side in (before, after))
     for name in sorted({**before, **after}, key=lambda name: (_MACHINE.index(name) if name in _MACHINE else len(_MACHINE), name)):
         missing = _NOT_IMPORTED if name.startswith(PACKAGE) else _DEFAULT
@@ -71,8 +73,8 @@ def differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[t
             yield name, *values
 
 
-def said(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sentences on what differs between pairs of runs: on where they ran, each once for all, and on how they were run, behind the pair's label."""
+def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on differences between pairs of runs: on where they ran, once for all pairs, and on how they ran, with the pair's label first."""
     surroundings: dict[str, dict[str, None]] = {}
     asked = []
     for label, before, after in pairs:

@@ -1,8 +1,8 @@
 """Which Runs were measured by this user's own memprof on this machine, and may therefore be measured again.
 
 A runs file is data. To measure again what a Run names is to execute it: its interpreter, its environment, its runtime's file. So the campaign
-signs the Job of each Run that it makes (HMAC-SHA256) with a key that only this user can read, and what asks for a new measurement of a Run
-checks that. The key lies in memprof's state folder and is made on first use.
+signs the Job of each Run that it makes (HMAC-SHA256) with a key that only this user can read, and a command that measures a Run again checks
+the signature first. The key lies in memprof's state folder and is made on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNSIGNED = frozenset({"variant"})
 
 
 def signature(job: Job) -> str | None:
-    """This user's signature of a Job; None where no key can be kept, which is no reason not to measure."""
+    """This user's signature of a Job; None if no key can be kept, which is no reason not to measure."""
     with suppress(InputError, OSError):
         return _signature(job, _key())
     return None
@@ -44,7 +44,7 @@ def is_own(run: Run) -> bool:
 
 
 def refuse_strangers(runs: Iterable[Run], what: str) -> None:
-    """Raises InputError where one of the Runs is not this user's own. what: who would execute what they name, `--confirm`."""
+    """Raises InputError if a Run is not this user's. what: the option that would execute what the Runs name, `--confirm`."""
     stranger = next((run for run in runs if not is_own(run)), None)
     if stranger is not None:
         raise InputError(
@@ -54,7 +54,7 @@ def refuse_strangers(runs: Iterable[Run], what: str) -> None:
 
 
 def described(job: Job) -> str:
-    """What would be executed to measure a Job again, for people; nothing in it can act on a terminal."""
+    """The runtime, interpreter, variables and knobs that a Job would be measured with again, for people; no letter of it can act on a terminal."""
     words = [f"runtime {job.runtime}", f"interpreter {job.python or 'none'}"]
     words += [f"{name}={value}" if value is not None else f"{name} unset" for name, value in job.env.items()] or ["no variables"]
     words += [f"knob {name}={value}" for name, value in job.knobs.items()]
@@ -66,7 +66,7 @@ def _signature(job: Job, key: bytes) -> str:
 
 
 def _signed(job: Job) -> dict[str, object]:
-    """All of a Job but what is as it would be in a Job that does not say it, so that a field added later leaves older signatures as they are."""
+    """A Job's fields that differ from their defaults, so that a field added later leaves older signatures as they are."""
     signed: dict[str, object] = {}
     for field in fields(Job):
         value = getattr(job, field.name)
@@ -77,7 +77,7 @@ def _signed(job: Job) -> dict[str, object]:
 
 
 def _key() -> bytes:
-    """The key, made now where there is none that only this user can read. Raises InputError or OSError."""
+    """The key, made now if there is none that only this user can read. Raises InputError or OSError."""
     path = state_folder() / "key"
     key = _read(path)
     if key is not None:

@@ -1,4 +1,4 @@
-"""Runs files: one Run a line, as JSON, appended as soon as it exists and decoded strictly.
+"""Runs files: a Run a line, as JSON, appended as soon as it exists and decoded strictly.
 
 A file whose last line is torn (the machine lost power, the disk was full) is read up to there with a warning, and mended before the
 next Run is appended. Lines of several memprof processes that append to one file do not mix: each holds a lock while it writes.
@@ -31,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class Loaded:
-    """Runs of one or several files, and what was wrong with the files."""
+    """Runs of one or several files, and warnings about the files."""
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
@@ -45,27 +45,27 @@ def load(paths: Iterable[str | Path]) -> Loaded:
     runs: list[Run] = []
     warnings: list[str] = []
     for path in paths:
-        found, said = _load_one(Path(path))
-        runs += found
-        warnings += said
-    apart, said = told_apart(runs)
-    return Loaded(apart, (*warnings, *said))
+        file_runs, file_warnings = _load_file(Path(path))
+        runs += file_runs
+        warnings += file_warnings
+    apart, remarks = told_apart(runs)
+    return Loaded(apart, (*warnings, *remarks))
 
 
 def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
-    """The runs, with a variant's name completed where runs of that name were measured in different ways, and a sentence for each such name.
+    """The runs, with a variant's name completed if runs of that name were measured in different ways, and a sentence for each such name.
 
     Without it they would be taken for repeats of one another and averaged.
     """
     same: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
         same.setdefault((run.job.model.name, run.job.variant, run.job.threads, run.machine.name), []).append(index)
-    found, said = list(runs), []
+    apart, remarks = list(runs), []
     for places in same.values():
         ways = {index: _way(runs[index]) for index in places}
         differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
         if not differing and any(runs[index].job.hold for index in places):
-            differing = ["hold"]  # what was held and looked at is no figure to set beside a plain one, in this file or another
+            differing = ["hold"]  # figures of a held run are not set beside those of a plain run, in this file or another
         if "command" in differing:
             shown = _shortest({runs[index].job.argv for index in places} - {()})
             for index in places:
@@ -73,46 +73,48 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
                     ways[index]["command"] = shown[runs[index].job.argv]
         for index in places if differing else ():
             run = runs[index]
-            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _SAID else 'default'}") for name in differing)
-            found[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
+            words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
+            apart[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
         if differing:
             job = runs[places[0]].job
-            said.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
-    return tuple(found), said
+            remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
+    return tuple(apart), remarks
 
 
 def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Each of different commands by the words that not all of them have, an option before its value, behind its program, with as much of its
-    path as tells it from others, or behind `…` where all have the same."""
+    """A short form of each command: its program, then the words that not all commands have, an option before its value.
+
+    The program has as much of its path as tells it from others, and is `…` where all commands have the same program.
+    """
     programs = {words[0] for words in commands}
     most = max(len(program.split("/")) for program in programs)
     tails = ({program: "/".join(program.split("/")[-parts:]) for program in programs} for parts in range(1, most + 1))
     called = next((tail for tail in tails if len(set(tail.values())) == len(programs)), {})
     common = set.intersection(*(set(words[1:]) for words in commands))
-    found = {}
+    short = {}
     for words in commands:
         kept: list[str] = []
         for before, word in pairwise(words):
             if word not in common:
                 kept += [before, word] if before in common and before.startswith("-") and not word.startswith("-") else [word]
         program = "…" if kept and len(programs) == 1 else shlex.quote(called.get(words[0], words[0]))
-        found[words] = " ".join([program, *map(shlex.quote, kept)])
-    return found if len(set(found.values())) == len(found) else {words: f"command {shlex.join(words)}" for words in commands}
+        short[words] = " ".join([program, *map(shlex.quote, kept)])
+    return short if len(set(short.values())) == len(short) else {words: f"command {shlex.join(words)}" for words in commands}
 
 
 def _differs(name: str, ways: list[dict[str, str]]) -> bool:
     values = {way.get(name) for way in ways}
-    # A run that failed early has not said its versions.
-    return len(values - {None} if name in _SAID else values) > 1
+    # A run that failed early has not reported its versions.
+    return len(values - {None} if name in _REPORTED else values) > 1
 
 
 _PACKAGES = "packages"
-_SAID = (*settings.VERSIONS, _PACKAGES)
+_REPORTED = (*settings.VERSIONS, _PACKAGES)
 
 
 def _way(run: Run) -> dict[str, str]:
-    """How a run was measured, beyond what its row says: words by what they are about."""
-    facts = settings.of_run(run.job, run.about)
+    """How a run was measured, beyond its row's key: words by setting."""
+    facts = settings.of_repeats([run])
     packages = [name for name in facts if name.startswith(settings.PACKAGE)]
     words = {name: _words(name, value) for name, value in facts.items() if name not in packages}
     words["model"] = f"model {run.job.model.sha256[:8]}"
@@ -122,18 +124,18 @@ def _way(run: Run) -> dict[str, str]:
 
 
 def _words(name: str, value: str) -> str:
-    kind, _, rest = name.partition(" ")
+    kind, _, subject = name.partition(" ")
     if name in ("runtime", "runtime version", "hold") or name.startswith("phases by"):
         return value
     if name in _NAMED:
         return f"{name} {value}"
-    return f"{rest.removeprefix('of ') if kind in ('shape', 'variable') else name}={value}"
+    return f"{subject.removeprefix('of ') if kind in ('shape', 'variable') else name}={value}"
 
 
 _NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit")
 
 
-def _load_one(path: Path) -> tuple[list[Run], list[str]]:
+def _load_file(path: Path) -> tuple[list[Run], list[str]]:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -150,7 +152,7 @@ def _load_one(path: Path) -> tuple[list[Run], list[str]]:
 
 
 def decode(line: bytes, where: str) -> Run:
-    """One Run from one line. Raises InputError, naming `where` and the bad field."""
+    """The Run of a line. Raises InputError, naming `where` and the bad field."""
     try:
         if _MAY_BE_LARGE.search(line) and _is_large(msgspec.json.decode(line)):
             raise InputError(f"{where}: a number in it is larger than any that was measured")
@@ -162,10 +164,15 @@ def decode(line: bytes, where: str) -> Run:
         if version > SCHEMA:
             raise InputError(f"{where}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})") from None
         raise InputError(f"{where}: {error}") from None
+    check(run, where)
+    return run
+
+
+def check(run: Run, where: str) -> None:
+    """Raises InputError, naming `where` and the figure, where a run has one that nothing can have measured."""
     odd = _odd(run)
     if odd:
         raise InputError(f"{where}: {odd} is below 0, or larger than any that was measured")
-    return run
 
 
 # Amounts of memory and durations are whole numbers that a float holds exactly: 8 PiB, 104 days. Times since the machine's start may be later.
@@ -174,7 +181,7 @@ _TIMES = ("begin_ns", "end_ns")
 
 
 def _odd(run: Run) -> str | None:
-    """The first figure of a run that nothing can have measured, by name."""
+    """The name of the first figure of a run that cannot have been measured, None if all can."""
     for record in (run.job, run.job.model, run.machine, run.timeline, *run.marks):
         for name, value in vars(record).items():
             if isinstance(value, int) and not 0 <= value < (_MOST << 10 if name in _TIMES else _MOST):
@@ -185,7 +192,7 @@ def _odd(run: Run) -> str | None:
     return None
 
 
-# Numbers that no clock and no memory has, which arithmetic on them cannot hold: whole ones beyond 64 bits, and others beyond 1e100.
+# Numbers that no clock and no memory has, and that arithmetic cannot hold: whole numbers beyond 64 bits, others beyond 1e100.
 _MAY_BE_LARGE = re.compile(rb"[:\[,]\s*-?(?:[0-9]{19}|[0-9.]+[eE]\+?[0-9]{3})")
 
 
@@ -197,15 +204,15 @@ def _is_large(content: Any) -> bool:
 
 def _version(line: bytes) -> int | None:
     try:
-        found: Any = msgspec.json.decode(line)
+        content: Any = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    version = found.get("memprof") if isinstance(found, dict) else None
+    version = content.get("memprof") if isinstance(content, dict) else None
     return version if isinstance(version, int) else None
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether a last line without a line's end lacks nothing else: an editor may have taken it off."""
+    """Whether a last line lacks nothing but its end, which an editor may have taken off."""
     return line.startswith(b"{") and line.endswith(b"}") and _version(line) is not None
 
 
@@ -214,7 +221,7 @@ def _looks_like_a_run(line: bytes) -> bool:
 
 
 def is_runs_file(path: Path) -> bool:
-    """Whether a file that exists begins as a runs file does. A pipe is none: reading it would take from it, or wait for ever."""
+    """Whether a file that exists begins as a runs file does. A pipe is no runs file: reading it would take from it, or wait for ever."""
     try:
         if not path.is_file():
             return False
@@ -233,8 +240,7 @@ def encode(run: Run) -> bytes:
 class Writer:
     """Appends Runs to a file, each whole or not at all.
 
-    Raises InputError where the file exists and `append` is not given, where it is no runs file, or where it cannot be written; what was
-    written before stays.
+    Raises InputError if the file exists and `append` is not given, if it is no runs file, or if it cannot be written; earlier lines stay.
     """
 
     def __init__(self, path: Path, *, append: bool) -> None:
@@ -266,7 +272,7 @@ class Writer:
             raise InputError(f"{self.path} cannot be written: {os_reason(error)}") from None
 
     def discard_if_empty(self) -> None:
-        """Remove the file where this Writer made it and nobody ever wrote to it."""
+        """Remove the file if this Writer made it and nobody ever wrote to it."""
         if not self._created:
             return
         with suppress(OSError), _locked(self.path, "r+b") as file:
@@ -293,7 +299,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _mend(path: Path) -> bool:
-    """Cut a torn last line off; True where there was one. Raises InputError where the file is none that this memprof can add to."""
+    """Cut a torn last line off; True if there was one. Raises InputError if this memprof cannot add to the file."""
     if not path.is_file():
         raise InputError(f"{path} is no file that runs could be added to")
     try:
@@ -323,7 +329,7 @@ NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0,
 
 @dataclass(frozen=True)
 class Columns:
-    """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length."""
+    """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the others in bytes; all of one length."""
 
     t_ns: Sequence[int]
     rss: Sequence[int]
@@ -337,7 +343,7 @@ _MOST_TIMES = 100
 
 
 def unpack(timeline: Timeline) -> Columns:
-    """The columns of a timeline. Raises InputError where they are damaged."""
+    """The columns of a timeline. Raises InputError if they are damaged."""
     try:
         return Columns(*(array("q", accumulate(_steps(data))) for data in unpacked(timeline)))
     except OverflowError:
@@ -345,10 +351,10 @@ def unpack(timeline: Timeline) -> Columns:
 
 
 def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...]:
-    """The columns as the differences between neighbours, all of one length. Raises InputError where they are damaged, calling them so.
+    """The columns as the differences between neighbours, all of one length. Raises InputError if they are damaged, with `called` as their name.
 
-    A few bytes can be packed so that they unpack to gigabytes: no column may have more rows than there were samples, and where rows are many
-    all columns together may not be more than so many times as long as they are packed.
+    A few bytes can be packed so that they unpack to gigabytes. So no column may have more rows than there were samples, and beyond _USUAL_ROWS
+    all columns together may be at most _MOST_TIMES as long as they are packed.
     """
     columns: list[bytes] = []
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..errors import InputError
 from . import metrics
 from .metrics import Metric
 from .records import PEAK, PHASES, Run
@@ -13,7 +14,7 @@ from .records import PEAK, PHASES, Run
 
 @dataclass(frozen=True)
 class Key:
-    """What makes two Runs repeats of one another."""
+    """Two Runs with the same key are repeats of one another."""
 
     model: str
     variant: str
@@ -25,7 +26,7 @@ class Key:
 class Row:
     """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
 
-    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: none of them is only what polling saw.
+    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
     """
 
     key: Key
@@ -47,10 +48,20 @@ def key(run: Run) -> Key:
 
 def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     """Runs by key, in order of first appearance."""
-    found: dict[Key, list[Run]] = {}
+    by_key: dict[Key, list[Run]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return found
+        by_key.setdefault(key(run), []).append(run)
+    return by_key
+
+
+def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
+    """As `groups`. Raises InputError if a model and variant, at one thread count, was measured on several machines."""
+    by_key = groups(runs)
+    for key in by_key:
+        machines = sorted({other.machine for other in by_key if replace(other, machine="") == replace(key, machine="")})
+        if len(machines) > 1:
+            raise InputError(f"{key.model}, {key.variant}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
+    return by_key
 
 
 def phases(runs: Iterable[Run]) -> list[str]:
@@ -60,19 +71,19 @@ def phases(runs: Iterable[Run]) -> list[str]:
 
 def order(names: Iterable[str]) -> list[str]:
     """Names of phases without repetition, memprof's own in their order first."""
-    seen = dict.fromkeys(names)
-    return [phase for phase in PHASES if phase in seen] + [phase for phase in seen if phase not in PHASES]
+    phases = dict.fromkeys(names)
+    return [phase for phase in PHASES if phase in phases] + [phase for phase in phases if phase not in PHASES]
 
 
 def peak_phase(runs: Iterable[Run]) -> str:
-    """The phase in which most of the runs that ended well reach their peak, empty where none did."""
-    found = [highest_phase(run) for run in runs if run.outcome.ok and run.marks]
-    return max(found, key=found.count) if found else ""
+    """The phase in which most of the runs that ended well reach their peak, empty if no run did."""
+    highest = [highest_phase(run) for run in runs if run.outcome.ok and run.marks]
+    return max(highest, key=highest.count) if highest else ""
 
 
 def highest_phase(run: Run) -> str:
-    """The first phase in which a run reached its peak, as far as it came; empty where it finished none."""
-    # Later phases often stay at the level that an earlier one reached; a few pages more are no new peak.
+    """The first phase in which a run reached its peak, as far as it came; empty if it finished no phase."""
+    # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
     most = max((mark.height_bytes for mark in run.marks), default=0)
     return next((mark.phase for mark in run.marks if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
 
@@ -80,11 +91,11 @@ def highest_phase(run: Run) -> str:
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:
     """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
     wanted = [metrics.metric(name) for name in names]
-    found = []
+    rows = []
     for group_key, group in groups(runs).items():
         for phase in [*phases(group), PEAK]:
-            found += [one for metric in wanted if (one := _row(group_key, group, phase, metric)) is not None]
-    return tuple(found)
+            rows += [row for metric in wanted if (row := _row(group_key, group, phase, metric)) is not None]
+    return tuple(rows)
 
 
 def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:
@@ -96,7 +107,7 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
 
 
 def row(group_key: Key, phase: str, metric: str, values: tuple[float, ...], exact: bool) -> Row:
-    """The Row of these values, of which there must be one at least."""
+    """The Row of these values, at least one."""
     return Row(
         key=group_key,
         phase=phase,

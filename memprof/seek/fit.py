@@ -145,7 +145,7 @@ class _Fitter:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.said(job.assumed)}")
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
         touched = self._look_at_it()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError, near, os_reason
-from ..files import sha256_of
+from ..files import FORCE, check_new, replacing, sha256_of
 
 if TYPE_CHECKING:
     from .onnx_file import OnnxModel
@@ -40,8 +40,8 @@ _EMBEDDED_LIMIT = int(1.9 * 2**30)
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was written. `bytes` and `sha256` are of all files one after another, the model first."""
+class ModelFiles:
+    """A model that was written. `bytes` and `sha256` are of all files one after another, the model first."""
 
     path: str
     bytes: int
@@ -77,17 +77,17 @@ def make(
         raise InputError(f"cannot write {path}: {os_reason(error)}") from error
 
 
-def describe(files: tuple[Path, ...]) -> Made:
-    """Sizes and content of files that `make` returned. Raises InputError where one cannot be read."""
+def describe(files: tuple[Path, ...]) -> ModelFiles:
+    """Sizes and content of files that `make` returned. Raises InputError if a file cannot be read."""
     try:
         sha256, size = sha256_of(*files)
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
-    return Made(str(files[0]), size, sha256, tuple(str(path) for path in files))
+    return ModelFiles(str(files[0]), size, sha256, tuple(str(path) for path in files))
 
 
 def _check(name: str, format: str, type: str, size_bytes: int | None, external_data: bool) -> None:
-    """Raises UsageError for what cannot be meant, before anything is imported or written."""
+    """Raises UsageError for a request that has no meaning, before anything is imported or written."""
     if name not in NAMES:
         raise UsageError(f"the zoo has no model {name!r}{near(name, NAMES) or '; memprof zoo --list names them'}")
     if format not in FORMATS:
@@ -105,7 +105,6 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import FORCE, check_new, replacing
     from .architectures import ARCHITECTURES
     from .tflite_writer import write
 
@@ -116,7 +115,6 @@ def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tup
 
 
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
-    from ..files import FORCE, check_new, replacing
     from .onnx_file import save
 
     model = _onnx_model(name, quantized, size_bytes)

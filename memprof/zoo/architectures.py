@@ -23,7 +23,7 @@ def mnist() -> Graph:
 
 
 def branches() -> Graph:
-    """Eight branches from one image, each wide and then small, written as a breadth-first exporter would: all that is wide comes first."""
+    """Eight branches from one image, each wide and then small, written as a breadth-first exporter would: the wide parts come first."""
     net = Builder("branches", 512, 512, 3)
     stem = net.pool(net.input, "average", 2, 2)
     wide = [net.conv(stem, 64, 1) for _ in range(8)]

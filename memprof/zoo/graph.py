@@ -15,10 +15,10 @@ Padding = Literal["same", "valid"]
 PoolKind = Literal["max", "average"]
 
 # Every convolution is scaled to give this standard deviation before its activation, as batch normalisation would. With
-# 1.5 the bound of ReLU6 lies at four standard deviations, so one int8 range serves ReLU, ReLU6 and what pools them.
+# 1.5 the bound of ReLU6 lies at four standard deviations, so one int8 range serves ReLU, ReLU6 and pools of them.
 _DEVIATION = 1.5
 _LIMIT_DEVIATIONS = 4.0
-# Between what a maximum over 2 x 2 or 3 x 3 places adds to noise (1.5 to 1.9) and to smooth images (1.0 to 1.2).
+# A maximum over 2 x 2 or 3 x 3 places raises noise by 1.5 to 1.9 and smooth images by 1.0 to 1.2; this lies between.
 _MAX_POOL_GAIN = 1.3
 # Classes then differ clearly: the likeliest of a thousand gets a tenth or so, which int8 steps of 1/256 can show.
 _LOGITS_DEVIATION = 4.0
@@ -57,7 +57,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution. A depthwise one has a kernel of shape (channels, 1, height, width)."""
+    """A convolution. A depthwise convolution has a kernel of shape (channels, 1, height, width)."""
 
     source: Tensor
     output: Tensor
@@ -119,7 +119,7 @@ class Flatten:
 class Dense:
     """A fully connected layer.
 
-    `image` is the (height, width, channels) that its input was flattened from, if it was: the matrix's columns stand for
+    `image` is the (height, width, channels) that the input was flattened from, if it was: the matrix's columns stand for
     channels, height, width in this order, and a writer of channels-last files must reorder them.
     """
 
@@ -152,7 +152,7 @@ class Graph:
 
     @property
     def output(self) -> Tensor:
-        """What the last operator gives."""
+        """The output of the last operator."""
         return self.operators[-1].output
 
     @property
@@ -212,7 +212,7 @@ class Builder:
         return self._conv(source, shape, stride, padding, activation, depthwise=False)
 
     def depthwise(self, source: Tensor, size: int, stride: int, activation: Activation) -> Tensor:
-        """A convolution of each channel with a kernel of its own."""
+        """A convolution of each channel with a separate kernel."""
         return self._conv(source, (source.shape[2], 1, size, size), stride, "same", activation, depthwise=True)
 
     def pool(self, source: Tensor, kind: PoolKind, size: int, stride: int, padding: Padding = "same") -> Tensor:
@@ -310,7 +310,7 @@ class Builder:
 
 
 def _activated(name: str, shape: tuple[int, ...], deviation: float, activation: Activation) -> Tensor:
-    """What remains of normal values of this deviation: a ReLU takes half of their power."""
+    """The activation of normal values of this deviation. A ReLU takes half of their power."""
     rectified = activation != "none"
     rms = deviation * math.sqrt(0.5) if rectified else deviation
     return Tensor(name, shape, rms, _LIMIT_DEVIATIONS * deviation, signed=not rectified)

@@ -1,7 +1,7 @@
 """An ONNX model whose constants are made while the file is written, so that gigabytes of weights need megabytes.
 
-onnx's own classes hold every constant two or three times and end at 2 GiB. Here they serialise all the rest, and the
-constants follow as protobuf's wire format lays them down (protobuf.dev/programming-guides/encoding): fields may come in
+onnx's classes hold every constant two or three times and end at 2 GiB. Here they serialise only the graph around the
+constants. The constants follow in protobuf's wire format (protobuf.dev/programming-guides/encoding): fields may come in
 any order, a message or bytes field is a tag, its length and its content. With external data the content goes to a side
 file and the model names its place (github.com/onnx/onnx/blob/main/docs/ExternalData.md).
 """
@@ -17,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from .graph import Weight
+from .weights import blocks
+
 OPSET = 17
 # The format of 2021. Later versions add nothing used here, and older runtimes refuse them.
 IR_VERSION = 8
-# Where the ONNX documentation asks external data to start, so that it can be mapped into memory.
+# The ONNX documentation asks external data to start at multiples of this, so that it can be mapped into memory.
 _PAGE = 4096
 
 _DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32}
@@ -44,7 +47,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """A model to be saved: everything but the constants, and the constants."""
+    """A model to be saved: the graph without its constants, and the constants."""
 
     proto: ModelProto
     constants: tuple[Constant, ...]
@@ -58,6 +61,11 @@ class OnnxModel:
 def constant(name: str, values: npt.NDArray[Any]) -> Constant:
     """A constant from an array in memory."""
     return Constant(name, values.shape, values.dtype, [values])
+
+
+def weight_constant(model: str, weight: Weight) -> Constant:
+    """A weight of a model as float32, its values drawn when the file is written."""
+    return Constant(weight.name, weight.shape, np.dtype("<f4"), blocks(model, weight))
 
 
 def assemble(

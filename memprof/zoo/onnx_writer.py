@@ -15,8 +15,8 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 
 from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, Graph, Operator, Pool, Softmax, Tensor, Weight, pads
-from .onnx_file import Constant, OnnxModel, assemble, constant
-from .weights import Quantized, blocks, quantize_bias, quantize_weight, values
+from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
+from .weights import Quantized, quantize_bias, quantize_weight, values
 
 
 def network(graph: Graph, quantized: bool) -> OnnxModel:
@@ -125,13 +125,12 @@ class _FloatWriter:
         return tensor.name
 
     def _settle(self, tensor: Tensor) -> None:
-        """What has to follow a tensor that was just written: nothing in float32."""
+        """Adds the nodes that follow a tensor that was just written: none in float32."""
 
     def _constants(self, source: Tensor, kernel: Weight, bias: Weight, per_channel: bool) -> list[str]:
         """The three inputs of an operator with weights, the weights entered."""
         for weight in (kernel, bias):
-            parts = blocks(self._graph.name, weight)
-            self.constants[weight.name] = Constant(weight.name, weight.shape, np.dtype("<f4"), parts)
+            self.constants[weight.name] = weight_constant(self._graph.name, weight)
         return [self._read(source), kernel.name, bias.name]
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from ..errors import UsageError
 from .graph import Weight
-from .onnx_file import Constant, OnnxModel, assemble
-from .weights import blocks
+from .onnx_file import OnnxModel, assemble, weight_constant
 
 # The width of the model in the issue (NLLB).
 _EMBEDDING = 1024
@@ -52,7 +50,7 @@ def shared_if(size_bytes: int, rewritten: bool) -> OnnxModel:
         ],
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, "features"])],
         # Both forms hold the same values, so that their outputs can be compared.
-        [_constant("shared_if", weight)],
+        [weight_constant("shared_if", weight)],
     )
 
 
@@ -79,7 +77,7 @@ def _branch(name: str, nodes: list[NodeProto]) -> GraphProto:
 def founding_example(size_bytes: int) -> OnnxModel:
     """Five operators in the order L M N P Add, of nntrainer issue 1126: of six tensors four have `size_bytes`, and T3 a quarter of it.
 
-    T1 is the input; L makes T2 of it and P makes T5; M makes T3 of T2 in a byte an element, N makes T4 of T3; Add reads T4 and T5. In this
+    T1 is the input. L makes T2 of T1, P makes T5 of T1, M makes T3 of T2 in a byte an element, N makes T4 of T3, and Add reads T4 and T5. In this
     order three large tensors lie in memory at once, in L M P N Add two and a quarter. Add's result is a single number (a product of two
     vectors) of 4 bytes, where the issue counts none. Raises UsageError below one element.
     """
@@ -118,7 +116,7 @@ def mlp(size_bytes: int) -> OnnxModel:
         # A ReLU halves the power of its input, and He's factor of 2 (in the variance) restores it.
         matrix = Weight(f"{prefix}/weight", (width, width), math.sqrt(2 * 3 / width))
         bias = Weight(f"{prefix}/bias", (width,), 0.1)
-        constants += [_constant("mlp", matrix), _constant("mlp", bias)]
+        constants += [weight_constant("mlp", matrix), weight_constant("mlp", bias)]
         nodes += [
             helper.make_node("MatMul", [source, matrix.name], [f"{prefix}/product"], name=f"MatMul_{layer}"),
             helper.make_node("Add", [f"{prefix}/product", bias.name], [f"{prefix}/sum"], name=f"Add_{layer}"),
@@ -133,7 +131,3 @@ def mlp(size_bytes: int) -> OnnxModel:
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)],
         constants,
     )
-
-
-def _constant(model: str, weight: Weight) -> Constant:
-    return Constant(weight.name, weight.shape, np.dtype("<f4"), blocks(model, weight))

@@ -58,7 +58,7 @@ def write(graph: Graph, quantized: bool, file: BinaryIO) -> None:
 class _Forgetful(dict[Any, Any]):
     """Makes a builder write a vtable for each table.
 
-    Which tables share one depends on flatbuffers' release: 24.3.25 takes two as equal that differ in the size of their
+    Sharing would depend on flatbuffers' release: 24.3.25 takes two vtables as equal that differ in the size of their
     tables, 25.12.19 does not, and the same model would have different bytes.
     """
 
@@ -210,7 +210,7 @@ class _Writer:
         return _table("OperatorCodeT", deprecatedBuiltinCode=code, builtinCode=code, version=version)
 
     def _activation(self, tensor: Tensor) -> int:
-        """The index of an activation, entered where it is first met."""
+        """The index of an activation, entered when it first comes."""
         if tensor.name in self._indices:
             return self._indices[tensor.name]
         shape = [1, *tensor.shape]

@@ -1,8 +1,8 @@
 """The values of the weights: the same bits on every machine and with every numpy.
 
 A weight is a stretch of the Philox counter-based stream whose key is the hash of the model's and the weight's name, so it
-depends on no other weight and no order. numpy promises raw streams to be stable (NEP 19), unlike its distributions; all
-that is added is one conversion and one multiplication a value, which IEEE 754 fixes. Every float gets a full random
+depends on no other weight and no order. numpy promises raw streams to be stable (NEP 19), unlike its distributions. One
+conversion and one multiplication a value follow, which IEEE 754 fixes. Every float gets a full random
 mantissa, so that copies of a weight can be recognised in memory by content.
 """
 
@@ -39,17 +39,17 @@ def blocks(model: str, weight: Weight) -> Iterator[Float32]:
 
 def values(model: str, weight: Weight) -> Float32:
     """A whole weight in its shape."""
-    result = np.empty(math.prod(weight.shape), dtype="<f4")
+    whole = np.empty(math.prod(weight.shape), dtype="<f4")
     start = 0
     for block in blocks(model, weight):
-        result[start : start + block.size] = block
+        whole[start : start + block.size] = block
         start += block.size
-    return result.reshape(weight.shape)
+    return whole.reshape(weight.shape)
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A weight in whole steps: real value = data * scale, zero point 0. One scale, or one for each output channel."""
+    """A weight in whole steps: real value = data * scale, zero point 0. There is a single scale, or a scale for each output channel."""
 
     data: npt.NDArray[Any]
     scales: Float32

@@ -1,4 +1,4 @@
-"""What nodes and groups are called in every view: the short name, the module, and the source lines."""
+"""The names of nodes and groups in every view: the short name, the module, and the source lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE = "all of the heap"
 
 @dataclass(frozen=True)
 class Label:
-    """text: what is shown; full: the name as the tool has it; module: a short one, empty where it would repeat the text; source: file:line."""
+    """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line."""
 
     text: str
     full: str
@@ -25,7 +25,7 @@ class Label:
 
 
 def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: bool = False) -> Label:
-    """What a node is called."""
+    """A node's label."""
     group = shape.group[node]
     if group == ROOT:
         return Label(WHOLE, WHOLE)
@@ -35,7 +35,7 @@ def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: boo
 
 
 def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> Label:
-    """What a group of frames is called, from its name and a frame that belongs to it."""
+    """The label of a group of frames, from its name and a frame that belongs to it."""
     clean = plain(name)
     if by == "module":
         return Label(clean, clean)
@@ -53,7 +53,7 @@ def source(frame: Frame) -> str:
 
 
 def below(shape: Shape, node: int) -> str:
-    """What a gathered node is called."""
+    """A gathered node's name."""
     places = shape.places[node]
     if shape.direction == "callees" and shape.parent[node] == 0:
         return "(called from places below the threshold)"
@@ -61,7 +61,7 @@ def below(shape: Shape, node: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A name of at most so many letters, its middle left out: what it begins and what it ends with tells most."""
+    """A name of at most so many letters, its middle left out: its begin and its end tell most."""
     if len(text) <= most:
         return text
     if most < 2:

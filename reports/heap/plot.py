@@ -1,10 +1,9 @@
 """Who held the heap over time: stacked areas of the largest sites, the total as a line, the peak and the phases marked.
 
-A heap changes by steps: what a snapshot says is drawn on to the next one. Areas are known only where a snapshot has a tree; ticks along the axis
-say where. What lies between is estimated from the totals, which every snapshot has, and drawn paler.
+A heap changes by steps: each snapshot is drawn on to the next. Areas are known only where a snapshot has a tree; ticks along the axis say where.
+Between these they are estimated from the totals, which every snapshot has, and drawn paler.
 
-Names stand beside the chart in the order of the areas, so that nothing is written over anything; colours
-differ in lightness and hatch too.
+Names stand beside the chart in the order of the areas, so that no text covers another. Colours differ in lightness and hatch too.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from memprof.runs.metrics import BYTES
 from memprof.units import format_bytes
 
 from ..pictures import lettering, placing, style
-from ..pictures.sheet import Entry, Sheet
+from ..pictures.sheet import Entry, PhaseName, Sheet, phase_name, phase_names_width
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
 from . import labels
@@ -35,8 +34,8 @@ from .series import Ints, Series, filled, rows, series, thinned
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
 _MOST_DOTS = 30  # of snapshots: where there are more, the steps alone say where they are
-_LAST = 1 / 60  # how wide the last snapshot is drawn, which no other ends, as a share of the time
-_SLIVER = 1 / 40  # of the time: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
+_LAST = 1 / 60  # of the time: how wide the last snapshot is drawn, which no other ends
+_SLIVER = 1 / 40  # of the time: between two paler stretches, anything narrower is drawn paler too, or the areas would be all stripes
 _LEFT, _CHART, _HIGH = 0.62, 5.95, 4.1
 _NAMES = 0.22
 _TIME_AXIS = 0.42
@@ -60,7 +59,7 @@ _OTHERS, _UNNAMED, _EXTRA = Fill("#FFFFFF", "////", "#999999"), Fill("#FFFFFF", 
 
 @dataclass(frozen=True)
 class Area:
-    """One of the stacked areas: what it is called, how it looks, and its bytes at each snapshot with a tree."""
+    """A stacked area: its name, its look, and its bytes at each snapshot with a tree."""
 
     name: labels.Label
     fill: Fill
@@ -76,11 +75,11 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
 
 
 def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
-    """What the picture shows, as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
-    found = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
+    """The picture's content as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
+    table = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
     areas = [
         {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
-        for area in _areas(found)
+        for area in _areas(table)
     ]
     return {
         "tool": profile.tool,
@@ -88,8 +87,10 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
         "time_unit": profile.time_unit,
         "remarks": wording.remarks(profile),
         "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
-        "snapshots": [{"index": one.index, "time": one.time, "total_bytes": one.total_bytes} for one in profile.snapshots],
-        "tree_snapshots": [one.index for one in found.snapshots],
+        "snapshots": [
+            {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
+        ],
+        "tree_snapshots": [snapshot.index for snapshot in table.snapshots],
         "areas": areas,
     }
 
@@ -97,16 +98,15 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
 def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     unit = choose_unit(BYTES, [profile.peak.total_bytes])
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
-    found = series(profile, by, _MOST_SITES, fold, snapshots)
-    areas = _areas(found)
+    table = series(profile, by, _MOST_SITES, fold, snapshots)
+    areas = _areas(table)
     time, caption = _time(profile)
-    last = max(one.time for one in profile.snapshots) / time.size
+    last = max(snapshot.time for snapshot in profile.snapshots) / time.size
     first = min(profile.snapshots[0].time / time.size, last)
     right = last + (last - first) * _LAST if last > first else first + 1
-    edges = numpy.array([*(one.time / time.size for one in snapshots), right], "f8")
-    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
-    all_of = filled(found, columns, snapshots)
-    paler = _estimated(all_of.known.tolist(), edges, (right - first) * _SLIVER) if len(found.snapshots) > 1 else []
+    edges = numpy.array([*(snapshot.time / time.size for snapshot in snapshots), right], "f8")
+    everywhere = filled(table, snapshots)
+    paler = _estimated(everywhere.known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
     sheet = Sheet(
         f"Who held the heap: {wording.program(profile)}",
@@ -118,8 +118,8 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes = sheet.axes(_LEFT, _NAMES, _CHART, _HIGH)
     axes.set_xlim(first, right)
     axes.set_ylim(0, profile.peak.total_bytes / unit.size * 1.1)
-    _draw(axes, snapshots, edges, areas, all_of.values / unit.size, unit)
-    totals = numpy.array([one.total_bytes / unit.size for one in snapshots])
+    _draw(axes, snapshots, edges, areas, everywhere.values / unit.size, unit)
+    totals = numpy.array([snapshot.total_bytes / unit.size for snapshot in snapshots])
     for begin, end in paler:
         levels = numpy.append(totals[begin:end], totals[end - 1])
         axes.fill_between(edges[begin : end + 1], 0, levels, step="post", facecolor="white", alpha=0.28, edgecolor="none", zorder=1.5)
@@ -130,16 +130,16 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.yaxis.set_label_coords(-0.42 / _CHART, 0.5)
     axes.tick_params(length=2.5)
     axes.set_xlabel(caption, labelpad=1)
-    _names(sheet, profile, areas, found)
+    _names(sheet, profile, areas, table)
     return sheet.figure
 
 
-def _areas(found: Series) -> list[Area]:
+def _areas(table: Series) -> list[Area]:
     """The areas from the ground up, each with its look."""
     looks = {"others": _OTHERS, "unlisted": _UNNAMED, "extra": _EXTRA, "stacks": _STACKS}
     return [
         Area(row.name, _FILLS[place % len(_FILLS)] if row.kind == "site" else looks[row.kind], row.values)
-        for place, row in enumerate(rows(found))
+        for place, row in enumerate(rows(table))
     ]
 
 
@@ -152,17 +152,17 @@ def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]
 
 
 def _remarks(profile: HeapProfile, phases: Sequence[Phase], paler: bool) -> list[str]:
-    found = [*wording.remarks(profile), wording.counting(profile), wording.between(profile)]
+    remarks = [*wording.remarks(profile), wording.counting(profile), wording.between(profile)]
     if paler:
-        found.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
+        remarks.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
     if numbered := [f"{phase.label} {phase.name}" for phase in phases if phase.label != phase.name]:
-        found.append(f"Phases: {', '.join(numbered)}.")
-    return [remark for remark in found if remark]
+        remarks.append(f"Phases: {', '.join(numbered)}.")
+    return [remark for remark in remarks if remark]
 
 
 def _time(profile: HeapProfile) -> tuple[Unit, str]:
     """The unit of the time axis and its caption."""
-    last = max(one.time for one in profile.snapshots)
+    last = max(snapshot.time for snapshot in profile.snapshots)
     by_unit: dict[TimeUnit, str] = {"i": "instructions", "B": "bytes allocated and freed so far", "ms": "time", "s": "time"}
     words = by_unit[profile.time_unit]
     if profile.time_unit == "i":
@@ -178,7 +178,7 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
     """Totals and areas as steps. edges: where each snapshot begins, and where the last ends; values: a row an area, a column a snapshot."""
-    trees = [place for place, one in enumerate(snapshots) if one.tree is not None]
+    trees = [place for place, snapshot in enumerate(snapshots) if snapshot.tree is not None]
     if len(trees) == 1:
         _single(axes, areas, edges[trees[0]], edges[trees[0] + 1], unit)
     elif areas and trees:
@@ -187,7 +187,7 @@ def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequenc
             top = ground + numpy.append(row, row[-1])
             axes.fill_between(edges, ground, top, step="post", **{**area.fill.words(), "linewidth": 0.3})
             ground = top
-    totals = [one.total_bytes / unit.size for one in snapshots]
+    totals = [snapshot.total_bytes / unit.size for snapshot in snapshots]
     axes.plot(edges, [*totals, totals[-1]], drawstyle="steps-post", color=style.INK, linewidth=1.2, zorder=4)
     if len(snapshots) <= _MOST_DOTS:
         axes.plot(edges[:-1], totals, linestyle="none", marker="o", markersize=3.5, color=style.INK, clip_on=False, zorder=4)
@@ -195,19 +195,18 @@ def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequenc
 
 
 def _estimated(known: Sequence[bool], edges: Ints, least: float) -> list[tuple[int, int]]:
-    """The stretches of snapshots without a tree, as the first and behind the last; what lies between two of them and is narrower than `least` is
-    lost in them."""
-    found: list[tuple[int, int]] = []
+    """The stretches of snapshots without a tree: the first, and the one behind the last. Two stretches less than `least` apart become one."""
+    stretches: list[tuple[int, int]] = []
     for place, is_known in enumerate(known):
         if is_known or edges[place + 1] <= edges[place]:
             continue
-        near = found and edges[place] - edges[found[-1][1]] < least
-        found.append((found.pop()[0] if near else place, place + 1))
-    return found
+        near = stretches and edges[place] - edges[stretches[-1][1]] < least
+        stretches.append((stretches.pop()[0] if near else place, place + 1))
+    return stretches
 
 
 def _single(axes: Axes, areas: Sequence[Area], begin: float, end: float, unit: Unit) -> None:
-    """Of one tree a bar, from its snapshot to the next, wide enough to be seen."""
+    """A bar for the only tree, from its snapshot to the next, wide enough to be seen."""
     left, right = axes.get_xlim()
     wide, ground = max(end - begin, (right - left) * _LAST), 0.0
     for area in areas:
@@ -218,7 +217,7 @@ def _single(axes: Axes, areas: Sequence[Area], begin: float, end: float, unit: U
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase on the axis of time. label: what is written above it: its name, or a number that a remark explains."""
+    """A phase on the axis of time. label: the text above it, which is its name or a number that a remark explains."""
 
     begin: float
     end: float
@@ -228,38 +227,30 @@ class Phase:
 
 def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list[Phase]:
     """The phases that the axis shows, named where there is room for the names of all, else numbered."""
-    found = []
+    phases = []
     for span in profile.phases:
         begin = max(span.begin / time.size, left)
         end = min(right if span.end is None else span.end / time.size, right)
         if end > begin:
-            name = lettering.shortened(lettering.readable(span.name), 1.6, 7.0)
-            found.append(Phase(begin, end, name, name))
-    if _wide(found) > _CHART:
-        found = [replace(phase, label=str(number)) for number, phase in enumerate(found, 1)]
-    return found
-
-
-def _wide(phases: Sequence[Phase]) -> float:
-    return sum(lettering.width(phase.label, 7.0) + 0.1 for phase in phases)
+            name = phase_name(span.name, 1.6)
+            phases.append(Phase(begin, end, name, name))
+    if phase_names_width([phase.label for phase in phases]) > _CHART:
+        phases = [replace(phase, label=str(number)) for number, phase in enumerate(phases, 1)]
+    return phases
 
 
 def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[Phase]) -> None:
-    """A line where each phase begins, and above the chart what it is called, the longest phases first where there is not room for all."""
+    """A line where each phase begins, and its name above the chart."""
     left, right = axes.get_xlim()
     for index, phase in enumerate(phases):
         if index % 2:
             axes.axvspan(phase.begin, phase.end, facecolor=style.BAND, edgecolor="none", zorder=0)
         axes.axvline(phase.begin, color=style.INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
-    named = sorted(phases, key=lambda phase: phase.begin - phase.end)
-    while _wide(named) > _CHART:
-        named.pop()
-    named.sort(key=lambda phase: phase.begin)
-    wanted = [_LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left) for phase in named]
-    places = placing.apart(wanted, [lettering.width(phase.label, 7.0) + 0.1 for phase in named], _LEFT, _LEFT + _CHART)
-    for phase, x, at in zip(named, wanted, places, strict=True):
-        sheet.text(at, 0.03, lettering.escaped(phase.label), ha="center", size=7.0, color=style.GREY)
-        sheet.path([(at, 0.145), (x, _NAMES)], color=style.GREY, linewidth=0.5)
+    names = [
+        PhaseName(phase.label, _LEFT + _CHART * ((phase.begin + phase.end) / 2 - left) / (right - left), phase.end - phase.begin)
+        for phase in sorted(phases, key=lambda phase: phase.begin)
+    ]
+    sheet.phase_names(names, _LEFT, _CHART, 0.0, _NAMES)
 
 
 def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None:
@@ -276,12 +267,12 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     )  # fmt: skip
 
 
-def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], found: Series) -> None:
+def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Series) -> None:
     """The list beside the chart: the areas from the top one down, each with its bytes in the largest tree."""
     if not areas:
         return
-    best = max(range(len(found.snapshots)), key=lambda place: found.snapshots[place].total_bytes)
-    shown = found.snapshots[best]
+    best = max(range(len(table.snapshots)), key=lambda place: table.snapshots[place].total_bytes)
+    shown = table.snapshots[best]
     left = _LEFT + _CHART + 0.2
     room = sheet.width - left - 0.15
     at_peak = shown.total_bytes >= profile.peak.total_bytes

@@ -21,44 +21,45 @@ from memprof.heap.trees import Tree
 from . import labels
 
 Ints = NDArray[Any]
-_LEAST = 0.005  # of the largest total: what never holds more is not seen as an area
+_LEAST = 0.005  # of the largest total: a smaller area would not be seen
 
 
 @dataclass(frozen=True)
 class Series:
     """Bytes by site over time. snapshots: those with a tree, in the order of time; sites: the largest, the largest first.
 
-    values: a row a site, a column a snapshot. rest: what all other sites hold together; unnamed: what the tool had left out or could not name.
+    values: a row a site, a column a snapshot. others: the bytes of all other sites together; unnamed: those that the tool had left out or could not
+    name.
     """
 
     snapshots: tuple[Snapshot, ...]
     sites: tuple[labels.Label, ...]
     values: Ints
-    rest: Ints
+    others: Ints
     unnamed: Ints
 
 
 def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> Series:
-    """The `most` largest sites of these snapshots (of all with a tree) by the most that each ever held."""
-    chosen = [one for one in (profile.snapshots if snapshots is None else snapshots) if one.tree is not None]
+    """The `most` largest sites of these snapshots (of all where None) by the most that each ever held."""
+    chosen = [snapshot for snapshot in (profile.snapshots if snapshots is None else snapshots) if snapshot.tree is not None]
     key, names = profile.keys(by, fold)
     hidden = numpy.array([frame.kind in ("root", "below") or (fold and is_allocator(frame)) for frame in profile.frames], bool)
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
     groups = numpy.where(hidden, -1, numpy.array(key, "i8"))
     held = numpy.zeros((len(chosen), len(names)), "i8")
     unnamed = numpy.zeros(len(chosen), "i8")
-    for place, one in enumerate(chosen):
-        assert one.tree is not None
-        sizes = of_tree(one.tree, groups, hidden & ~below, len(names))
+    for place, snapshot in enumerate(chosen):
+        assert snapshot.tree is not None
+        sizes = of_tree(snapshot.tree, groups, hidden & ~below, len(names))
         held[place] = sizes
-        unnamed[place] = one.tree.bytes[0] - int(sizes.sum())
+        unnamed[place] = snapshot.tree.bytes[0] - int(sizes.sum())
     first: dict[int, int] = {}
     for frame, group in enumerate(groups.tolist()):
         first.setdefault(group, frame)
     largest = held.max(0, initial=0)
-    least = _LEAST * max((one.total_bytes for one in chosen), default=0)
+    least = _LEAST * max((snapshot.total_bytes for snapshot in chosen), default=0)
     order = [int(group) for group in numpy.argsort(-largest, kind="stable") if largest[group] > least][: most + 1]
-    if len(order) > most and int((largest > 0).sum()) > most + 1:  # else one more takes no more room than "others" would
+    if len(order) > most and int((largest > 0).sum()) > most + 1:  # else a last site takes no more room than "others" would
         order = order[:most]
     sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
     values = held[:, order].T
@@ -66,7 +67,7 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
 
 
 def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
-    """Evenly fewer snapshots where there are too many: of each stretch the largest, and with it the largest that has a tree."""
+    """At most about so many snapshots, spread evenly: of each stretch the largest, and the largest that has a tree."""
     if len(snapshots) <= most:
         return list(snapshots)
     borders = numpy.linspace(0, len(snapshots), most // 2 + 1).astype(int).tolist()
@@ -85,52 +86,56 @@ Kind = Literal["site", "others", "unlisted", "extra", "stacks"]
 
 @dataclass(frozen=True)
 class Row:
-    """One of the stacked areas: what it is called, what kind it is, and its bytes at each snapshot with a tree."""
+    """A stacked area: its name, its kind, and its bytes at each snapshot with a tree."""
 
     name: labels.Label
     kind: Kind
     values: Ints
 
 
-def rows(found: Series) -> list[Row]:
-    """The areas from the ground up: the largest site lowest, what is no site at the top. Together they are the snapshots' totals."""
-    made = [Row(name, "site", found.values[place]) for place, name in enumerate(found.sites)]
-    extra = numpy.array([one.extra_bytes for one in found.snapshots], "i8")
-    stacks = numpy.array([one.stacks_bytes for one in found.snapshots], "i8")
+def rows(table: Series) -> list[Row]:
+    """The areas from the ground up: the largest site lowest, all that is no site at the top. Together they are the snapshots' totals."""
+    site_rows = [Row(name, "site", table.values[place]) for place, name in enumerate(table.sites)]
+    extra = numpy.array([snapshot.extra_bytes for snapshot in table.snapshots], "i8")
+    stacks = numpy.array([snapshot.stacks_bytes for snapshot in table.snapshots], "i8")
     more: tuple[tuple[str, Kind, Ints], ...] = (
-        ("other sites", "others", found.rest),
-        ("places the tool left out as too small", "unlisted", found.unnamed),
+        ("other sites", "others", table.others),
+        ("places the tool left out as too small", "unlisted", table.unnamed),
         ("added by the allocator", "extra", extra),
         ("stacks", "stacks", stacks),
     )
-    return made + [Row(labels.Label(name, name), kind, values) for name, kind, values in more if values.any()]
+    return site_rows + [Row(labels.Label(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A Series at every snapshot: a row an area, a column a snapshot; and which columns are a tree's own figures (or nothing at all) rather than
-    estimates."""
+    """The areas of a Series at every snapshot: a row an area, a column a snapshot.
+
+    known: which columns are a tree's figures (or nothing at all) rather than estimates.
+    """
 
     snapshots: tuple[Snapshot, ...]
     values: NDArray[numpy.float64]
     known: NDArray[numpy.bool_]
 
 
-def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
-    """Areas at snapshots without a tree, whose total alone is known: between their neighbours with one, as far as the total has come.
+def filled(table: Series, snapshots: Sequence[Snapshot]) -> Filled:
+    """The areas at every snapshot. Without a tree they are estimated: between the neighbours that have a tree, as far as the total has come.
 
-    areas: a row an area, a column a snapshot of `found`, which with the others adds up to the snapshots' totals. A total beyond both
-    neighbours is shared out as in the nearer of them. What is drawn there is an estimate and must be said to be.
+    snapshots: those of the table, and others of which only the total is known. A total beyond both neighbours is shared out as in the nearer
+    of them. A picture must mark the estimates as such.
     """
-    place = {one.index: column for column, one in enumerate(found.snapshots)}
-    has_tree = numpy.array([one.index in place for one in snapshots], bool)
-    known = has_tree | numpy.array([one.total_bytes == 0 for one in snapshots], bool)
+    sizes = [row.values for row in rows(table)]
+    areas = numpy.array(sizes, "i8").reshape(len(sizes), len(table.snapshots))
+    place = {snapshot.index: column for column, snapshot in enumerate(table.snapshots)}
+    has_tree = numpy.array([snapshot.index in place for snapshot in snapshots], bool)
+    known = has_tree | numpy.array([snapshot.total_bytes == 0 for snapshot in snapshots], bool)
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
         return Filled(tuple(snapshots), values, known)
     columns = numpy.array([place[snapshots[at].index] for at in trees])
-    totals = numpy.array([one.total_bytes for one in snapshots], "f8")
+    totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
     for at in range(len(snapshots)):
         after = int(numpy.searchsorted(trees, at))
@@ -147,7 +152,7 @@ def filled(found: Series, areas: Ints, snapshots: Sequence[Snapshot]) -> Filled:
 
 
 def of_tree(tree: Tree, groups: Ints, passed: Ints, count: int) -> Ints:
-    """What each group holds as the place that allocates: the first frame of a stack that is not passed over.
+    """The bytes of each group as the place that allocates: the first frame of a stack that is not passed over.
 
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.
     """
@@ -167,8 +172,8 @@ def of_tree(tree: Tree, groups: Ints, passed: Ints, count: int) -> Ints:
         if not (further & ~front).any():
             break
         front |= further
-    found = groups[frame[sites]]
-    return numpy.bincount(found[found >= 0], size[sites][found >= 0], count).astype("i8")
+    site_groups = groups[frame[sites]]
+    return numpy.bincount(site_groups[site_groups >= 0], size[sites][site_groups >= 0], count).astype("i8")
 
 
 def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Ints, count: int) -> Ints:
@@ -181,6 +186,6 @@ def _of_callees(frame: Ints, parent: Ints, size: Ints, groups: Ints, passed: Int
         if (further == site).all():
             break
         site = further
-    found = groups[frame[site]]
-    found[site == 0] = -1
-    return numpy.bincount(found[found >= 0], own[found >= 0], count).astype("i8")
+    site_groups = groups[frame[site]]
+    site_groups[site == 0] = -1
+    return numpy.bincount(site_groups[site_groups >= 0], own[site_groups >= 0], count).astype("i8")

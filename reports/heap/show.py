@@ -1,7 +1,7 @@
 """A profile in the terminal: its peak, a chart of the total over time, the tree of one snapshot, and the largest sites and modules.
 
 Right at any width from 60 columns, with and without colour; in a pipe it is plain text. Chains of single callers are not indented, so that
-a tree of any depth stays on the screen; what is cut short says so.
+a tree of any depth stays on the screen. Any cut is marked.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from . import labels, terminal
 
 _TOP = 12
 _CHART_ROWS = 8
-_TICKS = 4  # columns a snapshot at least, for each to have a tick of its own
+_TICKS = 4  # columns a snapshot at least, for each to have its tick
 _MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What of a profile is shown. least: the share of the whole below which nodes are gathered; depth: callers shown a branch, 0 for all."""
+    """The part of a profile that is shown. least: the share of the whole below which nodes are gathered; depth: callers shown a branch, 0 for all."""
 
     snapshot: int | None = None
     phase: str | None = None
@@ -47,7 +47,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Row:
-    """A group of frames. own_bytes: where it is what allocates; total_bytes: where it stands anywhere in the stack."""
+    """A group of frames. own_bytes: where it is the place that allocates; total_bytes: where it stands anywhere in the stack."""
 
     label: labels.Label
     own_bytes: int
@@ -55,14 +55,14 @@ class Row:
 
 
 def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
-    """The profile as text. Raises UsageError or InputError where what was asked for is not in it."""
+    """The profile as text. Raises UsageError or InputError for a snapshot or a phase that it does not have."""
     return terminal.rendered(width, colour, lambda console: _Page(profile, look, console, unicode).write())
 
 
 def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
     """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
     shown = wording.chosen(profile, look.snapshot, look.phase)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "tool": profile.tool,
         "command": profile.command,
         "path": profile.path,
@@ -73,44 +73,50 @@ def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
         "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
         "peak": _snapshot_facts(profile.peak) if profile.snapshots else None,
         "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
-        "snapshots": [_snapshot_facts(one) for one in profile.snapshots],
+        "snapshots": [_snapshot_facts(snapshot) for snapshot in profile.snapshots],
         "shown": None if shown is None else _snapshot_facts(shown),
     }
     if shown is not None:
-        found |= {"by": look.by, "inverted": look.invert, "least_share": look.least, "tree": _nodes(profile, shown, look)}
+        values |= {"by": look.by, "inverted": look.invert, "least_share": look.least, "tree": _nodes(profile, shown, look)}
         groups: tuple[tuple[str, By], ...] = (("sites", look.by if look.by != "module" else "function"), ("modules", "module"))
         for name, by in groups:
-            found[name] = [
+            values[name] = [
                 {"name": row.label.full, "module": row.label.module, "source": row.label.source, "self_bytes": row.own_bytes}
                 | {"total_bytes": row.total_bytes}
                 for row in top(profile, shown, by, look.fold)
             ]
-    return found
+    return values
 
 
-def _snapshot_facts(one: Snapshot) -> dict[str, Any]:
+def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "time": one.time,
-        "until": one.until,
-        "heap_bytes": one.heap_bytes,
-        "extra_bytes": one.extra_bytes,
-        "stacks_bytes": one.stacks_bytes,
-        "total_bytes": one.total_bytes,
-        "phase": one.phase,
-        "has_tree": one.tree is not None,
+        "index": snapshot.index,
+        "time": snapshot.time,
+        "until": snapshot.until,
+        "heap_bytes": snapshot.heap_bytes,
+        "extra_bytes": snapshot.extra_bytes,
+        "stacks_bytes": snapshot.stacks_bytes,
+        "total_bytes": snapshot.total_bytes,
+        "phase": snapshot.phase,
+        "has_tree": snapshot.tree is not None,
     }
 
 
 def _nodes(profile: HeapProfile, shown: Snapshot, look: Look) -> list[dict[str, Any]]:
     """The tree's nodes in depth-first order, each with its parent's place: nested objects would be as deep as the stack."""
-    made = _shaped(profile, shown, look)
-    found = []
-    for node in range(len(made)):
-        named = labels.label(profile, made, node, look.by, full_names=True)
-        one = {"parent": made.parent[node], "name": named.full, "module": named.module, "source": named.source, "bytes": made.bytes[node]}
-        found.append(one | ({"places": made.places[node]} if made.group[node] == BELOW else {}))
-    return found
+    tree = _shaped(profile, shown, look)
+    nodes = []
+    for node in range(len(tree)):
+        named = labels.label(profile, tree, node, look.by, full_names=True)
+        node_facts = {
+            "parent": tree.parent[node],
+            "name": named.full,
+            "module": named.module,
+            "source": named.source,
+            "bytes": tree.bytes[node],
+        }
+        nodes.append(node_facts | ({"places": tree.places[node]} if tree.group[node] == BELOW else {}))
+    return nodes
 
 
 def _shaped(profile: HeapProfile, shown: Snapshot, look: Look) -> Shape:
@@ -121,15 +127,14 @@ def _shaped(profile: HeapProfile, shown: Snapshot, look: Look) -> Shape:
 def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> list[Row]:
     """Groups of frames in a snapshot, those that allocate most first."""
     assert shown.tree is not None
-    found = sums(profile, shown.tree, by=by, fold=fold)
-    return [Row(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in found]
+    groups = sums(profile, shown.tree, by=by, fold=fold)
+    return [Row(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in groups]
 
 
-class _Page:
-    """One text, written from its top to its bottom."""
-
+class _Page(terminal.Page):
     def __init__(self, profile: HeapProfile, look: Look, console: Console, unicode: bool) -> None:
-        self.profile, self.look, self.console, self.unicode = profile, look, console, unicode
+        super().__init__(console, unicode)
+        self.profile, self.look = profile, look
         self.width = console.width
         self.shown = wording.chosen(profile, look.snapshot, look.phase)
         self.tones: dict[str, str] = {}
@@ -137,41 +142,33 @@ class _Page:
     def write(self) -> None:
         self._head()
         if len(self.profile.snapshots) > 1 and self.profile.peak.total_bytes:
-            self._line()
+            self.line()
             self._chart()
         if self.shown is None or self.shown.tree is None or not self.shown.tree.bytes[0]:
             return
         rows = top(self.profile, self.shown, "module", self.look.fold)
         self.tones = {row.label.text: _MODULE_COLOURS[place] for place, row in enumerate(rows[: len(_MODULE_COLOURS)])}
-        self._line()
+        self.line()
         self._tree()
-        self._line()
+        self.line()
         self._top()
-        self._line()
+        self.line()
         self._modules(rows)
-
-    def _line(self, text: Text | str = "", style: str = "") -> None:
-        self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
-
-    def _prose(self, text: str, style: str = "") -> None:
-        self.console.print(Text(plain(text), style))
 
     def _ascii(self, text: str) -> str:
         return text if self.unicode else text.replace("…", "~")
 
-    # -- what is said
-
     def _head(self) -> None:
         profile = self.profile
         title = plain(profile.path or profile.tool)
-        self._prose(title, "bold")
+        self.prose(title, "bold")
         command = labels.shortened(plain(profile.command), 3 * self.width)
         if command:
-            self._prose(self._ascii(f"{profile.tool} of {command}"), "dim")
-        self._prose(wording.headline(profile), "bold")
-        self._prose(wording.counting(profile), "dim")
+            self.prose(self._ascii(f"{profile.tool} of {command}"), "dim")
+        self.prose(wording.headline(profile), "bold")
+        self.prose(wording.counting(profile), "dim")
         for remark in wording.remarks(profile, self.shown):
-            self._prose(f"! {remark}", "yellow")
+            self.prose(f"! {remark}", "yellow")
 
     # -- the chart
 
@@ -193,13 +190,13 @@ class _Page:
                 filled = level / most * _CHART_ROWS * step - row * step
                 mark = blocks[max(0, min(step, round(filled) or (1 if filled > 0 else 0)))]
                 text.append(mark, "red" if place == peak else "cyan" if place == shown else "blue")
-            self._line(text)
+            self.line(text)
         self._axis(left, wide, first, last, peak, shown)
 
     def _axis(self, left: int, wide: int, first: float, last: float, peak: int, shown: int | None) -> None:
         flat, tick = ("─", "┴") if self.unicode else ("-", "+")
         ruler = [flat] * wide
-        places = {_column(one.time, first, last, wide) for one in self.profile.snapshots}
+        places = {_column(snapshot.time, first, last, wide) for snapshot in self.profile.snapshots}
         ticked = len(places) <= wide // _TICKS
         for place in places if ticked else ():
             ruler[place] = tick
@@ -209,14 +206,14 @@ class _Page:
         line = Text(" " * (left - 1) + ("└" if self.unicode else "+"), "dim")
         for place, mark in enumerate(ruler):
             line.append(mark, "red" if place == peak else "cyan" if place == shown else "dim")
-        self._line(line)
+        self.line(line)
         unit = self.profile.time_unit
         begin, end = wording.format_time(first, unit), wording.format_time(last, unit)
         if first == 0:
             begin = "0"
-        self._line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
+        self.line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
         for words in self._phases(wide, first, last):
-            self._line(Text(" " * left + words, "magenta"))
+            self.line(Text(" " * left + words, "magenta"))
         legend = Text(" " * left)
         legend.append("▲" if self.unicode else "^", "red")
         legend.append(" the peak", "dim")
@@ -226,10 +223,10 @@ class _Page:
             legend.append(" the snapshot of the tree", "dim")
         if ticked:
             legend.append(f"   {tick} a snapshot, drawn on to the next", "dim")
-        self._line(legend)
+        self.line(legend)
 
     def _phases(self, wide: int, first: float, last: float) -> list[str]:
-        """A strip with each phase's name where it is, or a number where one of them has no room, and then lines that say what and when each is."""
+        """A strip with each phase's name at its begin. Where any name has no room, all are numbers, and lines below say name and time of each."""
         spans, unit = self.profile.phases, self.profile.time_unit
         if not spans:
             return []
@@ -263,20 +260,20 @@ class _Page:
     def _tree(self) -> None:
         assert self.shown is not None
         look = self.look
-        made = _shaped(self.profile, self.shown, look)
-        order = "from the program's entry down to what allocates" if look.invert else "what allocates, and below each who called it"
+        tree = _shaped(self.profile, self.shown, look)
+        order = terminal.tree_order(look.invert)
         by = "" if look.by == "function" else f", by {look.by}"
         self._title(f"Tree of snapshot {self.shown.index}: {order}{by}")
-        whole = made.bytes[0]
-        self._node(made, 0, whole, "")
-        for node, guide, cut in terminal.walk(made.children(), look.depth, max(2, self.width - 56), terminal.GUIDES[self.unicode]):
+        whole = tree.bytes[0]
+        self._node(tree, 0, whole, "")
+        for node, guide, cut in terminal.walk(tree.children(), look.depth, max(2, self.width - 56), terminal.GUIDES[self.unicode]):
             if cut:
-                self._line(Text(" " * 18 + guide + ("… " if self.unicode else "... ") + cut, "dim"))
+                self.line(Text(" " * 18 + guide + self.cut_mark + cut, "dim"))
             else:
-                self._node(made, node, whole, guide)
-        if made.own()[0] > whole * look.least:
-            self._line(
-                Text(f"{format_bytes(made.own()[0]):>10} {wording.share(made.own()[0], whole):>6}  (in no place the tool names)", "dim")
+                self._node(tree, node, whole, guide)
+        if tree.own()[0] > whole * look.least:
+            self.line(
+                Text(f"{format_bytes(tree.own()[0]):>10} {wording.share(tree.own()[0], whole):>6}  (in no place the tool names)", "dim")
             )
         notes = [f"nodes below {100 * look.least:g}% are gathered (--min)"] if look.least else []
         if wording.gathered(self.profile):
@@ -284,21 +281,21 @@ class _Page:
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
         if notes:
-            self._prose("; ".join(notes)[0].upper() + "; ".join(notes)[1:] + ".", "dim")
+            self.prose("; ".join(notes)[0].upper() + "; ".join(notes)[1:] + ".", "dim")
 
-    def _node(self, made: Shape, node: int, whole: int, guide: str) -> None:
-        size, above = made.bytes[node], made.parent[node]
+    def _node(self, tree: Shape, node: int, whole: int, guide: str) -> None:
+        size, above = tree.bytes[node], tree.parent[node]
         part = size / whole if whole else 0.0
         text = Text(f"{format_bytes(size):>10} ")
         text.append(f"{wording.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
-        if above > 0 and made.bytes[above] == size:
+        if above > 0 and tree.bytes[above] == size:
             text = Text(" " * 18)  # as much as the line above: all of it came this way
         text.append(guide, "dim")
-        named = labels.label(self.profile, made, node, self.look.by, self.look.full_names)
-        if above >= 0 and named.module == labels.label(self.profile, made, above, self.look.by).module:
+        named = labels.label(self.profile, tree, node, self.look.by, self.look.full_names)
+        if above >= 0 and named.module == labels.label(self.profile, tree, above, self.look.by).module:
             named = replace(named, module="")  # said above
-        self._named(text, named, "dim" if made.group[node] == BELOW else "bold" if above <= 0 else "")
-        self._line(text)
+        self._named(text, named, "dim" if tree.group[node] == BELOW else "bold" if above <= 0 else "")
+        self.line(text)
 
     def _named(self, text: Text, named: labels.Label, style: str) -> None:
         tones = (style or self.tones.get(named.text, ""), self.tones.get(named.module, "dim"))
@@ -307,7 +304,7 @@ class _Page:
     # -- the tops
 
     def _title(self, text: str) -> None:
-        self._prose(text, "bold underline")
+        self.prose(text, "bold underline")
 
     def _top(self) -> None:
         assert self.shown is not None
@@ -324,22 +321,22 @@ class _Page:
     def _rows(self, rows: Sequence[Row], count: int) -> None:
         assert self.shown is not None and self.shown.tree is not None
         whole = self.shown.tree.bytes[0]
-        self._line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
+        self.line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
         for row in rows:
             text = Text(f"{format_bytes(row.own_bytes):>10} {wording.share(row.own_bytes, whole):>6}")
             text.append(f" {format_bytes(row.total_bytes):>12} {wording.share(row.total_bytes, whole):>6}", "dim")
             text.append("  ")
             self._named(text, row.label, "")
-            self._line(text)
+            self.line(text)
         if count > len(rows):
-            self._line(Text(f"{'':10} {count - len(rows):,} more: --json has them all", "dim"))
+            self.line(Text(f"{'':10} {count - len(rows):,} more: --json has them all", "dim"))
 
 
 # -- the chart's columns
 
 
 def _span(profile: HeapProfile) -> tuple[float, float]:
-    return profile.snapshots[0].time, max(one.time for one in profile.snapshots)
+    return profile.snapshots[0].time, max(snapshot.time for snapshot in profile.snapshots)
 
 
 def _column(time: float, first: float, last: float, wide: int) -> int:
@@ -355,12 +352,12 @@ def columns(snapshots: Sequence[Snapshot], wide: int, first: float, last: float)
     """The most that was held in each of `wide` equal parts of the time, the last of which is the end: a total holds until the next snapshot."""
     if not wide:
         raise UsageError("there is no room for a chart")
-    found = [0.0] * wide
+    levels = [0.0] * wide
     held, since = float(snapshots[0].total_bytes), 0
-    for one in sorted(snapshots, key=lambda one: one.time):
-        place = _place(one.time, first, last, wide)
+    for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.time):
+        place = _place(snapshot.time, first, last, wide)
         for column in range(since, math.ceil(place)):
-            found[column] = max(found[column], held)
-        held, since = float(one.total_bytes), int(place)
-        found[since] = max(found[since], held)
-    return [*found[:since], *(max(level, held) for level in found[since:])]
+            levels[column] = max(levels[column], held)
+        held, since = float(snapshot.total_bytes), int(place)
+        levels[since] = max(levels[since], held)
+    return [*levels[:since], *(max(level, held) for level in levels[since:])]

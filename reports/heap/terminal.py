@@ -1,4 +1,4 @@
-"""What texts for the terminal share: lines of an exact width, names that fit, and trees that stay on the screen however deep they are."""
+"""The parts that texts for the terminal share: lines of an exact width, names that fit, and trees of any depth that stay on the screen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from memprof.plain import plain
+
 from . import labels
 
 GUIDES = {True: ("│ ", "├─", "└─", "  "), False: ("| ", "|-", "`-", "  ")}
@@ -16,8 +18,29 @@ BLOCKS = {True: " ▁▂▃▄▅▆▇█", False: "  ..::##"}
 NARROWEST = 60
 
 
+class Page:
+    """A text, written from its top to its bottom."""
+
+    def __init__(self, console: Console, unicode: bool) -> None:
+        self.console, self.unicode = console, unicode
+        self.cut_mark = "… " if unicode else "... "
+
+    def line(self, text: Text | str = "", style: str = "") -> None:
+        """Write a line; one that is too long is left to the terminal."""
+        self.console.print(Text(text, style) if isinstance(text, str) else text, soft_wrap=True)
+
+    def prose(self, text: str, style: str = "") -> None:
+        """Write anyone's text, wrapped at the console's width."""
+        self.console.print(Text(plain(text), style))
+
+
+def tree_order(invert: bool) -> str:
+    """The words for the direction of a tree."""
+    return "from the program's entry down to what allocates" if invert else "what allocates, and below each who called it"
+
+
 def rendered(width: int, colour: bool, write: Callable[[Console], None]) -> str:
-    """What is written to a console of this width, without blanks at the lines' ends."""
+    """The text that `write` writes to a console of this width, without blanks at the lines' ends."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -34,7 +57,7 @@ def rendered(width: int, colour: bool, write: Callable[[Console], None]) -> str:
 def append_name(text: Text, named: labels.Label, width: int, tones: tuple[str, str], full: bool = False, unicode: bool = True) -> None:
     """Append a name, and its module and source line as far as there is room to the line's end; the name itself is cut last.
 
-    tones: the styles of the name and of what stands beside it. full: nothing is cut.
+    tones: the styles of the name and of the words beside it. full: nothing is cut.
     """
     room = width - text.cell_len
     module = "" if named.module and named.source.startswith(f"{named.module}:") else named.module
@@ -55,13 +78,13 @@ def append_name(text: Text, named: labels.Label, width: int, tones: tuple[str, s
 
 
 def walk(children: Sequence[Sequence[int]], depth: int, widest: int, guides: tuple[str, str, str, str]) -> list[tuple[int, str, str]]:
-    """The nodes below node 0 with the guide before each, or what is said where some are left out.
+    """The nodes below node 0: (node, guide before it, words where nodes are left out).
 
-    A node with a single child is followed by it without indentation. depth: nodes shown from one branching to the next, 0 for all; widest:
-    how long a guide gets before what follows is left out.
+    A single child follows its parent without indentation. depth: nodes shown from one branching to the next, 0 for all; widest: the length of a
+    guide beyond which the nodes below are left out.
     """
     through, branch, last, blank = guides
-    found: list[tuple[int, str, str]] = []
+    lines: list[tuple[int, str, str]] = []
     todo: list[tuple[int, str, str, int]] = []  # node, its guide, the guide of what follows, frames in this chain so far
 
     def push(kids: Sequence[int], prefix: str, run: int) -> None:
@@ -80,13 +103,13 @@ def walk(children: Sequence[Sequence[int]], depth: int, widest: int, guides: tup
             while len(children[end]) == 1:
                 end, skipped = children[end][0], skipped + 1
             if skipped > 1:
-                found.append((node, guide, f"{skipped:,} more frames (--depth)"))
+                lines.append((node, guide, f"{skipped:,} more frames (--depth)"))
                 if children[end]:
                     push(children[end], follow, 1)
                 continue
-        found.append((node, guide, ""))
+        lines.append((node, guide, ""))
         if children[node] and len(children[node]) > 1 and len(follow) >= widest:
-            found.append((node, follow, "deeper than fits: --json has it"))
+            lines.append((node, follow, "deeper than fits: --json has it"))
         else:
             push(children[node], follow, run)
-    return found
+    return lines

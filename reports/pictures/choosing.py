@@ -1,4 +1,4 @@
-"""Which runs a picture shows, what they are called in it, and what is said of them."""
+"""Which runs a picture shows, how they are grouped, and the words about them: conditions, failures, variants left out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from memprof.errors import InputError, UsageError, near
 from memprof.plain import plain
+from memprof.runs import metrics
 from memprof.runs.metrics import Metric
-from memprof.runs.records import EXECUTE, PEAK, Run
+from memprof.runs.records import EXECUTE, PEAK, Machine, Run
 from memprof.runs.summary import Key
 
 from ..rows import named
 from ..soundness import sound
 from ..tables import ran
+from ..tables.grid import Unit, choose_unit
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -37,69 +39,89 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
 
 def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]]:
     """Groups of repeats by model, both in order of first appearance."""
-    found: dict[str, dict[Key, list[Run]]] = {}
+    models: dict[str, dict[Key, list[Run]]] = {}
     for key, group in grouped.items():
-        found.setdefault(key.model, {})[key] = group
-    return found
+        models.setdefault(key.model, {})[key] = group
+    return models
 
 
 def conditions(runs: Sequence[Run]) -> str:
-    """Under which conditions these runs were measured, in a line."""
+    """The conditions under which these runs were measured, in a line."""
     jobs = [run.job for run in runs]
-    said = []
+    parts = []
     if all(job.threads for job in jobs):
         threads = sorted({job.threads or 0 for job in jobs})
-        said.append(f"{_list(threads)} thread{'s' if threads != [1] else ''}")
+        parts.append(f"{_list(threads)} thread{'s' if threads != [1] else ''}")
     if any(job.warmup or job.runs or not job.argv for job in jobs):
-        said.append(
+        parts.append(
             f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
         )
-    said += ran.heading(runs)
+    parts += ran.heading(runs)
     counts: dict[object, int] = {}
     for job in jobs:
-        one = (job.model.name, job.variant, job.threads)
-        counts[one] = counts.get(one, 0) + 1
+        setup = (job.model.name, job.variant, job.threads)
+        counts[setup] = counts.get(setup, 0) + 1
     several = sorted({min(counts.values()), max(counts.values())})
-    said.append(f"{' to '.join(map(str, several))} repeat{'s' if several != [1] else ''}")
-    machines = {run.machine.name: run.machine for run in runs}
+    parts.append(f"{' to '.join(map(str, several))} repeat{'s' if several != [1] else ''}")
+    machines = _machines(runs)
     if len(machines) == 1:
         machine = runs[0].machine
         words = replace(machine, cpu="").words
-        said.append(f"{machine.name} ({words})" if words else machine.name)
+        parts.append(f"{machine.name} ({words})" if words else machine.name)
     else:
-        said.append(f"{len(machines)} machines")
-    return " · ".join(said)
+        parts.append(f"{len(machines)} machines")
+    return " · ".join(parts)
 
 
 def _list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def remarks(grouped: Mapping[Key, list[Run]]) -> list[str]:
-    """What a reader of the picture must know: different machines, and what failed."""
-    runs = [run for group in grouped.values() for run in group]
-    machines = {run.machine.name: run.machine for run in runs}
-    found = []
+def _machines(runs: Sequence[Run]) -> dict[str, Machine]:
+    return {run.machine.name: run.machine for run in runs}
+
+
+def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
+    """The lines that a reader of the picture needs: how many variants are not drawn, different machines, and what failed."""
+    machines = _machines([run for group in grouped.values() for run in group])
+    lines = []
+    if not_drawn:
+        lines.append(f"{not_drawn} more variants are not drawn: --model and --variant choose")
     if len(machines) > 1:
-        each = ", ".join(f"{one.name} ({one.words or 'not known'})" for one in machines.values())
-        found.append(f"Measured on {len(machines)} machines, which are never averaged: {each}")
+        listed = ", ".join(f"{machine.name} ({machine.words or 'not known'})" for machine in machines.values())
+        lines.append(f"Measured on {len(machines)} machines, which are never averaged: {listed}")
     called = named(grouped)
     several_models = len({key.model for key in grouped}) > 1
     for key, group in grouped.items():
         name = f"{key.model}, {called[key]}" if several_models else called[key]
         failed = [run.outcome for run in group if not run.outcome.ok]
-        for one in dict.fromkeys((outcome.status, outcome.phase) for outcome in failed):
-            same = [outcome for outcome in failed if (outcome.status, outcome.phase) == one]
-            share = f" in {len(same)} of {len(group)} repeats" if len(group) > 1 else ""
-            found.append(f"✗ {name}: failed{share}: {same[0].sentence}")
-    return found
+        for ending in dict.fromkeys((outcome.status, outcome.phase) for outcome in failed):
+            outcomes = [outcome for outcome in failed if (outcome.status, outcome.phase) == ending]
+            share = f" in {len(outcomes)} of {len(group)} repeats" if len(group) > 1 else ""
+            lines.append(f"✗ {name}: failed{share}: {outcomes[0].sentence}")
+    return lines
 
 
-def no_success(runs: Sequence[Run]) -> InputError:
-    """The error where nothing can be drawn for want of a successful run."""
+def need_success(runs: Sequence[Run]) -> None:
+    """Raises InputError where no run succeeded."""
+    if any(run.outcome.ok for run in runs):
+        return
     last = runs[-1]
-    said = f"{plain(last.job.variant)}: {plain(last.outcome.sentence)}"
-    return InputError(f"no run succeeded, so there is nothing to draw ({said}); `memprof plot timeline` shows how far they came")
+    failure = f"{plain(last.job.variant)}: {plain(last.outcome.sentence)}"
+    raise InputError(f"no run succeeded, so there is nothing to draw ({failure}); `memprof plot timeline` shows how far they came")
+
+
+def values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
+    """The metric of each repeat that has it, in the phase that phase_of says."""
+    where = phase_of(metric, phase)
+    return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
+
+
+def unit(metric: Metric, phase: str | None, drawn: Sequence[float]) -> Unit:
+    """The unit in which these values of a metric are drawn. Raises InputError where there is none."""
+    if not drawn:
+        raise InputError(f"these runs have no {metric.name} in {phase_of(metric, phase)}")
+    return choose_unit(metric.unit, drawn)
 
 
 def in_phase(phase: str) -> str:
@@ -108,5 +130,5 @@ def in_phase(phase: str) -> str:
 
 
 def phase_of(metric: Metric, phase: str | None) -> str:
-    """The phase a metric is drawn of where none is named, the same as in tables."""
+    """The named phase, or else the one that tables show of this metric."""
     return phase or (PEAK if metric.name == "rss_peak_bytes" else EXECUTE)

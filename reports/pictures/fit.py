@@ -1,4 +1,4 @@
-"""What `memprof fit` found: the least limits as a table, and latency and page faults against the limit as a table and a picture."""
+"""The picture of `memprof fit`: latency and page faults against the limit."""
 
 from __future__ import annotations
 
@@ -24,16 +24,13 @@ _LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.85, 0.2, 0.24, 2.
 _LOG_FROM = 1000  # page faults; below, a plain axis tells more
 
 
-# -- the picture
-
-
-def picture(found: Fitted) -> Figure:
+def picture(fitted: Fitted) -> Figure:
     """Latency and page faults of EXECUTE against the limit, the least limit and the RSS peak marked. Raises InputError where there is no curve."""
-    points = [at for at in found.curve if at.limit_bytes is not None and at.time_ns]
+    points = [at for at in fitted.curve if at.limit_bytes is not None and at.time_ns]
     if not points:
         raise InputError("there is nothing to draw: no latency under a limit was measured")
     with style.look():
-        return _picture(found, points)
+        return _picture(fitted, points)
 
 
 _TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
@@ -44,23 +41,23 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def _picture(found: Fitted, points: Sequence[At]) -> Figure:
-    plain = found.curve[-1]
-    marked = _marked(found)
+def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
+    plain = fitted.curve[-1]
+    marked = _marked(fitted)
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
-    time = grid.choose_unit(NS, [at.time_ns or 0 for at in found.curve])
+    time = grid.choose_unit(NS, [at.time_ns or 0 for at in fitted.curve])
     legend = [
         Entry("median iteration", line=_TIME),
         Entry("with no limit", line={**_NONE, "marker": ""}),
         *(Entry(f"{name.replace('_', ' ')} in EXECUTE", line=look) for name, look in _KINDS.items()),
     ]
-    failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in found.curve if at.ended]
+    failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in fitted.curve if at.ended]
     sheet = Sheet(
-        f"Latency under a memory limit: {found.model}",
-        " · ".join([found.runtime, *([found.settings] if found.settings else []), f"limited by {found.limiter}"]),
+        f"Latency under a memory limit: {fitted.model}",
+        " · ".join([fitted.runtime, *([fitted.settings] if fitted.settings else []), f"limited by {fitted.limiter}"]),
         _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW,
         legend=legend,
-        remarks=[*failed, *found.remarks],
+        remarks=[*failed, *fitted.remarks],
     )
     wide = sheet.width - _LEFT - _RIGHT
     x = [(at.limit_bytes or 0) / size.size for at in points]
@@ -78,7 +75,7 @@ def _picture(found: Fitted, points: Sequence[At]) -> Figure:
     upper.plot(x, [(at.time_ns or 0) / time.size for at in points], **_TIME)
     if plain.time_ns:
         upper.axhline(plain.time_ns / time.size, **_NONE)
-    upper.set_ylim(0, max(at.time_ns or 0 for at in found.curve) / time.size * 1.1)
+    upper.set_ylim(0, max(at.time_ns or 0 for at in fitted.curve) / time.size * 1.1)
     upper.yaxis.set_major_locator(MaxNLocator(5))
     upper.set_ylabel(time.caption("one iteration"))
     upper.tick_params(labelbottom=False)
@@ -90,13 +87,13 @@ def _picture(found: Fitted, points: Sequence[At]) -> Figure:
     return sheet.figure
 
 
-def _marked(found: Fitted) -> list[tuple[str, int]]:
-    """What is marked on the axis of limits, by size; a limit on what is allocated is no measure of a resident set."""
-    part = whole(found)
+def _marked(fitted: Fitted) -> list[tuple[str, int]]:
+    """The marks on the axis of limits, by size. A limit on allocations is no measure of a resident set, so the RSS peak has no mark then."""
+    part = whole(fitted)
     assert part is not None
     assert part.least_bytes is not None
-    marked = [("least limit", part.least_bytes)] + ([("RSS peak with no limit", part.rss_peak_bytes)] if found.exact else [])
-    return sorted(marked, key=lambda one: one[1])
+    marked = [("least limit", part.least_bytes)] + ([("RSS peak with no limit", part.rss_peak_bytes)] if fitted.exact else [])
+    return sorted(marked, key=lambda mark: mark[1])
 
 
 def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
@@ -117,7 +114,7 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
 
 
 def _name(sheet: Sheet, marked: Sequence[tuple[str, int]], size: Unit, ends: tuple[float, float], wide: float) -> None:
-    """Names over the panels, each as near to its line as the other lets it be, with a line down to it."""
+    """Names over the panels, each as near to its mark as the other lets it be, with a line down to it."""
     texts = [f"{name} {grid.number(value / size.size)} {size.name}" for name, value in marked]
     wanted = [_LEFT + wide * (value / size.size - ends[0]) / (ends[1] - ends[0]) for _, value in marked]
     places = placing.apart(wanted, [lettering.width(text, style.SMALL) + 0.15 for text in texts], _LEFT, _LEFT + wide)

@@ -23,14 +23,14 @@ from .style import BODY, SMALL, families
 
 @lru_cache(maxsize=1)
 def _drawable() -> frozenset[int]:
-    found: set[int] = set()
+    code_points: set[int] = set()
     for family in families():
-        found |= FT2Font(fontManager.findfont(FontProperties(family=[family]))).get_charmap().keys()
-    return frozenset(found)
+        code_points |= FT2Font(fontManager.findfont(FontProperties(family=[family]))).get_charmap().keys()
+    return frozenset(code_points)
 
 
 def readable(text: str) -> str:
-    """Plain text in letters that some font here has; others are named by their code, for they would all look the same.
+    """Plain text in letters that some font here has. Other letters are named by their code, for they would all look the same.
 
     save() gives an SVG the letters back.
     """
@@ -42,8 +42,8 @@ _NAMED_LETTER = re.compile(r"\[U\+([0-9A-F]{4,6})\]")
 
 def _letter(named: re.Match[str]) -> str:
     code = int(named[1], 16)
-    ours = code <= 0x10FFFF and code not in _drawable() and plain(chr(code)) == chr(code)  # or it is part of somebody's name
-    return chr(code) if ours else named[0]
+    is_made_here = code <= 0x10FFFF and code not in _drawable() and plain(chr(code)) == chr(code)  # or it is part of somebody's name
+    return chr(code) if is_made_here else named[0]
 
 
 @lru_cache(maxsize=1)
@@ -101,7 +101,7 @@ def label(text: str, inches: float = 100.0, size: float = BODY, weight: str = "n
 def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: str = "normal") -> list[str]:
     """Different texts, readable, shortened to fit, and different still. Not escaped.
 
-    Those that lose what tells them apart with their middle are cut around it instead, and numbered where that does not help.
+    Texts that differ only in the middle are cut around the difference instead. Where that does not help, they are numbered.
     """
     whole = [readable(text) for text in texts]
     short = [shortened(text, inches, size, weight) for text in whole]
@@ -118,10 +118,10 @@ def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: st
 
 def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
     """The places of different texts that came out the same."""
-    found: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     for index, text in enumerate(short):
-        found.setdefault(text, []).append(index)
-    return [places for places in found.values() if len({texts[index] for index in places}) > 1]
+        places_of.setdefault(text, []).append(index)
+    return [places for places in places_of.values() if len({texts[index] for index in places}) > 1]
 
 
 def _from(text: str, common: int, inches: float, size: float, weight: str) -> str:
@@ -138,16 +138,16 @@ def _window(head: str, text: str, start: int, end: int) -> str:
 
 
 def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3) -> list[str]:
-    """Text in lines that fit, the last one shortened where there are more than `most`; escaped."""
+    """Text in lines that fit, escaped. The last line is shortened where there are more than `most`."""
     lines: list[str] = []
-    rest = readable(text).split(" ")
-    while rest and len(lines) < most - 1:
+    words = readable(text).split(" ")
+    while words and len(lines) < most - 1:
         taken = 1
-        while taken < len(rest) and width(" ".join(rest[: taken + 1]), size) <= inches:
+        while taken < len(words) and width(" ".join(words[: taken + 1]), size) <= inches:
             taken += 1
-        lines.append(shortened(" ".join(rest[:taken]), inches, size))
-        rest = rest[taken:]
-    return [escaped(text) for text in [*lines, *([shortened(" ".join(rest), inches, size)] if rest else [])]]
+        lines.append(shortened(" ".join(words[:taken]), inches, size))
+        words = words[taken:]
+    return [escaped(text) for text in [*lines, *([shortened(" ".join(words), inches, size)] if words else [])]]
 
 
 @contextmanager

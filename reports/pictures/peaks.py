@@ -1,8 +1,7 @@
-"""Bars of each phase's RSS peak by variant: what is known of it as anonymous and file-backed, the rest of it as seen by nobody.
+"""Bars of each phase's RSS peak by variant: anonymous, file-backed, and the part that only the high-water mark saw.
 
-A bar is as long as the median peak over the repeats. A high-water mark has no split of its own, so the parts are those of the highest
-sample of the phase (or of its end, where that was higher), in the repeat whose peak is the median; what the mark is above it is a part
-of its own, a transient that polling missed.
+A bar is as long as the median peak over the repeats. A high-water mark has no split, so the parts are those of the highest sample of the phase
+(or of its end, where that was higher), in the repeat whose peak is the median. The rest, up to the mark, is a transient that polling missed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limi
 
 @dataclass(frozen=True)
 class Bar:
-    """One phase of one variant, in bytes: its median peak and what that was made of, the smallest and largest repeat, the baseline."""
+    """A phase of a variant, in bytes: its median peak and the parts of that, the smallest and largest repeat, the baseline."""
 
     peak: float
     anon: float
@@ -52,54 +51,50 @@ class Bar:
 
     @property
     def unseen(self) -> float:
-        """What of the peak is known to the high-water mark alone, or to a log that does not split it."""
+        """The part of the peak that only the high-water mark saw, or that a log does not split."""
         return self.peak - self.anon - self.file
 
 
 def render(runs: Sequence[Run]) -> Figure:
-    """The picture of these runs: for each model a row a variant, a column a phase, one scale for all.
+    """The picture of these runs: for each model a row a variant and a column a phase, all on one scale.
 
     Raises InputError where no run succeeded.
     """
-    if not any(run.outcome.ok for run in runs):
-        raise choosing.no_success(runs)
+    choosing.need_success(runs)
     with style.look():
         return _render(runs)
 
 
 def _render(runs: Sequence[Run]) -> Figure:
     grouped = summary.groups(runs)
-    left_out = list(grouped)[_MOST_BARS:]
+    not_drawn = len(grouped) - _MOST_BARS
     grouped = dict(list(grouped.items())[:_MOST_BARS])
     blocks = choosing.by_model(grouped)
     cache = Cache()
-    bars = {(key, phase): bar(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
-    known = [one for one in bars.values() if one is not None]
+    bars = {(key, phase): bar_of(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
+    known = [bar for bar in bars.values() if bar is not None]
     if not known:
         raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
-    unit = choose_unit(BYTES, [one.high for one in known])
+    unit = choose_unit(BYTES, [bar.high for bar in known])
     called = named(grouped)
     indent = max(lettering.width(lettering.readable(name)) for name in called.values())
     indent = min(indent, 2.7) + 0.15 + 0.1
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
 
     heights = [_block_height(group, several=len(blocks) > 1) for group in blocks.values()]
-    remarks = choosing.remarks(grouped)
-    if left_out:
-        remarks.insert(0, f"{len(left_out)} more variants are not drawn: --model and --variant choose")
     several = any(len(group) > 1 for group in grouped.values())
     sheet = Sheet(
         "RSS peak of each phase" if len(blocks) > 1 else f"RSS peak of each phase: {next(iter(blocks))}",
         choosing.conditions(runs),
         sum(heights),
         legend=_legend(known, several),
-        remarks=remarks,
+        remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )
     limit = _limit(known, unit, indent)
     top = 0.0
     for (model, block), high in zip(blocks.items(), heights, strict=True):
         if len(blocks) > 1:
-            sheet.text(0.15, top + 0.02, lettering.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.heading(top + 0.02, model)
         offset = top + (0.22 if len(blocks) > 1 else 0)
         _block(sheet, offset, indent, block, texts, bars, unit, limit)
         top += high
@@ -114,10 +109,10 @@ def phases(block: Mapping[Key, list[Run]]) -> list[str]:
     return [phase for phase in summary.order([*reached, *plain_failed]) if phase != STARTUP] or [STARTUP]
 
 
-def bar(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
+def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
     """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
     marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and mark.rss_peak_bytes is not None]
-    having = sorted(marks, key=lambda one: one[0].height_bytes)
+    having = sorted(marks, key=lambda pair: pair[0].height_bytes)
     if not having:
         return None
     peaks = [mark.height_bytes for mark, _ in having]
@@ -144,46 +139,46 @@ def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
 
 
 def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
-    found = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(one.imported for one in known) else []
-    unseen = {one.imported: None for one in known if _visible(one)}
-    if unseen and not found:
-        found.append(Entry("RSS, as the log says", fill=UNSEEN))
+    entries = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(bar.imported for bar in known) else []
+    unseen = {bar.imported: None for bar in known if _visible(bar)}
+    if unseen and not entries:
+        entries.append(Entry("RSS, as the log says", fill=UNSEEN))
     elif unseen:
         why = {False: "high-water mark above every sample", True: "RSS of a log"}
-        found.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
-    if any(one.baseline is not None for one in known):
-        found.append(
+        entries.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
+    if any(bar.baseline is not None for bar in known):
+        entries.append(
             Entry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
         )
     if several:
         spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}
-        found.append(Entry("all repeats (bar and number: their median)", line=spread))
-    found.append(Entry("bold: the variant's PEAK"))
-    if any(one.failed for one in known):
-        found.append(Entry("✗ failed in some repeats"))
-    if not all(one.exact for one in known):
-        what = {False: "only what polling saw", True: "what its log says"}
-        found.append(Entry("~ " + ", or ".join(what[imported] for imported in {one.imported: None for one in known if not one.exact})))
-    return found
+        entries.append(Entry("all repeats (bar and number: their median)", line=spread))
+    entries.append(Entry("bold: the variant's PEAK"))
+    if any(bar.failed for bar in known):
+        entries.append(Entry("✗ failed in some repeats"))
+    if not all(bar.exact for bar in known):
+        reason = {False: "only what polling saw", True: "what its log says"}
+        entries.append(Entry("~ " + ", or ".join(reason[imported] for imported in {bar.imported: None for bar in known if not bar.exact})))
+    return entries
 
 
-def _visible(one: Bar) -> bool:
-    return one.unseen > 0.005 * one.peak
+def _visible(bar: Bar) -> bool:
+    return bar.unseen > 0.005 * bar.peak
 
 
 def _limit(known: Sequence[Bar], unit: Unit, indent: float) -> float:
     """The right end of all axes: room for the longest bar and its number."""
     wide = _panel_width(indent, _COLUMNS)
-    room = max(lettering.width(_text(one, unit), style.SMALL, "bold") for one in known) + 0.12
-    return max(one.high for one in known) / unit.size / (1 - room / wide)
+    room = max(lettering.width(_text(bar, unit), style.SMALL, "bold") for bar in known) + 0.12
+    return max(bar.high for bar in known) / unit.size / (1 - room / wide)
 
 
 def _panel_width(indent: float, count: int) -> float:
     return (10.0 - indent - 0.15 - _GAP * (count - 1)) / count
 
 
-def _text(one: Bar, unit: Unit) -> str:
-    return ("" if one.exact else "~") + number(one.peak / unit.size) + (" ✗" if one.failed else "")
+def _text(bar: Bar, unit: Unit) -> str:
+    return ("" if bar.exact else "~") + number(bar.peak / unit.size) + (" ✗" if bar.failed else "")
 
 
 def _block(
@@ -206,7 +201,7 @@ def _block(
             left = indent + place * (wide + _GAP)
             axes = sheet.axes(left, offset, wide, high)
             _frame(axes, len(block), unit, limit, lettering.label(phase, wide, weight="bold"))
-            shown = {row: one for row, key in enumerate(block) if (one := bars[key, phase]) is not None}
+            shown = {row: bar for row, key in enumerate(block) if (bar := bars[key, phase]) is not None}
             _bars(axes, shown, unit, limit)
             for row, (key, group) in enumerate(block.items()):
                 if place == 0:
@@ -230,20 +225,20 @@ def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
 
 
 def _bars(axes: Axes, shown: Mapping[int, Bar], unit: Unit, limit: float) -> None:
-    """Bars by row, all of a kind as one artist: one by one they take many times as long, above all their hatches."""
+    """Bars by row. All of a kind are one artist: separate artists take many times as long, above all their hatches."""
     rows = list(shown)
     lefts = [0.0] * len(rows)
     for part, fill in (("anon", ANON), ("file", FILE), ("unseen", UNSEEN)):
-        sizes = [getattr(one, part) / unit.size for one in shown.values()]
+        sizes = [getattr(bar, part) / unit.size for bar in shown.values()]
         boxes = [(left, row - 0.31, left + size, row + 0.31) for left, row, size in zip(lefts, rows, sizes, strict=True) if size > 0]
         if boxes:
             axes.add_patch(PathPatch(_outline(boxes), label=part, **fill.words()))
         lefts = [left + size for left, size in zip(lefts, sizes, strict=True)]
-    grounds = {row: one.baseline / unit.size for row, one in shown.items() if one.baseline is not None}
+    grounds = {row: bar.baseline / unit.size for row, bar in shown.items() if bar.baseline is not None}
     under = [matplotlib.patheffects.withStroke(linewidth=3.2, foreground="white")]
     ends = [row - 0.44 for row in grounds], [row + 0.44 for row in grounds]
     axes.vlines(list(grounds.values()), *ends, color=style.INK, linewidth=1.6, path_effects=under)
-    spreads = {row: (one.low / unit.size, one.high / unit.size) for row, one in shown.items()}
+    spreads = {row: (bar.low / unit.size, bar.high / unit.size) for row, bar in shown.items()}
     wide = {row: (low, high) for row, (low, high) in spreads.items() if high - low > 0.004 * limit}
     axes.hlines(list(wide), [low for low, _ in wide.values()], [high for _, high in wide.values()], color=style.INK, linewidth=0.9)
     caps = [(value, row) for row, both in wide.items() for value in both]
@@ -257,14 +252,14 @@ def _outline(boxes: Sequence[placing.Box]) -> Path:
     return Path([corner for box in corners for corner in box], codes)
 
 
-def _value(axes: Axes, row: int, one: Bar, unit: Unit, bold: bool) -> None:
-    place = (max(one.peak, one.high) / unit.size, row)
+def _value(axes: Axes, row: int, bar: Bar, unit: Unit, bold: bool) -> None:
+    place = (max(bar.peak, bar.high) / unit.size, row)
     weight = "bold" if bold else "normal"
-    axes.annotate(_text(one, unit), place, (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight=weight)
+    axes.annotate(_text(bar, unit), place, (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight=weight)
 
 
 def _absence(axes: Axes, row: int, group: Sequence[Run], phase: str, limit: float) -> None:
-    """What stands in the place of a bar: how the variant failed in this phase, or nothing."""
+    """Write in the place of a bar how the variant failed in this phase, or a dash."""
     failed = [run.outcome for run in group if not run.outcome.ok and run.outcome.phase == phase]
     text = lettering.label(f"✗ {failed[0].word}" if failed else "–", 3.0, style.SMALL)
     axes.text(limit * 0.01, row, text, va="center", size=style.SMALL, color=style.FAILED if failed else style.GREY)

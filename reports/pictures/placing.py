@@ -1,4 +1,4 @@
-"""Labels that must not meet."""
+"""Labels that must not meet: where they go, and how they are drawn beside their points."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
+
+from .style import GREY, SMALL
+
 Box = tuple[float, float, float, float]
 Spot = tuple[float, float]
 Leader = tuple[Spot, Spot]
 _NEAR = 0.13  # a label so many inches from its point needs no line to it
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(box: Box, other: Box) -> bool:
     """Whether two boxes (left, bottom, right, top) share more than an edge."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def leader(point: Spot, box: Box) -> Leader | None:
-    """The line from a point to its label, None where they are near enough without one."""
+    """The line from a point to its label, None where they are near enough without it."""
     end = min(max(point[0], box[0]), box[2]), min(max(point[1], box[1]), box[3])
     return (point, end) if math.dist(point, end) > _NEAR else None
 
@@ -40,14 +44,14 @@ def _runs_through(line: Leader, box: Box) -> bool:
     return begin < end
 
 
-def _cross(one: Leader, other: Leader) -> bool:
+def _cross(line: Leader, other: Leader) -> bool:
     """Whether two lines cross: the ends of each lie on both sides of the other."""
 
     def side(line: Leader, spot: Spot) -> float:
         (x, y), (u, v) = line
         return (u - x) * (spot[1] - y) - (v - y) * (spot[0] - x)
 
-    return all(side(line, ends[0]) * side(line, ends[1]) < 0 for line, ends in ((one, other), (other, one)))
+    return all(side(crossed, end) * side(crossed, other_end) < 0 for crossed, (end, other_end) in ((line, other), (other, line)))
 
 
 _RINGS = (0.09, 0.16, 0.26, 0.4, 0.58, 0.8, 1.05, 1.35)
@@ -61,19 +65,19 @@ def beside(
     obstacles: Sequence[Box] = (),
     above: bool = False,
 ) -> list[Box] | None:
-    """A box for the label of each point, none over another, over a point or an obstacle, or outside the area; None without room.
+    """A box for the label of each point, None without room. No box lies over another, over a point or an obstacle, or outside the area.
 
-    The line to a label that is not near its point meets no other label, point or line. points, sizes (width, height), area and obstacles in
-    inches. Near a point is tried first, to its right before to its left, or above it before all else.
+    The line to a label that is not near its point meets no other label, point or line. points, sizes (width, height), area and obstacles are in
+    inches. Places near the point come first, those on its right before those on its left; with `above`, those above it before all.
     """
     spots = [(x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in points]
-    found: dict[int, Box] = {}
+    boxes: dict[int, Box] = {}
     lines: list[Leader] = []
     crowd = [sum(abs(x - u) + abs(y - v) < 1.2 for u, v in points) for x, y in points]
-    for index in sorted(range(len(points)), key=lambda one: -crowd[one]):  # where it is crowded first
-        taken = [*spots, *found.values(), *obstacles]
+    for index in sorted(range(len(points)), key=lambda place: -crowd[place]):  # where it is crowded first
+        taken = [*spots, *boxes.values(), *obstacles]
         x, y = points[index]
-        others = [*(spot for spot in spots if not _inside((x, y, x, y), spot)), *found.values()]  # points on one another are one
+        others = [*(spot for spot in spots if not _inside((x, y, x, y), spot)), *boxes.values()]  # points at the same place count as one
         free = (
             box
             for box in _candidates(points[index], sizes[index], above)
@@ -85,10 +89,10 @@ def beside(
         box = next(free, None)
         if box is None:
             return None
-        found[index] = box
+        boxes[index] = box
         if (line := leader(points[index], box)) is not None:
             lines.append(line)
-    return [found[index] for index in range(len(points))]
+    return [boxes[index] for index in range(len(points))]
 
 
 def _candidates(point: Spot, size: tuple[float, float], above: bool) -> Iterator[Box]:
@@ -101,8 +105,18 @@ def _candidates(point: Spot, size: tuple[float, float], above: bool) -> Iterator
 
 
 def backing() -> dict[str, Any]:
-    """For text over lines: a box behind it, so that it stays readable (and, unlike an outline, text in an SVG)."""
+    """The box behind text over lines, so that it stays readable (and, unlike an outline, text in an SVG)."""
     return {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+
+
+def draw(axes: Axes, text: str, point: Spot, box: Box, size: tuple[float, float], **words: Any) -> None:
+    """Draw a label into its box, with the line to its point where they are not near. text: escaped; size: of the axes, in inches."""
+    (left, bottom, right, upper), (wide, high) = box, size
+    if (line := leader(point, box)) is not None:
+        ends = ([x / wide for x, _ in line], [y / high for _, y in line])
+        axes.plot(*ends, transform=axes.transAxes, color=GREY, linewidth=0.5, zorder=3)
+    middle = ((left + right) / 2 / wide, (bottom + upper) / 2 / high)
+    axes.text(*middle, text, transform=axes.transAxes, ha="center", va="center", size=SMALL, bbox=backing(), zorder=7, **words)
 
 
 def _inside(box: Box, area: Box) -> bool:
@@ -110,7 +124,7 @@ def _inside(box: Box, area: Box) -> bool:
 
 
 def apart(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
-    """Centres as near to the wanted ones as intervals of these sizes can lie side by side, in order, from low to high.
+    """The centres of intervals of these sizes that lie side by side, in order, from low to high, each as near to the wanted centre as can be.
 
     wanted must increase. Where they are too long together they overlap evenly.
     """

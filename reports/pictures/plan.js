@@ -1,6 +1,6 @@
 "use strict";
-// Draws what plan_page.py handed over: memory over the steps of each order, and below it each arena, a rectangle for each tensor's live range at
-// its offset. All charts share one span of steps. Names reach the page as text nodes and as canvas text only.
+// Draws the data of plan_page.py: memory over the steps of each order, and below it each arena, with a rectangle for each tensor's live range
+// at its offset. All charts share one span of steps. Names reach the page as text nodes and as canvas text only.
 (() => {
   const { $, element, colour, font, fitted, coarse, chart, theming } = memprof;
   const data = memprof.data();
@@ -14,7 +14,7 @@
 
   function zoom(span) {
     state.zoom = span && [Math.max(span[0], whole[0]), Math.min(span[1], whole[1])];
-    for (const one of charts) one.show(range());
+    for (const drawing of charts) drawing.show(range());
   }
 
   const shared = (more) => ({ padding: [8, 12, 0, 0], zoom: coarse() ? undefined : zoom, sync: "plan", ...more });
@@ -62,7 +62,7 @@
       shared({
         height: order.high + (isLast ? 52 : 32),
         x: steps(isLast ? "step" : ""),
-        y: { range: [0, amount(data.most) * 1.03 * (order.high / Math.max(...data.orders.map((one) => one.high))) || 1], size: 70, label: data.unit.name, grid: true },
+        y: { range: [0, amount(data.most) * 1.03 * (order.high / Math.max(...data.orders.map((other) => other.high))) || 1], size: 70, label: data.unit.name, grid: true },
         over: (pen, at) => order.tensors.forEach((tensor) => drawTensor(pen, at, tensor)),
         hover: (x, y, at) => tensorTip(order, x, y, at),
       }),
@@ -80,7 +80,7 @@
     if (wide <= 0) return;
     pen.fillStyle = data.colours[tensor.lower % data.colours.length];
     pen.fillRect(left, top, wide, Math.max(high, 0.5));
-    // The edges of what is thinner than a few of them would be all that is seen of it.
+    // A rectangle thinner than a few edges would show nothing but them.
     if (Math.min(wide, high) > 4) {
       pen.strokeStyle = "#333333";
       pen.lineWidth = 0.5;
@@ -109,8 +109,8 @@
   }
 
   function tensorTip(order, x, y, at) {
-    const tensor = order.tensors.find((one) => {
-      const { left, top, wide, high } = boxOf(at, one);
+    const tensor = order.tensors.find((placed) => {
+      const { left, top, wide, high } = boxOf(at, placed);
       return x >= left && x < left + wide && y >= top && y < top + high;
     });
     if (!tensor) return null;
@@ -122,7 +122,7 @@
   }
 
   function drawAll() {
-    charts.forEach((one) => one.remove());
+    charts.forEach((drawing) => drawing.remove());
     charts = [drawLines(), ...data.orders.map(drawArena)];
   }
 

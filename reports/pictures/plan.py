@@ -13,7 +13,7 @@ from . import plan_page, plan_picture, saving
 
 
 def check(path: Path) -> None:
-    """Say what is wrong with a picture's path before anything is planned. Raises UsageError or InputError."""
+    """Check a picture's path before anything is planned. Raises UsageError or InputError."""
     if path.suffix.lower() == ".html":
         standalone.check(path)
     elif path.suffix.lower() not in saving.ENDINGS:
@@ -22,9 +22,9 @@ def check(path: Path) -> None:
         saving.check(path)
 
 
-def save(plan: Planned, found: Analysis, path: Path) -> None:
+def save(plan: Planned, analysis: Analysis, path: Path) -> None:
     """Draw a plan into a file: .png, .svg, .pdf or .html. Raises InputError where there is nothing to draw or it cannot be written."""
     if path.suffix.lower() == ".html":
-        files.write(path, plan_page.render(plan, found).encode())
+        files.write(path, plan_page.render(plan, analysis).encode())
     else:
-        saving.save(plan_picture.render(plan, found), path)
+        saving.save(plan_picture.render(plan, analysis), path)

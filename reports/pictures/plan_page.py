@@ -73,7 +73,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Bound:
-    """What no order needs less than."""
+    """The least that any order needs."""
 
     bytes: int
     label: str
@@ -91,40 +91,42 @@ class _Page:
     colours: tuple[str, ...]
 
 
-def render(plan: Planned, found: Analysis) -> str:
+def render(plan: Planned, analysis: Analysis) -> str:
     """The page. Raises InputError for a graph without operators."""
-    data = _page(plan, found)
+    data = _page(plan, analysis)
     return standalone.render(
         __package__,
         "plan",
         data,
-        title=plain(title(found)),
-        subtitle=plain(subtitle(found)),
+        title=plain(title(analysis)),
+        subtitle=plain(subtitle(analysis)),
         lines=[order.label for order in data.orders] + ([data.bound.label] if data.bound else []),
-        arenas=[plain(arena_text(order)) for order, _, _ in orders(plan, found)],
-        remarks=[plain(remark) for remark in remarks(found)],
+        arenas=[plain(arena_text(order)) for order, _, _ in orders(plan, analysis)],
+        remarks=[plain(remark) for remark in remarks(analysis)],
     )
 
 
-def _page(plan: Planned, found: Analysis) -> _Page:
-    drawn = orders(plan, found)
-    bound = found.lower_bound_bytes
+def _page(plan: Planned, analysis: Analysis) -> _Page:
+    drawn = orders(plan, analysis)
+    bound = analysis.lower_bound_bytes
     return _Page(
         unit_of([order.peak_bytes for order, _, _ in drawn]),
-        found.operators,
+        analysis.operators,
         tuple(
             _Order(
                 plain(order_name(order)),
                 plain(order_label(order)),
                 "--v0" if colour == BEST else "--v1",
                 (8, 4) if place else (),
-                tuple(_step(plan, step) for step in each),
+                tuple(_step(plan, step) for step in order_steps),
                 _tensors(plan, order),
                 round(high),
             )
-            for place, ((order, each, colour), high) in enumerate(zip(drawn, arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST), strict=True))
+            for place, ((order, order_steps, colour), high) in enumerate(
+                zip(drawn, arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST), strict=True)
+            )
         ),
-        None if bound is None else _Bound(bound, bound_text(found)),
+        None if bound is None else _Bound(bound, bound_text(analysis)),
         max(arena_size(order.arena) for order, _, _ in drawn),
         TENSORS,
     )
@@ -142,16 +144,18 @@ def _step(plan: Planned, step: Step) -> _Step:
 
 
 def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    unnamed = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def _tensors(plan: Planned, order: Ordered) -> tuple[_Tensor, ...]:
     mapped = plan.mapped
     given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
-    found = []
-    for one in order.arena.placed if order.arena else ():
-        step = str(one.lower + 1)
-        shorter = () if one.name in given else (f"{plain(mapped.kinds[order.order[one.lower]])} {step}", step)
-        found.append(_Tensor(one.lower, one.upper, one.offset, one.bytes, format_bytes(one.bytes), (plain(one.name), *shorter)))
-    return tuple(found)
+    tensors = []
+    for placed in order.arena.placed if order.arena else ():
+        step = str(placed.lower + 1)
+        shorter = () if placed.name in given else (f"{plain(mapped.kinds[order.order[placed.lower]])} {step}", step)
+        tensors.append(
+            _Tensor(placed.lower, placed.upper, placed.offset, placed.bytes, format_bytes(placed.bytes), (plain(placed.name), *shorter))
+        )
+    return tuple(tensors)

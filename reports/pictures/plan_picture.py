@@ -1,7 +1,7 @@
-"""A plan as a picture: memory over the steps of an order and of the best one, with the bound none undercuts, and the arena of each.
+"""A plan as a picture: memory over the steps of an order and of the best order, with the bound that no order undercuts, and the arena of each.
 
-An arena is drawn as what it is: time to the right, addresses upwards, a rectangle for each tensor's live range at its offset. plan_page.py
-is the same as a page.
+An arena has time to the right and addresses upwards, with a rectangle for each tensor's live range at its offset. plan_page.py draws the same as
+a page.
 """
 
 from __future__ import annotations
@@ -43,86 +43,91 @@ _LEGEND = (
 Drawn = tuple[Ordered, tuple[Step, ...], str]
 
 
-def orders(plan: Planned, found: Analysis) -> list[Drawn]:
+def orders(plan: Planned, analysis: Analysis) -> list[Drawn]:
     """The orders to draw."""
-    if not found.chosen.order:
-        raise InputError(f"{found.model}: there is no operator to draw")
+    if not analysis.chosen.order:
+        raise InputError(f"{analysis.model}: there is no operator to draw")
     reduced = plan.mapped.problem
-    drawn = [(found.chosen, steps(reduced, found.chosen.order), _CHOSEN if found.chosen.name != "best" else BEST)]
-    if found.best is not None and found.best is not found.chosen:
-        drawn.append((found.best, steps(reduced, found.best.order), BEST))
+    drawn = [(analysis.chosen, steps(reduced, analysis.chosen.order), _CHOSEN if analysis.chosen.name != "best" else BEST)]
+    if analysis.best is not None and analysis.best is not analysis.chosen:
+        drawn.append((analysis.best, steps(reduced, analysis.best.order), BEST))
     return drawn
 
 
-def title(found: Analysis) -> str:
-    return f"Memory plan: {Path(found.model).name}"
+def title(analysis: Analysis) -> str:
+    return f"Memory plan: {Path(analysis.model).name}"
 
 
-def subtitle(found: Analysis) -> str:
-    parts = [f"{found.operators:,} operators in {found.mode}"]
-    if found.in_place:
+def subtitle(analysis: Analysis) -> str:
+    parts = [f"{analysis.operators:,} operators in {analysis.mode}"]
+    if analysis.in_place:
         parts.append("working in place")
     parts.append("tensors only: scratch memory of kernels and weights are outside")
     return " · ".join(parts)
 
 
-def bound_text(found: Analysis) -> str:
-    assert found.lower_bound_bytes is not None
-    return f"no order needs less than {format_bytes(found.lower_bound_bytes)}" + (" (proven, and reached)" if found.proven else "")
+def bound_text(analysis: Analysis) -> str:
+    assert analysis.lower_bound_bytes is not None
+    return f"no order needs less than {format_bytes(analysis.lower_bound_bytes)}" + (" (proven, and reached)" if analysis.proven else "")
 
 
 def order_label(order: Ordered) -> str:
     return f"{order_name(order)}: peak {format_bytes(order.peak_bytes)} at {order.operator}"
 
 
-# -- what is written into the rectangles, and how high they are drawn
+# -- the text in the rectangles, and how high they are drawn
 
 
 def arena_size(arena: Arena | None) -> int:
-    return max((one.offset + one.bytes for one in arena.placed), default=0) if arena else 0
+    return max((tensor.offset + tensor.bytes for tensor in arena.placed), default=0) if arena else 0
 
 
 def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[float]:
-    """How high each arena is drawn: all in one scale, the largest `high`, and none so low that its axis could not be read."""
+    """How high each arena is drawn: all in one scale, the largest `high`, none below `least`, where its axis could not be read."""
     most = max(arena_size(order.arena) for order, _, _ in drawn) or 1
     return [max(high * arena_size(order.arena) / most, least) for order, _, _ in drawn]
 
 
 @dataclass(frozen=True)
 class Label:
-    """What is written into a rectangle, empty where it has no room, and whether it stands upright. Not escaped."""
+    """The text in a rectangle, empty without room, and whether it stands upright. Not escaped."""
 
     text: str = ""
     upright: bool = False
 
 
 def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[Label]:
-    """What tells each tensor of an arena apart: names where they all fit that are wide enough for any, else the kind of the operator that writes
-    it and the step, or the step alone. across, up: inches of a step and of a byte."""
+    """A label for each tensor of an arena. across, up: inches of a step and of a byte.
+
+    Names are written if they fit into every rectangle that is wide enough for a name at all. Otherwise a label is the kind of the operator that
+    writes the tensor and the step, or the step alone.
+    """
     placed = order.arena.placed if order.arena else ()
     line = lettering.height(size) * 1.05
-    sides = [((one.upper - one.lower) * across, one.bytes * up) for one in placed]
-    names = [lettering.readable(one.name) for one in placed]
+    sides = [((tensor.upper - tensor.lower) * across, tensor.bytes * up) for tensor in placed]
+    names = [lettering.readable(tensor.name) for tensor in placed]
     wide = [(name, side[0] - 0.06) for name, side in zip(names, sides, strict=True) if side[0] > _NAME_LEAST and side[1] >= line]
     whole = all(lettering.width(name, size) <= room for name, room in wide)
     given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
-    found = []
-    for one, name, (width, height) in zip(placed, names, sides, strict=True):
-        step = str(one.lower + 1)
-        texts = [f"{lettering.readable(mapped.kinds[order.order[one.lower]])} {step}", step]
-        texts = [name] if one.name in given or (whole and width > _NAME_LEAST) else texts
+    labels = []
+    for tensor, name, (width, height) in zip(placed, names, sides, strict=True):
+        step = str(tensor.lower + 1)
+        texts = [f"{lettering.readable(mapped.kinds[order.order[tensor.lower]])} {step}", step]
+        texts = [name] if tensor.name in given or (whole and width > _NAME_LEAST) else texts
         ways = ((False, width, height), (True, height, width))
         fitting = (
             Label(text, on) for text in texts for on, room, least in ways if lettering.width(text, size) <= room - 0.06 and least >= line
         )
-        found.append(next(fitting, Label()))
-    return found
+        labels.append(next(fitting, Label()))
+    return labels
 
 
 def _blocks(names: Sequence[str]) -> list[tuple[int, int, str]]:
-    """The blocks that operators' names tell of, `/block/layer/Conv`: (from, to, block) for each run of steps in one, to as deep a level as leaves
-    them few enough to be named."""
-    found: list[tuple[int, int, str]] = []
+    """The blocks in operators' names (`/block/layer/Conv`): (from, to, block) for each run of steps in the same block.
+
+    The level is the deepest that leaves few enough blocks to be named.
+    """
+    blocks: list[tuple[int, int, str]] = []
     paths = [name.strip("/").split("/")[:-1] for name in names]
     for depth in range(1, max(map(len, paths), default=0) + 1):
         runs: list[tuple[int, int, str]] = []
@@ -132,26 +137,26 @@ def _blocks(names: Sequence[str]) -> list[tuple[int, int, str]]:
             runs.append((begin, place + 1, block))
         if len(runs) > _MOST_BLOCKS:
             break
-        found = runs
-    return found if len({block for _, _, block in found if block}) > 1 else []
+        blocks = runs
+    return blocks if len({block for _, _, block in blocks if block}) > 1 else []
 
 
-def remarks(found: Analysis) -> list[str]:
-    """What a reader of the picture must know."""
-    unsized = [f"{len(found.unsized)} tensors of unknown size count nothing"] if found.unsized else []
-    return [said for said in (found.moved, found.source) if said] + unsized + [_LEGEND]
+def remarks(analysis: Analysis) -> list[str]:
+    """The lines that a reader of the picture needs."""
+    unsized = [f"{len(analysis.unsized)} tensors of unknown size count nothing"] if analysis.unsized else []
+    return [remark for remark in (analysis.moved, analysis.source) if remark] + unsized + [_LEGEND]
 
 
 # -- PNG, SVG, PDF
 
 
-def render(plan: Planned, found: Analysis) -> Figure:
+def render(plan: Planned, analysis: Analysis) -> Figure:
     """The picture. Raises InputError for a graph without operators."""
     with style.look():
-        return _render(plan, found, orders(plan, found))
+        return _render(plan, analysis, orders(plan, analysis))
 
 
-def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
+def _render(plan: Planned, analysis: Analysis, drawn: Sequence[Drawn]) -> Figure:
     unit = unit_of([order.peak_bytes for order, _, _ in drawn])
     legend = [
         Entry(
@@ -160,14 +165,14 @@ def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
         )
         for (order, _, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False)
     ]
-    if found.lower_bound_bytes is not None:
-        legend.append(Entry(bound_text(found), line={"color": _BOUND, "linewidth": 1, "linestyle": (0, (1.2, 1.5))}))
+    if analysis.lower_bound_bytes is not None:
+        legend.append(Entry(bound_text(analysis), line={"color": _BOUND, "linewidth": 1, "linestyle": (0, (1.2, 1.5))}))
     blocks = [_blocks(_named(plan, order)) for order, _, _ in drawn]
     heights = arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST)
     content = _LINE_HIGH + sum(_GAP + (_STRIP_HIGH if runs else 0) + high for runs, high in zip(blocks, heights, strict=True)) + 0.4
-    sheet = Sheet(title(found), subtitle(found), content, legend=legend, remarks=remarks(found))
+    sheet = Sheet(title(analysis), subtitle(analysis), content, legend=legend, remarks=remarks(analysis))
     wide = sheet.width - _LEFT - 0.25
-    _lines(sheet.axes(_LEFT, 0, wide, _LINE_HIGH), found, drawn, unit)
+    _lines(sheet.axes(_LEFT, 0, wide, _LINE_HIGH), analysis, drawn, unit)
     up = max(heights) / (max(arena_size(order.arena) for order, _, _ in drawn) or 1) / 1.03
     top = _LINE_HIGH
     for (order, _, _), runs, high in zip(drawn, blocks, heights, strict=True):
@@ -184,7 +189,7 @@ def _render(plan: Planned, found: Analysis, drawn: Sequence[Drawn]) -> Figure:
 
 
 def _named(plan: Planned, order: Ordered) -> list[str]:
-    """What each step is called in the file: TFLite's operators have no names, but their results do."""
+    """Each step's name in the file: TFLite's operators have no names, but their results do."""
     mapped = plan.mapped
     if plan.graph.format == "onnx":
         return [mapped.operators[op] for op in order.order]
@@ -199,13 +204,15 @@ def arena_text(order: Ordered) -> str:
     return f"Arena of {order_name(order)}: {format_bytes(arena_size(arena))} ({by}{least})"
 
 
-def _lines(axes: Axes, found: Analysis, drawn: Sequence[Drawn], unit: Unit) -> None:
-    for (order, each, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False):
-        edges = range(len(each) + 1)
-        axes.stairs([step.memory_bytes / unit.size for step in each], edges, color=colour, linewidth=1.6, linestyle=dash, baseline=None)
+def _lines(axes: Axes, analysis: Analysis, drawn: Sequence[Drawn], unit: Unit) -> None:
+    for (order, order_steps, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False):
+        edges = range(len(order_steps) + 1)
+        axes.stairs(
+            [step.memory_bytes / unit.size for step in order_steps], edges, color=colour, linewidth=1.6, linestyle=dash, baseline=None
+        )
         axes.plot([order.step - 0.5], [order.peak_bytes / unit.size], "v", color=colour, markersize=5, clip_on=False)
-    if found.lower_bound_bytes is not None:
-        axes.axhline(found.lower_bound_bytes / unit.size, color=_BOUND, linewidth=1, linestyle=(0, (1.2, 1.5)))
+    if analysis.lower_bound_bytes is not None:
+        axes.axhline(analysis.lower_bound_bytes / unit.size, color=_BOUND, linewidth=1, linestyle=(0, (1.2, 1.5)))
     axes.set_xlim(0, len(drawn[0][1]))
     axes.set_ylim(0, max(order.peak_bytes for order, _, _ in drawn) / unit.size * 1.08 or 1)
     axes.set_ylabel(f"tensors in memory ({unit.name})")
@@ -231,19 +238,19 @@ def _arena(axes: Axes, order: Ordered, labels: Sequence[Label], unit: Unit, inch
     placed = order.arena.placed if order.arena else ()
     corners, colours, edges = [], [], []
     across = inches[0] / len(order.order)
-    for one in placed:
-        low, high = one.offset / unit.size, (one.offset + one.bytes) / unit.size
-        corners.append([(one.lower, low), (one.upper, low), (one.upper, high), (one.lower, high)])
-        colours.append(TENSORS[one.lower % len(TENSORS)])
-        # The edges of what is thinner than a few of them would be all that is seen of it.
-        edges.append(0.5 if min((one.upper - one.lower) * across, one.bytes * up) > 0.04 else 0.0)
+    for tensor in placed:
+        low, high = tensor.offset / unit.size, (tensor.offset + tensor.bytes) / unit.size
+        corners.append([(tensor.lower, low), (tensor.upper, low), (tensor.upper, high), (tensor.lower, high)])
+        colours.append(TENSORS[tensor.lower % len(TENSORS)])
+        # A rectangle thinner than a few edges would show nothing but them.
+        edges.append(0.5 if min((tensor.upper - tensor.lower) * across, tensor.bytes * up) > 0.04 else 0.0)
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=style.INK, linewidths=edges))
     axes.set_xlim(0, len(order.order))
     axes.set_ylim(0, inches[1] / up / unit.size)
     axes.set_ylabel(f"offset ({unit.name})")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(max(2, round(inches[1] / 0.35))))
-    for one, label in zip(placed, labels, strict=True):
-        middle = ((one.lower + one.upper) / 2, (one.offset + one.bytes / 2) / unit.size)
+    for tensor, label in zip(placed, labels, strict=True):
+        middle = ((tensor.lower + tensor.upper) / 2, (tensor.offset + tensor.bytes / 2) / unit.size)
         turned = 90 if label.upright else 0
         axes.text(*middle, lettering.escaped(label.text), ha="center", va="center", size=_NAME_SIZE, rotation=turned, clip_on=True)

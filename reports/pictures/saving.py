@@ -19,9 +19,9 @@ ENDINGS = tuple(_HEADS)
 
 
 def check(path: Path) -> None:
-    """Say what is wrong with a picture's path before anything is drawn.
+    """Check a picture's path before anything is drawn.
 
-    Raises UsageError for an unknown ending, InputError where it cannot be written or what lies there is no such picture.
+    Raises UsageError for an unknown ending, InputError where it cannot be written or the file there is no such picture.
     """
     ending = path.suffix.lower()
     if ending not in _HEADS:

@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from .lettering import escaped, height, label, width, wrapped
-from .style import DPI, GREY, HEADING, INK, SMALL, Fill
+from .lettering import escaped, height, label, readable, shortened, width, wrapped
+from .placing import apart
+from .style import BODY, DPI, GREY, HEADING, INK, SMALL, Fill
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,33 @@ class Entry:
         return 0.0 if self.fill is None and self.line is None else 0.2 if self.is_point else 0.34
 
 
+@dataclass(frozen=True)
+class PhaseName:
+    """A phase's name over a panel: readable text, the middle of the phase in inches from the sheet's left edge, and its length in any unit."""
+
+    text: str
+    middle: float
+    length: float
+    colour: str = GREY
+
+
 _MARGIN = 0.15
 _MOST_REMARKS = 8
+_PHASE_SIZE = 7.0
+
+
+def phase_name(text: str, inches: float) -> str:
+    """A phase's name as readable text, shortened to fit."""
+    return shortened(readable(text), inches, _PHASE_SIZE)
+
+
+def phase_names_width(names: Sequence[str]) -> float:
+    """The room that phases' names take side by side, in inches."""
+    return sum(map(_phase_name_width, names))
+
+
+def _phase_name_width(name: str) -> float:
+    return width(name, _PHASE_SIZE) + 0.1
 
 
 class Sheet:
@@ -75,6 +101,10 @@ class Sheet:
         place = {"ha": "left", "va": "top", **words}
         return self.figure.text(left, self._height - self._top - top, text, transform=self.figure.dpi_scale_trans, **place)
 
+    def heading(self, top: float, text: str, size: float = BODY) -> None:
+        """Anyone's text in bold at the left edge, such as a model's name."""
+        self.text(_MARGIN, top, label(text, 9.5, size, "bold"), size=size, weight="bold")
+
     def axes(self, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
         """Axes whose frame, without ticks and labels, lies there."""
         bottom = self._height - self._top - top - height
@@ -91,6 +121,21 @@ class Sheet:
         """A filled rectangle on the sheet."""
         bottom = self._height - self._top - top - height
         self.figure.add_artist(Rectangle((left, bottom), width, height, transform=self.figure.dpi_scale_trans, **fill.words()))
+
+    def phase_names(self, names: Sequence[PhaseName], left: float, wide: float, top: float, bottom: float) -> None:
+        """Names over a panel, each as near to the middle of its phase as the others let it be, with a line down to `bottom`.
+
+        names: in the order of time. Without room for all, the shortest phases go unnamed. left, wide: the panel's; all in inches.
+        """
+        named = sorted(range(len(names)), key=lambda index: -names[index].length)
+        while len(named) > 1 and phase_names_width([names[index].text for index in named]) > wide:
+            named.pop()
+        shown = [names[index] for index in sorted(named)]
+        middles = [name.middle for name in shown]
+        places = apart(middles, [_phase_name_width(name.text) for name in shown], left, left + wide)
+        for name, middle, place in zip(shown, middles, places, strict=True):
+            self.text(place, top + 0.03, escaped(name.text), ha="center", size=_PHASE_SIZE, color=name.colour)
+            self.path([(place, top + 0.145), (middle, bottom)], color=GREY, linewidth=0.5)
 
     def _legend(self, row: Sequence[tuple[float, Entry]], top: float) -> None:
         middle = self._height - self._top - top - SMALL / 72 * 0.52

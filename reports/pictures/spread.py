@@ -1,4 +1,4 @@
-"""Every repeat as a point, so that two modes are seen as two: as measured on one scale, and as the difference from each variant's median."""
+"""Every repeat as a point, so that two modes are seen as two: as measured on a shared scale, and as the difference from each variant's median."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
 from memprof.runs.records import Run
 from memprof.runs.summary import Key
 
 from ..rows import named
-from ..tables.grid import Unit, choose_unit, number
+from ..tables.grid import Unit, number
 from . import choosing, lettering, style
 from .sheet import Entry, Sheet
 
@@ -29,7 +28,7 @@ _MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class Strip:
-    """One variant: a value a repeat that has one, in the order of the repeats."""
+    """A variant's values, in the order of the repeats, and how many repeats have none."""
 
     key: Key
     name: str
@@ -48,15 +47,14 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     succeeded or none has the metric.
     """
     wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]
-    if not any(run.outcome.ok for run in runs):
-        raise choosing.no_success(runs)
+    choosing.need_success(runs)
     with style.look():
         return _render(runs, wanted, phase)
 
 
 def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
-    everyone = summary.groups(runs)
-    grouped = dict(list(everyone.items())[:_MOST_ROWS])
+    all_groups = summary.groups(runs)
+    grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
     blocks = [
         (model, metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()])
@@ -71,9 +69,6 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     heights = [
         _TITLES + (0.22 if several else 0) + row * len(strips) + _TICKS + 0.1 for row, (_, _, strips) in zip(rows, blocks, strict=True)
     ]
-    remarks = choosing.remarks(grouped)
-    if len(everyone) > len(grouped):
-        remarks.insert(0, f"{len(everyone) - len(grouped)} more variants are not drawn: --model and --variant choose")
     sheet = Sheet(
         "Every repeat" if several else f"Every repeat: {blocks[0][0]}",
         choosing.conditions(runs),
@@ -82,12 +77,12 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
             *_LEGEND,
             *([Entry("✗ failed before it had a value")] if any(strip.lost for *_, strips in blocks for strip in strips) else []),
         ],
-        remarks=remarks,
+        remarks=choosing.remarks(grouped, len(all_groups) - len(grouped)),
     )
     top = 0.0
     for (model, metric, strips), row, high in zip(blocks, rows, heights, strict=True):
         if several:
-            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.heading(top, model)
         offset = top + (0.22 if several else 0) + _TITLES
         called_here = [texts[strip.key] for strip in strips]
         _block(sheet, offset, indent, row, strips, called_here, metric, choosing.phase_of(metric, phase), units[metric.name])
@@ -103,16 +98,13 @@ _LEGEND = (
 
 
 def _strip(key: Key, name: str, group: Sequence[Run], metric: Metric, phase: str | None) -> Strip:
-    where = choosing.phase_of(metric, phase)
-    values = tuple(value for run in group if (value := metrics.value(run, where, metric)) is not None)
+    values = tuple(choosing.values(group, metric, phase))
     return Strip(key, name, values, len(group) - len(values))
 
 
 def _unit(blocks: Sequence[tuple[str, Metric, Sequence[Strip]]], metric: Metric, phase: str | None) -> Unit:
     values = [value for _, other, strips in blocks if other == metric for strip in strips for value in strip.values]
-    if not values:
-        raise InputError(f"these runs have no {metric.name} in {choosing.phase_of(metric, phase)}")
-    return choose_unit(metric.unit, values)
+    return choosing.unit(metric, phase, values)
 
 
 def _block(
@@ -141,8 +133,8 @@ def _block(
     for row, (strip, text) in enumerate(zip(strips, texts, strict=True)):
         middle = top + (row + 0.5) * high
         sheet.text(indent - 0.1, middle, lettering.escaped(text), ha="right", va="center")
-        said, colour = _said(strip, unit)
-        sheet.text(sheet.width - 0.15, middle, said, ha="right", va="center", size=style.SMALL, color=colour)
+        median, colour = _summary(strip, unit)
+        sheet.text(sheet.width - 0.15, middle, median, ha="right", va="center", size=style.SMALL, color=colour)
         for axes, limits, values in sides:
             if strip.values:
                 _dots(axes, row, values[row], limits, wide, high)
@@ -153,9 +145,9 @@ def _panel_width(indent: float) -> float:
 
 
 def _side(strips: Sequence[Strip], unit: Unit, relative: bool) -> tuple[tuple[float, float], list[list[float]]]:
-    """An axis's limits and what is drawn along it for each strip."""
+    """An axis's limits, and each strip's values along it."""
     values = [[(value - (strip.median if relative else 0)) / unit.size for value in strip.values] for strip in strips]
-    flat = [value for ours in values for value in ours]
+    flat = [value for strip_values in values for value in strip_values]
     low, high = (min(flat), max(flat)) if flat else (0.0, 1.0)
     if relative:
         high = max(abs(low), abs(high)) or 1e-3
@@ -169,7 +161,9 @@ def _row_height(indent: float, strips: Sequence[Strip], unit: Unit) -> float:
     deepest = 0.0
     for even in (False, True):
         limits, values = _side(strips, unit, even)
-        deepest = max([deepest, *(abs(offset) for ours in values for offset in _offsets(ours, limits, _panel_width(indent)))])
+        deepest = max(
+            [deepest, *(abs(offset) for strip_values in values for offset in _offsets(strip_values, limits, _panel_width(indent)))]
+        )
     return min(max(_ROW, 2 * deepest + _DOT + _ROOM), _HIGHEST_ROW)
 
 
@@ -177,7 +171,7 @@ def _offsets(values: Sequence[float], limits: tuple[float, float], wide: float) 
     return swarm([(value - limits[0]) / (limits[1] - limits[0]) * wide for value in values], _DOT)
 
 
-def _said(strip: Strip, unit: Unit) -> tuple[str, str]:
+def _summary(strip: Strip, unit: Unit) -> tuple[str, str]:
     if not strip.values:
         return "✗ none succeeded", style.FAILED
     count = len(strip.values)

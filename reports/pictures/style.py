@@ -1,8 +1,8 @@
-"""What all pictures share: colours with hatches, text that stays text, units, a sheet laid out in inches, and the file it is written to.
+"""The look that all pictures share: colours with hatches, line styles, markers, and fonts.
 
 Pictures are made with matplotlib's objects alone, so no display, no backend and no state of pyplot's is needed, and a user's own
-matplotlibrc changes nothing. The same runs give the same bytes. Colours are Okabe and Ito's, told apart by the colour-blind; what they
-tell apart in colour is told apart in grey by hatches, line styles, markers or lightness.
+matplotlibrc changes nothing. The same runs give the same bytes. Colours are Okabe and Ito's, told apart by the colour-blind. In
+grey, hatches, line styles, markers or lightness tell the same things apart.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 
 @dataclass(frozen=True)
 class Line:
-    """How one of many lines is drawn: no two of the first 420 are alike, and the first 12 differ in marker."""
+    """The look of a line among many: no two of the first 420 are alike, and the first 12 differ in marker."""
 
     colour: str
     dash: Any
@@ -82,7 +82,7 @@ def families() -> tuple[str, ...]:
 @contextmanager
 def look() -> Iterator[None]:
     """Within it everything is drawn in memprof's look, whatever the user has set."""
-    ours = {
+    settings = {
         "font.family": [*families(), "sans-serif"],  # the last for those who read an SVG elsewhere
         "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
         "font.size": BODY,
@@ -108,23 +108,5 @@ def look() -> Iterator[None]:
         "svg.fonttype": "none",
         "pdf.fonttype": 42,
     }
-    with matplotlib.style.context(["default", ours]):
+    with matplotlib.style.context(["default", settings]):
         yield
-
-
-# -- text that stays text
-
-
-# -- which runs, and what they are called
-
-
-# -- the sheet
-
-
-# -- labels beside points
-
-
-# -- the file
-
-
-# -- metrics

@@ -15,7 +15,7 @@ from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
 from memprof.runs.records import Run
 
-from ..tables.grid import Unit, choose_unit
+from ..tables.grid import Unit
 from . import choosing, lettering, style
 from .sheet import Entry, Sheet
 
@@ -27,7 +27,7 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True)
 class Series:
-    """One variant of one model on one machine: its runs by thread count, None for the runtime's own choice."""
+    """A variant of a model on a machine: its runs by thread count, None for the runtime's choice."""
 
     model: str
     name: str
@@ -41,10 +41,9 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     measured with several thread counts or nothing of this was measured.
     """
     wanted = [metrics.metric(name) for name in (names or DEFAULT_METRICS)]
-    if not any(run.outcome.ok for run in runs):
-        raise choosing.no_success(runs)
+    choosing.need_success(runs)
     series = _series(runs)
-    if all(len(one.runs) < 2 for one in series):
+    if all(len(line.runs) < 2 for line in series):
         raise InputError("these runs hold no sweep: each variant has one thread count; `memprof run --threads 1,2,4` measures several")
     with style.look():
         return _render(runs, series, wanted, phase)
@@ -52,40 +51,39 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
 
 def _series(runs: Sequence[Run]) -> list[Series]:
     several_machines = len({run.machine.name for run in runs}) > 1
-    found: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
+    by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
     for run in runs:
         name = f"{run.job.variant}, {run.machine.name}" if several_machines else run.job.variant
-        found.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
-    return [Series(model, name, by_threads) for (model, name), by_threads in found.items()]
+        by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
+    return [Series(model, name, by_threads) for (model, name), by_threads in by_line.items()]
 
 
 def _render(runs: Sequence[Run], series: Sequence[Series], wanted: Sequence[Metric], phase: str | None) -> Figure:
-    counts = sorted({count for one in series for count in one.runs}, key=lambda count: count or 0)
-    models = list(dict.fromkeys(one.model for one in series))
-    names = list(dict.fromkeys(one.name for one in series))
-    remarks = choosing.remarks(summary.groups(runs))
+    counts = sorted({count for line in series for count in line.runs}, key=lambda count: count or 0)
+    models = list(dict.fromkeys(line.model for line in series))
+    names = list(dict.fromkeys(line.name for line in series))
+    remarks = choosing.remarks(summary.groups(runs), max(len(names) - _MOST_LINES, 0))
     if len(names) > _MOST_LINES:
-        remarks.insert(0, f"{len(names) - _MOST_LINES} more variants are not drawn: --model and --variant choose")
         names = names[:_MOST_LINES]
-        series = [one for one in series if one.name in names]
-    units = {metric.name: choose_unit(metric.unit, _all_values(series, metric, phase)) for metric in wanted}
+        series = [line for line in series if line.name in names]
+    units = {metric.name: choosing.unit(metric, phase, _all_values(series, metric, phase)) for metric in wanted}
     legend = [Entry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(Entry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     several = len(models) > 1
-    each = (0.24 if several else 0) + _TITLE + _HIGH + _BELOW
+    block_high = (0.24 if several else 0) + _TITLE + _HIGH + _BELOW
     title = "Thread sweep" if several else f"Thread sweep: {models[0]}"
-    sheet = Sheet(title, choosing.conditions(runs), each * len(models), legend=legend, remarks=remarks)
+    sheet = Sheet(title, choosing.conditions(runs), block_high * len(models), legend=legend, remarks=remarks)
     wide = min(5.2, (sheet.width - _LEFT - 0.15 - _BETWEEN * (len(wanted) - 1)) / len(wanted))
     for row, model in enumerate(models):
-        top = row * each
+        top = row * block_high
         if several:
-            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.heading(top, model)
         for column, metric in enumerate(wanted):
             offset = top + (0.24 if several else 0) + _TITLE
             axes = sheet.axes(_LEFT + column * (wide + _BETWEEN), offset, wide, _HIGH)
-            ours = {names.index(one.name): one for one in series if one.model == model}
-            _panel(axes, ours, counts, metric, phase, units[metric.name])
+            lines = {names.index(line.name): line for line in series if line.model == model}
+            _panel(axes, lines, counts, metric, phase, units[metric.name])
     return sheet.figure
 
 
@@ -95,29 +93,25 @@ def _words(index: int) -> dict[str, object]:
 
 
 def _all_values(series: Sequence[Series], metric: Metric, phase: str | None) -> list[float]:
-    found = [value for one in series for group in one.runs.values() for value in _values(group, metric, phase)]
-    if not found:
-        raise InputError(f"these runs have no {metric.name} in {choosing.phase_of(metric, phase)}")
-    return found
-
-
-def _values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
-    where = choosing.phase_of(metric, phase)
-    return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
+    return [value for line in series for group in line.runs.values() for value in choosing.values(group, metric, phase)]
 
 
 def _panel(axes: Axes, series: Mapping[int, Series], counts: Sequence[int | None], metric: Metric, phase: str | None, unit: Unit) -> None:
     step = min(0.07, 0.5 / len(series))
-    for place, (index, one) in enumerate(series.items()):
+    for place, (index, line) in enumerate(series.items()):
         shift = (place - (len(series) - 1) / 2) * step  # or equal values would hide one another
-        found = [(counts.index(count) + shift, values) for count in counts if (values := _values(one.runs.get(count, []), metric, phase))]
-        xs = [x for x, _ in found]
-        middles = [statistics.median(values) / unit.size for _, values in found]
+        points = [
+            (counts.index(count) + shift, values)
+            for count in counts
+            if (values := choosing.values(line.runs.get(count, []), metric, phase))
+        ]
+        xs = [x for x, _ in points]
+        middles = [statistics.median(values) / unit.size for _, values in points]
         look = style.line(index)
-        lows, highs = [min(values) / unit.size for _, values in found], [max(values) / unit.size for _, values in found]
+        lows, highs = [min(values) / unit.size for _, values in points], [max(values) / unit.size for _, values in points]
         axes.vlines(xs, lows, highs, color=look.colour, linewidth=1.0)
         axes.plot(xs, middles, **_words(index), markeredgecolor="white", markeredgewidth=0.5)  # type: ignore[arg-type]
-        lost = [counts.index(count) + shift for count, group in one.runs.items() if not _values(group, metric, phase)]
+        lost = [counts.index(count) + shift for count, group in line.runs.items() if not choosing.values(group, metric, phase)]
         axes.plot(lost, [0] * len(lost), linestyle="none", marker="X", color=style.FAILED, markersize=7, clip_on=False, zorder=5)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.03)
     axes.set_xlim(-0.5, len(counts) - 0.5)
@@ -127,5 +121,5 @@ def _panel(axes: Axes, series: Mapping[int, Series], counts: Sequence[int | None
     axes.grid(axis="y")
     axes.tick_params(length=2.5)
     where = choosing.phase_of(metric, phase)
-    said = unit.caption(metric.title + choosing.in_phase(where))
-    axes.set_title(lettering.label(said, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)
+    title = unit.caption(metric.title + choosing.in_phase(where))
+    axes.set_title(lettering.label(title, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)

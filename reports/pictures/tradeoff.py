@@ -58,12 +58,12 @@ class Scale:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other beats: no other has less of one and no more of the other. By memory, smallest first."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda one: one.at):
-        if not found or point.at[1] < found[-1].at[1] or point.at == found[-1].at:
-            found.append(point)
-    return found
+    """The Pareto front, by memory, smallest first: no other point has less memory or latency and no more of the other."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda point: point.at):
+        if not best or point.at[1] < best[-1].at[1] or point.at == best[-1].at:
+            best.append(point)
+    return best
 
 
 def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | None = None) -> Figure:
@@ -72,8 +72,7 @@ def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | 
     Raises UsageError for an unknown metric, InputError where no run succeeded or none has both figures.
     """
     metric = metrics.metric(memory)
-    if not any(run.outcome.ok for run in runs):
-        raise choosing.no_success(runs)
+    choosing.need_success(runs)
     with style.look():
         return _render(runs, metric, choosing.phase_of(metric, phase))
 
@@ -82,17 +81,17 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     grouped = summary.groups(runs)
     called = named(grouped)
     points = {model: _points(block, called, metric, phase) for model, block in choosing.by_model(grouped).items()}
-    everyone = [point for ours in points.values() for point in ours]
-    if not everyone:
+    all_points = [point for model_points in points.values() for point in model_points]
+    if not all_points:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
     latency = metrics.METRICS["time_ns"]
     units = (
-        choose_unit(metric.unit, [value for point in everyone for value in point.memory]),
-        choose_unit(latency.unit, [value for point in everyone for value in point.latency]),
+        choose_unit(metric.unit, [value for point in all_points for value in point.memory]),
+        choose_unit(latency.unit, [value for point in all_points for value in point.latency]),
     )
-    shown = {model: ours for model, ours in points.items() if ours}
+    shown = {model: model_points for model, model_points in points.items() if model_points}
     several = len(points) > 1
-    panels = {model: _Panel(ours, units) for model, ours in shown.items()}
+    panels = {model: _Panel(model_points, units) for model, model_points in shown.items()}
     title = "Latency against memory" if several else f"Latency against memory: {next(iter(points))}"
     heights = [(0.26 if several else 0) + _HIGH + _BELOW + panel.key_height for panel in panels.values()]
     remarks = choosing.remarks(grouped)
@@ -102,7 +101,7 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     top = 0.0
     for (model, panel), high in zip(panels.items(), heights, strict=True):
         if several:
-            sheet.text(0.15, top, lettering.label(model, 9.5, weight="bold"), weight="bold")
+            sheet.heading(top, model)
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
         panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption("Latency, one iteration"))
         top += high
@@ -121,18 +120,18 @@ _LEGEND = (
 
 def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str) -> list[Point]:
     latency = metrics.METRICS["time_ns"]
-    found = []
+    points = []
     for key, group in block.items():
         both = [(metrics.value(run, phase, metric), metrics.value(run, EXECUTE, latency)) for run in group if run.outcome.ok]
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)
-            found.append(Point(called[key], memory, time))
-    return found
+            points.append(Point(called[key], memory, time))
+    return points
 
 
 class _Panel:
-    """One model's points with a place for each label, decided before the sheet is made: where names find no room, letters stand for them."""
+    """A model's points with a place for each label, decided before the sheet is made. Numbers stand for names that find no room."""
 
     def __init__(self, points: Sequence[Point], units: tuple[Unit, Unit]) -> None:
         self._points = points
@@ -151,7 +150,7 @@ class _Panel:
         area = (0.05, 0.04, self._wide, _HIGH)
         names = [point.name for point in self._named]
         bars, steps = self._lines()
-        # Clear of all lines if there is room, else of the front, else of one another at least; rather over a line than shortened to nothing.
+        # Clear of all lines if there is room, else of the front, else of each other. A label over a line is better than one shortened to nothing.
         for obstacles, inches in (((*bars, *steps), 3.2), ((*bars, *steps), 2.2), (steps, 2.6), (steps, 1.8), ((), 1.8)):
             texts = lettering.distinct(names, inches, style.SMALL)
             boxes = placing.beside(self._spots, [_size(text) for text in texts], area, obstacles)
@@ -204,7 +203,7 @@ class _Panel:
         self._draw_points(axes, [point for point in self._points if id(point) in on_front], _ON)
         self._draw_points(axes, [point for point in self._points if id(point) not in on_front], _BEATEN)
         for text, box, spot in zip(self._texts, self._boxes, self._spots, strict=True):
-            self._draw_label(axes, text, box, spot)
+            placing.draw(axes, lettering.escaped(text), spot, box, (self._wide, _HIGH))
         for index, text in enumerate(self._key):
             rows = -(-len(self._key) // 3)
             place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
@@ -219,10 +218,10 @@ class _Panel:
     def _draw_bars(self, axes: Axes) -> None:
         memory, latency = (unit.size for unit in self._units)
         lefts, rights, xs = zip(
-            *((min(one.memory) / memory, max(one.memory) / memory, one.at[0] / memory) for one in self._points), strict=True
+            *((min(point.memory) / memory, max(point.memory) / memory, point.at[0] / memory) for point in self._points), strict=True
         )
         lows, highs, ys = zip(
-            *((min(one.latency) / latency, max(one.latency) / latency, one.at[1] / latency) for one in self._points), strict=True
+            *((min(point.latency) / latency, max(point.latency) / latency, point.at[1] / latency) for point in self._points), strict=True
         )
         axes.hlines(ys, lefts, rights, color=style.GREY, linewidth=0.8)
         axes.vlines(xs, lows, highs, color=style.GREY, linewidth=0.8)
@@ -231,30 +230,13 @@ class _Panel:
         memory, latency = (unit.size for unit in self._units)
         axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
 
-    def _draw_label(self, axes: Axes, text: str, box: placing.Box, spot: tuple[float, float]) -> None:
-        left, bottom, right, upper = box
-        if (line := placing.leader(spot, box)) is not None:
-            ends = ([x / self._wide for x, _ in line], [y / _HIGH for _, y in line])
-            axes.plot(*ends, transform=axes.transAxes, color=style.GREY, linewidth=0.5, zorder=3)
-        middle = ((left + right) / 2 / self._wide, (bottom + upper) / 2 / _HIGH)
-        axes.text(
-            *middle,
-            lettering.escaped(text),
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            size=style.SMALL,
-            zorder=5,
-            bbox=placing.backing(),
-        )
-
 
 def _size(text: str) -> tuple[float, float]:
     return lettering.width(text, style.SMALL) + 0.03, 0.14
 
 
 def _scale(values: Sequence[Sequence[float]], unit: Unit) -> Scale:
-    flat = [value / unit.size for ours in values for value in ours]
+    flat = [value / unit.size for series in values for value in series]
     low, high = min(flat), max(flat)
     if low > 0 and high / low >= _LOG_FROM:
         room = (high / low) ** 0.1

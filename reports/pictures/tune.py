@@ -1,4 +1,4 @@
-"""What `memprof tune` found: the proposals as a table with the command that measures each again, and the front as a picture."""
+"""The picture of `memprof tune`: the front."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from memprof.seek.tune import Tuned
 
+from . import tradeoff
 
-def picture(found: Tuned) -> Figure:
+
+def picture(tuned: Tuned) -> Figure:
     """Latency against PEAK of the verified runs, and of all trials where nothing was verified."""
-    from . import tradeoff
-
-    return tradeoff.render(found.runs)
+    return tradeoff.render(tuned.runs)

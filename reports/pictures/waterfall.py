@@ -1,4 +1,4 @@
-"""What a resident set consists of, phase by phase, as stacked bars."""
+"""The parts of a resident set, phase by phase, as stacked bars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from . import lettering, placing, style
 from .sheet import Entry, Sheet
 from .style import Fill
 
-# Okabe and Ito's colours; what is weight is of one family, what could go is hatched.
+# Okabe and Ito's colours. Weights are blue, orange or red; parts that could go are hatched.
 FILLS = {
     LIBRARIES: Fill("#B8BEC6"),
     STACKS: Fill("#59626D"),
@@ -47,44 +47,44 @@ FILLS = {
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
 
 
-def draw(found: Explanation) -> Figure:
+def draw(explanation: Explanation) -> Figure:
     """The waterfall of each phase: a stacked bar a look, and above it how much higher the phase's peak was. Raises InputError."""
-    if not found.phases:
+    if not explanation.phases:
         raise InputError("the child was never looked at, so there is no waterfall to draw")
     with style.look():
-        return _drawn(found)
+        return _draw(explanation)
 
 
-def _drawn(found: Explanation) -> Figure:
-    names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in found.phases)]
-    transients = {one.name: one.transient_bytes for one in found.measured}
-    shown = any(transients.get(phase.name, 0) > 0.01 * phase.rss_bytes for phase in found.phases)
+def _draw(explanation: Explanation) -> Figure:
+    names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
+    transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
+    shown = any(transients.get(phase.name, 0) > 0.01 * phase.rss_bytes for phase in explanation.phases)
     legend = [Entry(name, fill=FILLS[name]) for name in names]
     if shown:
         legend.append(Entry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
     sheet = Sheet(
-        f"What the resident set consists of: {title(found)}",
-        lead(found),
-        len(found.phases) * row + 0.45,
+        f"What the resident set consists of: {title(explanation)}",
+        lead(explanation),
+        len(explanation.phases) * row + 0.45,
         legend=legend,
-        remarks=[f"{place}. {headline(finding)}" for place, finding in enumerate(found.findings[:3], 1)],
+        remarks=[f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)],
         width=wide,
     )
-    heads = [lettering.label(short(phase.name), 1.7) for phase in found.phases]
+    heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
     indent = max(lettering.width(head) for head in heads) + 0.3
-    tops = [phase.rss_bytes + (0 if "/" in phase.name else transients.get(phase.name, 0)) for phase in found.phases]
+    tops = [phase.rss_bytes + (0 if "/" in phase.name else transients.get(phase.name, 0)) for phase in explanation.phases]
     unit = choose_unit(BYTES, tops)
-    axes = sheet.axes(indent, 0.05, wide - indent - 0.2, len(found.phases) * row)
+    axes = sheet.axes(indent, 0.05, wide - indent - 0.2, len(explanation.phases) * row)
     limit = max(tops) / unit.size / (1 - 0.62 / (wide - indent - 0.2))
     axes.set_xlim(0, limit)
-    axes.set_ylim(len(found.phases) - 0.5, -0.5)
-    axes.set_yticks(range(len(found.phases)), heads)
+    axes.set_ylim(len(explanation.phases) - 0.5, -0.5)
+    axes.set_yticks(range(len(explanation.phases)), heads)
     axes.tick_params(axis="y", length=0, labelsize=style.BODY)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.grid(axis="x")
     axes.set_xlabel(unit.caption("resident"), labelpad=2)
-    for place, phase in enumerate(found.phases):
+    for place, phase in enumerate(explanation.phases):
         _stack(axes, place, phase, names, unit.size, limit, 0 if "/" in phase.name else transients.get(phase.name, 0), wide - indent - 0.2)
     return sheet.figure
 

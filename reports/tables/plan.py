@@ -14,7 +14,7 @@ from memprof.errors import UsageError
 from memprof.plan.analysis import Analysis, Ordered, Row
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
-from memprof.plan.measured import Measured, Shapes, written
+from memprof.plan.measured import Measured, Shapes, shapes_text
 from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary
@@ -432,7 +432,7 @@ def _beside(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[
         for name, values in rows
     ]
     header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
-    return Table(f"Sizes in {unit.name}{f', {written(shapes)}' if shapes else ''}", header, tuple(lines))
+    return Table(f"Sizes in {unit.name}{f', {shapes_text(shapes)}' if shapes else ''}", header, tuple(lines))
 
 
 def _beside_notes(analysis: Analysis) -> list[str]:

@@ -1,8 +1,8 @@
 """Offsets for buffers with known lifetimes: the arena.
 
-`greedy` does what TFLite does. `pack` looks for the smallest arena, or for one within a capacity, and says what it has proven: the load (the
+`greedy` follows TFLite's rule. `pack` looks for the smallest arena, or for an arena within a capacity, and states its proof: the load (the
 most bytes alive at once) is a lower bound for any arena, and an exact search may raise it. The problem is NP-hard (dynamic storage
-allocation, Garey and Johnson, SR2), so that a gap can remain; it is then stated, never hidden.
+allocation, Garey and Johnson, SR2). A gap can therefore remain, and is stated.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SOLVER_ROUND = 2
 
 @dataclass(frozen=True)
 class Packing:
-    """offsets in bytes, one for each buffer in the order they were given in; size_bytes of the arena. No arena is below lower_bound_bytes;
-    proven: this one is of that size."""
+    """offsets: in bytes, for each buffer in the order given. size_bytes: of the arena. No arena is below lower_bound_bytes; proven: this arena
+    has that size. how: what found it and what proved it, in words."""
 
     offsets: tuple[int, ...]
     size_bytes: int
@@ -47,7 +47,7 @@ class Packing:
 
 def load(buffers: Iterable[Buffer]) -> int:
     """The most bytes alive at once: no arena can be smaller."""
-    events = sorted(event for one in buffers for event in ((one.lower, 1, one.size), (one.upper, 0, -one.size)))
+    events = sorted(event for buffer in buffers for event in ((buffer.lower, 1, buffer.size), (buffer.upper, 0, -buffer.size)))
     alive = highest = 0
     for _, _, change in events:
         alive += change
@@ -60,27 +60,27 @@ def overlapping(buffers: Sequence[Buffer], offsets: Sequence[int]) -> tuple[int,
     order = sorted(range(len(buffers)), key=lambda index: buffers[index].lower)
     alive: list[int] = []
     for index in order:
-        one, offset = buffers[index], offsets[index]
-        alive = [other for other in alive if buffers[other].upper > one.lower]
+        buffer, offset = buffers[index], offsets[index]
+        alive = [other for other in alive if buffers[other].upper > buffer.lower]
         for other in alive:
-            if offset < offsets[other] + buffers[other].size and offsets[other] < offset + one.size:
+            if offset < offsets[other] + buffers[other].size and offsets[other] < offset + buffer.size:
                 return other, index
         alive.append(index)
     return None
 
 
 def greedy(buffers: Sequence[Buffer], alignment: int = 1) -> Packing:
-    """TFLite's rule (ArenaPlanner::CreateTensorAllocationVector and SimpleMemoryArena::Allocate in tensorflow/lite): buffers that are there
-    all the while first, by id; then the largest first, of equal ones the earliest, then the lowest id; each into the smallest gap that
-    holds it, the lowest of equal ones, else above all that is alive with it.
+    """TFLite's rule (ArenaPlanner::CreateTensorAllocationVector and SimpleMemoryArena::Allocate in tensorflow/lite): buffers that
+    live from the first step to the last go first, by id; then the largest, of equal sizes the earliest, then the lowest id. Each goes into the
+    smallest gap that holds it, of equal gaps the lowest, else above all buffers alive with it.
 
     alignment: of offsets, in bytes; TFLite's is 64.
     """
-    end = max((one.upper for one in buffers), default=0)
+    end = max((buffer.upper for buffer in buffers), default=0)
 
     def rank(index: int) -> tuple[int, int, int, int]:
-        one = buffers[index]
-        return (0, one.id, 0, 0) if one.lower == 0 and one.upper == end else (1, -one.size, one.lower, one.id)
+        buffer = buffers[index]
+        return (0, buffer.id, 0, 0) if buffer.lower == 0 and buffer.upper == end else (1, -buffer.size, buffer.lower, buffer.id)
 
     offsets = _place(buffers, sorted(range(len(buffers)), key=rank), alignment)
     size, bound = _size(buffers, offsets), load(buffers)
@@ -88,20 +88,20 @@ def greedy(buffers: Sequence[Buffer], alignment: int = 1) -> Packing:
 
 
 def _size(buffers: Sequence[Buffer], offsets: Sequence[int]) -> int:
-    return max((offset + one.size for one, offset in zip(buffers, offsets, strict=True)), default=0)
+    return max((offset + buffer.size for buffer, offset in zip(buffers, offsets, strict=True)), default=0)
 
 
 def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, best_fit: bool = True) -> tuple[int, ...]:
-    """Place buffers in this order, each into the smallest gap (or the lowest) among those that it is alive with."""
+    """Place buffers in this order, each into the smallest gap (or the lowest) among the buffers that it is alive with."""
     import numpy as np
 
-    # Lower, upper, start and end of what is placed, by start.
+    # Rows: lower, upper, start and end of the placed buffers, sorted by start.
     table = np.zeros((4, len(buffers)), dtype=np.int64)
     offsets = [0] * len(buffers)
     for placed, index in enumerate(order):
-        one = buffers[index]
+        buffer = buffers[index]
         lower, upper, start, end = table[:, :placed]
-        alive = ((lower < one.upper) & (upper > one.lower)).nonzero()[0]
+        alive = ((lower < buffer.upper) & (upper > buffer.lower)).nonzero()[0]
         offset = 0
         if alive.size:
             floors = np.maximum.accumulate(end[alive])
@@ -109,7 +109,7 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
                 floors = -(-floors // alignment) * alignment
             room = start[alive]
             room[1:] -= floors[:-1]
-            fitting = (room >= one.size).nonzero()[0]
+            fitting = (room >= buffer.size).nonzero()[0]
             if fitting.size:
                 chosen = int(fitting[room[fitting].argmin()] if best_fit else fitting[0])
                 offset = int(floors[chosen - 1]) if chosen else 0
@@ -118,17 +118,17 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
         offsets[index] = offset
         at = int(start.searchsorted(offset))
         table[:, at + 1 : placed + 1] = table[:, at:placed]
-        table[:, at] = one.lower, one.upper, offset, offset + one.size
+        table[:, at] = buffer.lower, buffer.upper, offset, offset + buffer.size
     return tuple(offsets)
 
 
 def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | None = None, solver: bool = True) -> Packing:
-    """The smallest arena that could be found, or with a capacity the first that fits it.
+    """The smallest arena that could be found, or with a capacity (bytes) the first that fits it.
 
-    Heuristics first: placing by size, area, lifetime and start, then a local search over the order (as the hill climbing of TVM's memory
-    planner has it). Then exact search within capacities between bound and best (skyline.py), in rounds of growing effort, and ortools' CP-SAT
-    where that is installed and `solver` allows it. Work is counted in steps; a time limit that is reached can only leave a gap, which
-    the result states.
+    Heuristics come first: placing by size, area, lifetime and start, then a local search over the order (as in the hill climbing of TVM's memory
+    planner). Then follow exact search within capacities between bound and best (skyline.py), in rounds of growing effort, and ortools' CP-SAT
+    where it is installed and `solver` allows it. Work is counted in steps. A time limit that is reached can only leave a gap, which the result
+    states.
     """
     end = time.monotonic() + time_limit_s
 
@@ -150,18 +150,18 @@ def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | 
 
 
 class _Packer:
-    """The best packing and the best bound so far. Parts that share no moment are searched apart; sizes are counted in their greatest common
+    """The best packing and the best bound so far. Parts that share no moment are searched apart. Sizes are counted in their greatest common
     divisor."""
 
     def __init__(self, buffers: Sequence[Buffer], capacity: int | None) -> None:
-        self.unit = math.gcd(*(one.size for one in buffers)) or 1
+        self.unit = math.gcd(*(buffer.size for buffer in buffers)) or 1
         self.given = buffers
-        self.buffers = [Buffer(one.id, one.lower, one.upper, one.size // self.unit) for one in buffers]
+        self.buffers = [Buffer(buffer.id, buffer.lower, buffer.upper, buffer.size // self.unit) for buffer in buffers]
         self.parts = _apart(self.buffers)
         self.bounds = [load([self.buffers[index] for index in part]) for part in self.parts]
         self.goal = None if capacity is None else capacity // self.unit
         self.offsets: tuple[int, ...] = tuple(0 for _ in buffers)
-        self.size = sum(one.size for one in self.buffers) + 1
+        self.size = sum(buffer.size for buffer in self.buffers) + 1
         self.how = ""
         self.proof = "the load"
 
@@ -181,18 +181,18 @@ class _Packer:
 
     def heuristics(self, expired: Callable[[], bool]) -> None:
         keys: tuple[tuple[str, Callable[[Buffer], tuple[int, ...]]], ...] = (
-            ("by size", lambda one: (-one.size, one.lower)),
-            ("by area", lambda one: (-one.size * (one.upper - one.lower), one.lower)),
-            ("by lifetime", lambda one: (one.lower - one.upper, -one.size)),
-            ("by start", lambda one: (one.lower, -one.size)),
-            ("by end", lambda one: (-one.upper, -one.size)),
+            ("by size", lambda buffer: (-buffer.size, buffer.lower)),
+            ("by area", lambda buffer: (-buffer.size * (buffer.upper - buffer.lower), buffer.lower)),
+            ("by lifetime", lambda buffer: (buffer.lower - buffer.upper, -buffer.size)),
+            ("by start", lambda buffer: (buffer.lower, -buffer.size)),
+            ("by end", lambda buffer: (-buffer.upper, -buffer.size)),
         )
         if not self.buffers:
             self.size = 0
             return
-        first = greedy(self.buffers)
+        packing = greedy(self.buffers)
         self.order = sorted(range(len(self.buffers)), key=lambda index: (-self.buffers[index].size, self.buffers[index].lower, index))
-        self.take(first.offsets, "greedy by size")
+        self.take(packing.offsets, "greedy by size")
         for name, key in keys:
             for best_fit in (True, False):
                 if self.done or expired():
@@ -210,29 +210,29 @@ class _Packer:
         return True
 
     def climb(self, tries: int, expired: Callable[[], bool]) -> None:
-        """Local search over the order of placing: one of the buffers at the top goes before one that it is alive with."""
+        """Local search over the order of placing: a buffer at the top goes before a buffer that it is alive with."""
         rng = random.Random(0)
-        current, offsets, size = list(self.order), self.offsets, self.size
+        order, offsets, size = list(self.order), self.offsets, self.size
         for _ in range(tries):
             if self.done or expired():
                 return
-            top = [index for index, one in enumerate(self.buffers) if offsets[index] + one.size == size]
+            top = [index for index, buffer in enumerate(self.buffers) if offsets[index] + buffer.size == size]
             moved = self.buffers[chosen := rng.choice(top)]
-            at = current.index(chosen)
-            before = [place for place in range(at) if _meet(self.buffers[current[place]], moved)]
-            if not before:
-                current = current[at:] + current[:at]
+            at = order.index(chosen)
+            earlier = [place for place in range(at) if _meet(self.buffers[order[place]], moved)]
+            if not earlier:
+                order = order[at:] + order[:at]
                 continue
-            changed = [index for index in current if index != chosen]
-            changed.insert(rng.choice(before), chosen)
-            found = _place(self.buffers, changed)
-            found_size = _size(self.buffers, found)
-            if found_size <= size or rng.random() < 0.05:
-                current, offsets, size = changed, found, found_size
-                self.take(found, "local search")
+            changed_order = [index for index in order if index != chosen]
+            changed_order.insert(rng.choice(earlier), chosen)
+            changed_offsets = _place(self.buffers, changed_order)
+            changed_size = _size(self.buffers, changed_offsets)
+            if changed_size <= size or rng.random() < 0.05:
+                order, offsets, size = changed_order, changed_offsets, changed_size
+                self.take(changed_offsets, "local search")
 
     def search(self, steps: int, seed: int, expired: Callable[[], bool]) -> None:
-        """Exact search within one capacity after the other, from the bound up to what is known to suffice."""
+        """Exact search within one capacity after the other, from the bound up to the best arena so far."""
         for share in (0.0,) if self.goal is not None else (0.0, 0.25, 0.5, 0.75, 1.0):
             if self.done or expired():
                 return
@@ -242,25 +242,25 @@ class _Packer:
             self.attempt(capacity, partial(skyline.fit, capacity=capacity, max_steps=steps, expired=expired, seed=seed), "exact search")
 
     def attempt(self, capacity: int, fit: Callable[[Sequence[Buffer]], skyline.Fit], how: str) -> None:
-        """Try every part that is above the capacity; what is found or proven is kept."""
+        """Try every part that is above the capacity, and keep the offsets and bounds that come of it."""
         offsets = list(self.offsets)
         for number, part in enumerate(self.parts):
             members = [self.buffers[index] for index in part]
             if _size(members, [offsets[index] for index in part]) <= capacity:
                 continue
-            found = fit(members)
-            if found.impossible and capacity + 1 > self.bounds[number]:
+            placed = fit(members)
+            if placed.impossible and capacity + 1 > self.bounds[number]:
                 if capacity + 1 > self.bound:
                     self.proof = how
                 self.bounds[number] = capacity + 1
-            if found.offsets is None:
+            if placed.offsets is None:
                 return
-            for index, offset in zip(part, found.offsets, strict=True):
+            for index, offset in zip(part, placed.offsets, strict=True):
                 offsets[index] = offset
         self.take(offsets, how)
 
     def solve(self, seconds: float) -> None:
-        """CP-SAT, for the capacity that is wanted or for the bound."""
+        """CP-SAT, for the goal where there is one, else for the bound and then for the smallest arena."""
         if self.done or seconds <= 0:
             return
         from . import cpsat
@@ -274,28 +274,28 @@ class _Packer:
                 self.parts, key=lambda part: _size([self.buffers[index] for index in part], [self.offsets[index] for index in part])
             )
             hints = [self.offsets[index] for index in members]
-            found = cpsat.smallest([self.buffers[index] for index in members], hints, self.bound, self.size - 1, end - time.monotonic())
-            if found.offsets is not None:
+            smallest = cpsat.smallest([self.buffers[index] for index in members], hints, self.bound, self.size - 1, end - time.monotonic())
+            if smallest.offsets is not None:
                 offsets = list(self.offsets)
-                for index, offset in zip(members, found.offsets, strict=True):
+                for index, offset in zip(members, smallest.offsets, strict=True):
                     offsets[index] = offset
                 self.take(offsets, "CP-SAT")
             number = self.parts.index(members)
-            if found.bound > self.bounds[number]:
-                self.bounds[number], self.proof = min(found.bound, self.size), "CP-SAT"
+            if smallest.bound > self.bounds[number]:
+                self.bounds[number], self.proof = min(smallest.bound, self.size), "CP-SAT"
 
 
 def _apart(buffers: Sequence[Buffer]) -> list[list[int]]:
     """The buffers, by position, in groups that share no moment."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     until = -1
     for index in sorted(range(len(buffers)), key=lambda index: buffers[index].lower):
-        if not found or buffers[index].lower >= until:
-            found.append([])
-        found[-1].append(index)
+        if not groups or buffers[index].lower >= until:
+            groups.append([])
+        groups[-1].append(index)
         until = max(until, buffers[index].upper)
-    return found
+    return groups
 
 
-def _meet(one: Buffer, other: Buffer) -> bool:
-    return one.lower < other.upper and other.lower < one.upper
+def _meet(buffer: Buffer, other: Buffer) -> bool:
+    return buffer.lower < other.upper and other.lower < buffer.upper

@@ -1,7 +1,7 @@
 """Offsets by ortools' CP-SAT: an extra, imported here only. Rectangles with fixed sides in time and free ones in memory, which do not overlap.
 
-One worker with a fixed seed, so that the same problem takes the same way; only the time limit ends it earlier or later. ortools 9.9 to
-9.14 run with numpy 1, later ones need numpy 2; what is used here is the same in all of them.
+One worker with a fixed seed searches, so that the same problem takes the same way; only the time limit ends it earlier or later. ortools 9.9 to
+9.14 run with numpy 1, later versions need numpy 2; all of them have the functions used here.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from .skyline import Fit, sections
 
 
 @dataclass(frozen=True)
-class Found:
-    """offsets by position, None where nothing better was found; bound: no arena of these buffers is smaller."""
+class Smallest:
+    """offsets: by position, None where nothing better was found. bound: no arena of these buffers is smaller, in the unit of their sizes."""
 
     offsets: tuple[int, ...] | None
     bound: int
 
 
 def fit(buffers: Sequence[Buffer], capacity: int, seconds: float) -> Fit:
-    """Offsets within a capacity."""
+    """Offsets within a capacity, in the unit of the sizes."""
     from ortools.sat.python import cp_model
 
-    if any(one.size > capacity for one in buffers):
+    if any(buffer.size > capacity for buffer in buffers):
         return Fit(None, True, 0)
     model, offsets = _model(cp_model, buffers, capacity)
     solver = _solver(cp_model, seconds)
@@ -36,36 +36,36 @@ def fit(buffers: Sequence[Buffer], capacity: int, seconds: float) -> Fit:
     return Fit(None, status == cp_model.INFEASIBLE, 0)
 
 
-def smallest(buffers: Sequence[Buffer], hints: Sequence[int], low: int, high: int, seconds: float) -> Found:
+def smallest(buffers: Sequence[Buffer], hints: Sequence[int], low: int, high: int, seconds: float) -> Smallest:
     """The smallest arena from `low` to `high`, beginning with the given offsets."""
     from ortools.sat.python import cp_model
 
     if seconds <= 0 or high < low:
-        return Found(None, low)
+        return Smallest(None, low)
     model, offsets = _model(cp_model, buffers, high)
     size = model.new_int_var(low, high, "size")
-    for offset, one, hint in zip(offsets, buffers, hints, strict=True):
-        model.add(offset + one.size <= size)
-        model.add_hint(offset, min(hint, high - one.size))
+    for offset, buffer, hint in zip(offsets, buffers, hints, strict=True):
+        model.add(offset + buffer.size <= size)
+        model.add_hint(offset, min(hint, high - buffer.size))
     model.minimize(size)
     solver = _solver(cp_model, seconds)
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Found(tuple(solver.value(offset) for offset in offsets), int(solver.best_objective_bound))
-    return Found(None, high + 1 if status == cp_model.INFEASIBLE else low)
+        return Smallest(tuple(solver.value(offset) for offset in offsets), int(solver.best_objective_bound))
+    return Smallest(None, high + 1 if status == cp_model.INFEASIBLE else low)
 
 
 def _model(cp_model: Any, buffers: Sequence[Buffer], capacity: int) -> tuple[Any, list[Any]]:
     model = cp_model.CpModel()
     times, places, offsets = [], [], []
     twins: dict[tuple[int, int, int], Any] = {}
-    for one, (first, last) in zip(buffers, sections(buffers), strict=True):
-        offset = model.new_int_var(0, capacity - one.size, "")
-        places.append(model.new_fixed_size_interval_var(offset, one.size, ""))
+    for buffer, (first, last) in zip(buffers, sections(buffers), strict=True):
+        offset = model.new_int_var(0, capacity - buffer.size, "")
+        places.append(model.new_fixed_size_interval_var(offset, buffer.size, ""))
         times.append(model.new_fixed_size_interval_var(first, last - first + 1, ""))
         offsets.append(offset)
         # Of buffers that are alike the first lies lowest.
-        if (key := (first, last, one.size)) in twins:
+        if (key := (first, last, buffer.size)) in twins:
             model.add(twins[key] <= offset)
         twins[key] = offset
     model.add_no_overlap_2d(times, places)

@@ -1,7 +1,7 @@
 """Offset problems as files, in the format of MiniMalloc (github.com/google/minimalloc): CSV with the columns id, lower, upper, size.
 
-A buffer is alive from `lower` to before `upper`. Files that MiniMalloc wrote have a column `offset` as well; it is read past. `alignment` is
-understood where it is 1; buffers with gaps are not.
+A buffer is alive from `lower` to before `upper`. Files that MiniMalloc wrote have a column `offset` too, which is ignored. An `alignment` of 1 is
+understood, buffers with gaps are not.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..orders.problem import Buffer
 
 _COLUMNS = ("id", "lower", "upper", "size")
 _LARGEST = 1 << 62
-# Placing takes the square of their number: seconds for as many.
+# The time of placing grows with the square of their number: seconds for this many.
 _MOST_BUFFERS = 30_000
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A file's buffers, numbered from 0, and what the file calls them."""
+    """A file's buffers, numbered from 0, and their names in the file."""
 
     names: tuple[str, ...]
     buffers: tuple[Buffer, ...]
 
 
 def read(path: Path) -> Instance:
-    """The buffers of a file; InputError names the line that is not understood."""
+    """The buffers of a file. Raises InputError, which names the line that is not understood."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -49,7 +49,7 @@ def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         raise InputError(f"{path} has no column {' and none '.join(missing)}: a file of buffers begins with id,lower,upper,size")
-    at = {name: number for number, name in reversed(list(enumerate(header)))}
+    column = {name: number for number, name in reversed(list(enumerate(header)))}
     names: dict[str, None] = {}
     buffers: list[Buffer] = []
     for number, row in enumerate(lines[1:], 2):
@@ -58,21 +58,21 @@ def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
         where = f"line {number} of {path}"
         if len(row) < len(header):
             raise InputError(f"{where} has {len(row)} of {len(header)} columns")
-        lower, upper, size = (_number(row[at[name]], name, where) for name in _COLUMNS[1:])
+        lower, upper, size = (_number(row[column[name]], name, where) for name in _COLUMNS[1:])
         if upper <= lower:
             raise InputError(f"{where}: a buffer that ends at {upper} cannot begin at {lower}; lifetimes are half-open")
-        if "alignment" in at and row[at["alignment"]] not in ("", "1"):
-            raise InputError(f"{where}: alignment {row[at['alignment']]} is not understood, only 1 is")
-        if "gaps" in at and row[at["gaps"]]:
+        if "alignment" in column and row[column["alignment"]] not in ("", "1"):
+            raise InputError(f"{where}: alignment {row[column['alignment']]} is not understood, only 1 is")
+        if "gaps" in column and row[column["gaps"]]:
             raise InputError(f"{where}: buffers with gaps are not understood")
-        name = row[at["id"]]
+        name = row[column["id"]]
         if name in names:
             raise InputError(f"{where}: there is a buffer {name} already")
         names[name] = None
         buffers.append(Buffer(len(buffers), lower, upper, size))
     if len(buffers) > _MOST_BUFFERS:
         raise InputError(f"{path} has {len(buffers):,} buffers: more than {_MOST_BUFFERS:,} are not packed")
-    if sum(one.size for one in buffers) > _LARGEST:
+    if sum(buffer.size for buffer in buffers) > _LARGEST:
         raise InputError(f"{path}: its buffers are larger together than any memory")
     return Instance(tuple(names), tuple(buffers))
 
@@ -88,6 +88,6 @@ def write(instance: Instance, offsets: Sequence[int] | None = None) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([*_COLUMNS, *(["offset"] if offsets is not None else [])])
-    for index, (name, one) in enumerate(zip(instance.names, instance.buffers, strict=True)):
-        rows.writerow([name, one.lower, one.upper, one.size, *([offsets[index]] if offsets is not None else [])])
+    for index, (name, buffer) in enumerate(zip(instance.names, instance.buffers, strict=True)):
+        rows.writerow([name, buffer.lower, buffer.upper, buffer.size, *([offsets[index]] if offsets is not None else [])])
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""What `plan pack` answers: offsets for the buffers of a file, beside TFLite's greedy rule, and whether a capacity is met."""
+"""The answer to `plan pack`: offsets for the buffers of a file, beside TFLite's greedy rule, and whether a capacity is met."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .arena import Verdict
 
 @dataclass(frozen=True)
 class Packed:
-    """A packing of a file's buffers. verdict: whether the capacity was met, is proven impossible or is undecided; None without one.
+    """A packing of a file's buffers. verdict: whether the capacity was met, is proven impossible or is undecided; None without a capacity.
 
-    offsets: by the name that the file has for a buffer. No arena is below lower_bound_bytes; proven: this one is of that size.
+    offsets: by the name that the file has for a buffer. No arena is below lower_bound_bytes; proven: this arena has that size.
     """
 
     file: str
@@ -45,21 +45,21 @@ def pack(path: Path, capacity: int | None, time_limit_s: float) -> Packed:
     """Pack a file's buffers. Raises InputError for a file that is not understood."""
     instance = minimalloc.read(path)
     greedy = arena.greedy(instance.buffers)
-    found = arena.pack(instance.buffers, time_limit_s, capacity)
-    if greedy.size_bytes < found.size_bytes:
-        found = arena.Packing(
-            greedy.offsets, greedy.size_bytes, found.lower_bound_bytes, greedy.size_bytes == found.lower_bound_bytes, "greedy"
+    packing = arena.pack(instance.buffers, time_limit_s, capacity)
+    if greedy.size_bytes < packing.size_bytes:
+        packing = arena.Packing(
+            greedy.offsets, greedy.size_bytes, packing.lower_bound_bytes, greedy.size_bytes == packing.lower_bound_bytes, "greedy"
         )
     return Packed(
         file=str(path),
         buffers=len(instance.buffers),
         capacity_bytes=capacity,
-        verdict=None if capacity is None else found.verdict(capacity),
-        size_bytes=found.size_bytes,
-        lower_bound_bytes=found.lower_bound_bytes,
-        proven=found.proven,
+        verdict=None if capacity is None else packing.verdict(capacity),
+        size_bytes=packing.size_bytes,
+        lower_bound_bytes=packing.lower_bound_bytes,
+        proven=packing.proven,
         greedy_bytes=greedy.size_bytes,
-        how=found.how,
-        offsets=dict(zip(instance.names, found.offsets, strict=True)),
-        csv=minimalloc.write(instance, found.offsets),
+        how=packing.how,
+        offsets=dict(zip(instance.names, packing.offsets, strict=True)),
+        csv=minimalloc.write(instance, packing.offsets),
     )

@@ -1,7 +1,7 @@
-"""A model's graph as a planner needs it, whatever file it came from: operators in the file's order, tensors with their bytes, weights.
+"""A model's graph as a planner needs it, from any format: operators in the file's order, tensors with their bytes, weights.
 
-onnx_graph.py and tflite_graph.py make it; `problem` reduces it to sizes, reads and writes. What a reader did not understand is named in
-`unknown`, and what it took for granted in `assumptions`: nothing counts zero without a word. No package is needed here.
+onnx_graph.py and tflite_graph.py make it; reduced.py reduces it to sizes, reads and writes. `unknown` names all that a reader did not
+understand, and `assumptions` all that it took for granted: nothing counts zero without a word. No package is needed here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BITS = {
     "complex128": 128,
 }
 
-# What a reader takes: a graph of more operators, or of more bytes together, cannot be planned in any useful time, and is nobody's.
+# The most that a reader takes: a graph of more operators cannot be planned in any useful time, and no memory holds more bytes.
 MOST_OPERATORS = 30_000
 MOST_BYTES = 1 << 56
 
@@ -34,23 +34,23 @@ FLOATING = ("float32", "float16", "bfloat16", "float64")
 
 
 def listed(*texts: str) -> tuple[str, ...]:
-    """The words of texts: tables of names are read better so than as a column of strings."""
+    """The words of texts. Tables of names are easier to read as texts than as a column of strings."""
     return tuple(" ".join(texts).split())
 
 
 def words(*texts: str) -> frozenset[str]:
-    """The same as a set."""
+    """The words of texts as a set."""
     return frozenset(listed(*texts))
 
 
 def shown(name: str) -> str:
-    """A name out of a file as it may be printed: on one line, without what would steer a terminal."""
+    """A name out of a file as it may be printed: on one line, without characters that steer a terminal."""
     return name if name.isprintable() else "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A tensor that an operator makes or that the caller gives. bytes: None where it is not known, and then `why` says why."""
+    """A tensor that an operator makes or the caller gives. bytes: None where they are not known; `why` then gives the reason."""
 
     name: str
     type: str
@@ -65,7 +65,7 @@ Content = bytes
 
 @dataclass(frozen=True)
 class Span:
-    """Where a weight's content lies: so many bytes of a file from an offset."""
+    """The place of a weight's content: bytes of a file from an offset."""
 
     path: Path
     offset: int
@@ -74,9 +74,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Constant:
-    """Constant data. bytes: in memory, by type and shape (of a sparse one what is stored); None where the type's size is not known.
+    """Constant data. bytes: in memory, by type and shape (of a sparse weight, as stored); None where the type's size is not known.
 
-    content: where its bytes lie, or themselves; None where they are not at hand. trainable: it is of a floating type and no running statistic.
+    content: the place of its bytes, or the bytes; None where they are not at hand. trainable: its type is floating, and it is no running
+    statistic.
     """
 
     name: str
@@ -92,9 +93,9 @@ class Operator:
     """An operator in the file's order.
 
     place: its number in the file. kind: its type, with its domain where that is not the format's own. reads, writes: numbers into the
-    graph's tensors, each once. weights: what it reads itself of the main graph's weights. overwrites: (input, output) where runtimes know to
+    graph's tensors, each once. weights: those of the main graph that it reads itself. overwrites: (input, output) where runtimes know to
     work in place. work: multiply-adds, None where no rule is known. bodies: graphs that it runs (a branch, a loop's body). stateful: its
-    effect depends on its place among others of that sort.
+    effect depends on its place among other stateful operators.
     """
 
     name: str
@@ -120,7 +121,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Something that was not understood: what it is, what follows from that for the figures, and whom it concerns."""
+    """A thing that was not understood, with its effect on the figures, and the names it concerns."""
 
     what: str
     names: tuple[str, ...]
@@ -140,7 +141,7 @@ class Folded:
 
 @dataclass
 class Remarks:
-    """What must be said of a graph, collected while its file is read."""
+    """Remarks on a graph, collected while its file is read."""
 
     assumptions: list[str] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
@@ -148,11 +149,12 @@ class Remarks:
 
 @dataclass(frozen=True)
 class Graph:
-    """A model's main graph, or one inside an operator; what a body reads from around it is no part of it, but read by its operator.
+    """A model's main graph, or a graph inside an operator. Tensors that a body reads from around it are read by its operator and are no part of
+    the body.
 
-    inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, stored ones
-    and results of folding; a body's own is empty. keeps_inputs: the format's runtime never reuses the memory of inputs. moved: why the
-    operators are not in the file's order, empty where they are.
+    inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, both stored
+    and results of folding; empty in a body. keeps_inputs: the format's runtime never reuses the memory of inputs. moved: why the operators are
+    not in the file's order, empty where they are.
     """
 
     name: str
@@ -172,7 +174,7 @@ class Graph:
 
     @property
     def unsized(self) -> tuple[str, ...]:
-        """Tensors of unknown size, with the reason: where there are any, every figure is a least one."""
+        """Tensors of unknown size, with the reason. Where there are any, every figure is a lower bound."""
         here = [f"{tensor.name} ({tensor.why})" for tensor in self.tensors if tensor.bytes is None]
         inner = [name for operator in self.operators for body in operator.bodies for name in body.graph.unsized]
         return (*here, *inner)
@@ -211,7 +213,7 @@ def check_size(graph: Graph) -> None:
 
 def check_names(shapes: Iterable[str], known: Iterable[str], path: Path) -> None:
     """Raises UsageError where a shape is given for a tensor that the model does not have."""
-    having = list(known)
+    names = list(known)
     for name in shapes:
-        if name not in having:
-            raise UsageError(f"{path} has no tensor {name!r}{near(name, having)}")
+        if name not in names:
+            raise UsageError(f"{path} has no tensor {name!r}{near(name, names)}")

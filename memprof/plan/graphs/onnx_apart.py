@@ -1,8 +1,8 @@
 """onnx's own C++ code (shape inference, putting local functions in place) in a process apart, with limits on its memory and time.
 
-A file of a hundred bytes can ask that code for gigabytes: a dimension of 2147483648 behind a Cast, or functions that call functions. It can
-also end the process that it runs in. The process loads onnx's compiled module alone, without onnx's Python and without numpy: it starts in 40 ms
-and holds 13 MiB (onnx 1.23). Where limits cannot be had (RLIMIT_AS is Linux's) the time is limited alone.
+A file of a hundred bytes can ask that code for gigabytes: a dimension of 2147483648 behind a Cast, or functions that call functions. The code can
+also end its process. The process loads onnx's compiled module alone, without onnx's Python and without numpy: it starts in 40 ms
+and holds 13 MiB (onnx 1.23). Only the time is limited where the system has no RLIMIT_AS (it is Linux's).
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ while line := sys.stdin.buffer.readline():
 
 
 class Refused(Exception):
-    """onnx says no to the model; its words are the message."""
+    """onnx refuses the model; its words are the message."""
 
 
 class Bounded(Exception):
-    """It would have taken more memory or time than a model of that size may, or it broke."""
+    """The task would take more memory or time than a model of that size may, or onnx broke."""
 
 
 class Apart:
-    """The process, started when it is first needed and again where it has ended, for a model of about that many bytes and all that is made of it."""
+    """The process, started at first need and again where it has ended. Its limits follow from the model's size."""
 
     def __init__(self, model_bytes: int) -> None:
         self._headroom = _LEAST_BYTES + _BYTES_EACH * model_bytes
         self._end_s = max(_LEAST_S, _S_EACH * model_bytes)
-        self._largest = _LEAST_RESULT + _RESULT_EACH * model_bytes
+        self._most_result_bytes = _LEAST_RESULT + _RESULT_EACH * model_bytes
         self._spent_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +92,7 @@ class Apart:
         over = threading.Timer(max(self._end_s - self._spent_s, 0), process.kill)
         over.start()
         try:
-            answer, result = self._asked(process, task, model.SerializeToString())
+            answer, result = self._exchange(process, task, model.SerializeToString())
         finally:
             over.cancel()
             self._spent_s += time.monotonic() - begin
@@ -117,14 +117,14 @@ class Apart:
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         return self._process
 
-    def _asked(self, process: subprocess.Popen[bytes], task: Task, content: bytes) -> tuple[str, bytes]:
+    def _exchange(self, process: subprocess.Popen[bytes], task: Task, content: bytes) -> tuple[str, bytes]:
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(b"%s %d\n" % (task.encode(), len(content)) + content)
             process.stdin.flush()
             answer, length = process.stdout.readline().decode().split()
-            if int(length) > self._largest:
-                raise Bounded(f"its result is larger than {self._largest >> 20} MiB")
+            if int(length) > self._most_result_bytes:
+                raise Bounded(f"its result is larger than {self._most_result_bytes >> 20} MiB")
             result = process.stdout.read(int(length))
             if len(result) == int(length):
                 return answer, result

@@ -1,7 +1,7 @@
 """ONNX files as graphs, their shapes inferred by onnx itself from a skeleton of the model without its weights (memprof.models.skeleton).
 
-What constants alone determine is folded, as every runtime does at load: Constant nodes, ConstantOfShape of a constant, a Transpose of a
-weight. A DequantizeLinear of a weight is taken for a part of its reader. Local functions are put in place of their calls.
+Operators that read constants alone are folded, as every runtime does at load: Constant nodes, ConstantOfShape of a constant, a Transpose of a
+weight. A DequantizeLinear of a weight is taken for a part of its reader. The bodies of local functions stand in place of their calls.
 The meaning of messages is that of onnx.proto3; of operators, github.com/onnx/onnx/blob/main/docs/Operators.md.
 """
 
@@ -23,7 +23,7 @@ from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered
 
 _REPEATED = frozenset(("Loop", "Scan", "SequenceMap"))
-# Whose output may lie over their first input of the same size: what works element by element, and what only names a tensor anew.
+# Operators whose output may lie over their first input of the same size: they work element by element, or only name a tensor anew.
 # onnxruntime's kernels say so with MayInplace and Alias.
 _IN_PLACE = words(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Div Dropout Elu Erf Exp "
@@ -31,13 +31,13 @@ _IN_PLACE = words(
     "QuantizeLinear Reciprocal Relu Reshape Round Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Squeeze Sub Sum Swish Tan Tanh "
     "ThresholdedRelu Unsqueeze Where Xor"
 )
-# Floating weights that no gradient reaches: running statistics and scales; by operator, the inputs that are.
+# Floating weights that no gradient reaches, running statistics and scales: by operator, the positions of those inputs.
 _STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
 _NESTED_MOST = 64
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None, inline: bool = True) -> Graph:
-    """The graph of an ONNX file. inline: local functions are put in place of their calls; without it a call is one operator.
+    """The graph of an ONNX file. inline: put the bodies of local functions in place of their calls; without it a call is an operator.
 
     Raises InputError for a torn or impossible model, UsageError for a shape that does not fit it.
     """
@@ -54,7 +54,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
 
 
 class _Reader:
-    """Collects a model's weights over all its graphs, and what must be said of it."""
+    """A model while it is read: its weights over all its graphs, and the remarks on it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class _Reader:
 
     def graph(self, model: Any) -> Graph:
         """The main graph."""
-        found, captured = self._graph(model.graph, ChainMap(), frozenset(), 0)
+        main, captured = self._graph(model.graph, ChainMap(), frozenset(), 0)
         if captured:
             raise InputError(f"model {self.path}: {captured[0][1]} reads {shown(captured[0][0])}, which nothing makes")
         if self._foreign:
@@ -85,25 +85,25 @@ class _Reader:
                 f"{self._quantizing} QuantizeLinear and DequantizeLinear of activations count as written; a runtime that fuses them holds less"
             )
         if self._sparse:
-            self.remarks.assumptions.append(f"{len(self._sparse)} sparse weights count as stored; a runtime that unpacks them holds more")
+            self.remarks.assumptions.append(f"sparse weights ({len(self._sparse)}) count as stored; a runtime that unpacks them holds more")
         return Graph(
-            name=found.name,
+            name=main.name,
             format="onnx",
             path=self.path,
-            tensors=found.tensors,
-            operators=found.operators,
-            inputs=found.inputs,
-            outputs=found.outputs,
+            tensors=main.tensors,
+            operators=main.operators,
+            inputs=main.inputs,
+            outputs=main.outputs,
             weights=tuple(self._weights),
-            folded=found.folded,
-            weight_outputs=found.weight_outputs,
+            folded=main.folded,
+            weight_outputs=main.weight_outputs,
             assumptions=tuple(self.remarks.assumptions),
             unknown=tuple(self.remarks.unknown),
             moved=self.moved,
         )
 
     def _graph(self, proto: Any, constants: ChainMap[str, int], around: Iterable[str], depth: int) -> tuple[Graph, list[tuple[str, str]]]:
-        """A graph, and (name, reader) of what it takes from around it."""
+        """A graph, and (name, reader) of each tensor that it takes from around it."""
         if depth > _NESTED_MOST:
             raise InputError(f"model {self.path}: its graphs lie in one another more than {_NESTED_MOST} deep")
         self._operators += len(proto.node)
@@ -112,12 +112,12 @@ class _Reader:
         return scope.read(around)
 
     def add_weight(self, weight: Constant) -> int:
-        """Its number."""
+        """Keep a weight; returns its number."""
         self._weights.append(weight if weight.name.isprintable() else replace(weight, name=shown(weight.name)))
         return len(self._weights) - 1
 
     def tensor_weight(self, tensor: Any, name: str) -> int:
-        """A weight from a TensorProto."""
+        """Keep a TensorProto as a weight; returns its number. Raises InputError for an impossible shape."""
         kind, shape = type_name(tensor.data_type), tuple(tensor.dims)
         if any(extent < 0 for extent in shape):
             raise InputError(f"model {self.path}: weight {shown(name)} has a negative dimension")
@@ -131,7 +131,7 @@ class _Reader:
         return self.add_weight(Constant(name, kind, shape, bytes, content(tensor, self.path), kind in FLOATING))
 
     def sparse_weight(self, sparse: Any, name: str) -> int:
-        """A weight from a SparseTensorProto: its values and their indices."""
+        """Keep a SparseTensorProto as a weight, its values and their indices; returns its number."""
         kind = type_name(sparse.values.data_type)
         parts = [size(type_name(part.data_type), tuple(part.dims)) for part in (sparse.values, sparse.indices)]
         self._sparse.append(name)
@@ -139,20 +139,20 @@ class _Reader:
         return self.add_weight(Constant(name, kind, tuple(sparse.dims), bytes, None, False))
 
     def value_weight(self, name: str, kind: str, count: int, scalar: bool) -> int:
-        """A weight from a Constant node's plain numbers."""
+        """Keep a Constant node's plain numbers as a weight; returns its number."""
         shape = () if scalar else (count,)
         return self.add_weight(Constant(name, kind, shape, size(kind, shape) or 0, None, False))
 
     def not_trainable(self, number: int) -> None:
-        """It is a running statistic."""
+        """Mark a weight as a running statistic."""
         self._weights[number] = replace(self._weights[number], trainable=False)
 
     def weight(self, number: int) -> Constant:
         """The weight of that number."""
         return self._weights[number]
 
-    def count(self, node: Any, folded: bool) -> None:
-        """Keep count of what must be said of operators."""
+    def count_operator(self, node: Any, folded: bool) -> None:
+        """Count an operator for the remarks on foreign and quantizing operators."""
         if node.domain not in OWN_DOMAINS:
             self._foreign[f"{node.domain}.{node.op_type}"] += 1
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -161,7 +161,7 @@ class _Reader:
 
 
 class _Scope:
-    """One graph while it is read."""
+    """A graph while it is read."""
 
     def __init__(self, reader: _Reader, proto: Any, constants: ChainMap[str, int], depth: int) -> None:
         self._reader = reader
@@ -189,10 +189,10 @@ class _Scope:
             for value in proto.input
             if value.name not in local.maps[0]
         ]
-        made = [name for node in proto.node for name in node.output if name]
-        if self._depth and (twice := [name for name, count in Counter(made).items() if count > 1]):
+        results = [name for node in proto.node for name in node.output if name]
+        if self._depth and (twice := [name for name, count in Counter(results).items() if count > 1]):
             raise InputError(f"model {self._reader.path}: {shown(twice[0])} is made twice")
-        self._local = {*made, *(value.name for value in proto.input), *local.maps[0]}
+        self._local = {*results, *(value.name for value in proto.input), *local.maps[0]}
         self._around = _Names(self._local, around)
         places = range(len(proto.node)) if self._depth else self._reader.places
         for place, node in zip(places, proto.node, strict=True):
@@ -219,7 +219,7 @@ class _Scope:
         )
         return graph, self._captured
 
-    # -- one node
+    # -- a node
 
     def _node(self, place: int, node: Any) -> None:
         name = self._name(node)
@@ -227,19 +227,19 @@ class _Scope:
         if node.op_type == "Constant" and node.domain in OWN_DOMAINS[:2] and len(node.output) == 1:
             self._constants[node.output[0]] = self._constant(node)
             return
-        bodies, taken = self._bodies(node, name)
+        bodies, captured_names = self._bodies(node, name)
         inputs = [text for text in node.input if text]
         if self._foldable(node, inputs, bodies):
             self._fold(place, node, name, kind, inputs)
             return
-        self._reader.count(node, False)
+        self._reader.count_operator(node, False)
         if node.op_type == "Dropout" and len(node.output) > 1:
-            self._masked[node.output[1]] = node.output[0]  # whose shape onnx infers for no opset below 12
+            self._masked[node.output[1]] = node.output[0]  # onnx infers the mask's shape for no opset below 12
         weights = [self._constants[text] for text in dict.fromkeys(inputs) if text in self._constants]
         for position in _STATISTICS.get(node.op_type, ()):
             if position < len(node.input) and node.input[position] in self._constants:
                 self._reader.not_trainable(self._constants[node.input[position]])
-        reads = [number for text in dict.fromkeys((*inputs, *taken)) if (number := self._read(text, name)) is not None]
+        reads = [number for text in dict.fromkeys((*inputs, *captured_names)) if (number := self._read(text, name)) is not None]
         writes = [self._tensor(text, self._why(node)) for text in node.output if text]
         self._operators.append(
             Operator(
@@ -260,21 +260,21 @@ class _Scope:
         base = shown(node.name or f"{node.op_type}_{self._names[node.op_type]}")
         self._names[node.op_type] += 1
         self._names[f"name {base}"] += 1
-        again = self._names[f"name {base}"]
-        return base if again == 1 else f"{base}#{again}"
+        count = self._names[f"name {base}"]
+        return base if count == 1 else f"{base}#{count}"
 
     def _bodies(self, node: Any, name: str) -> tuple[list[Body], list[str]]:
-        """An operator's graphs, and what they take from here or further out."""
-        bodies, taken = [], []
+        """An operator's graphs, and the names that they take from this graph or from further out."""
+        bodies, captured_names = [], []
         for attribute in node.attribute:
             for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
                 graph, captured = self._reader._graph(inner, self._constants, self._around, self._depth + 1)
                 bodies.append(Body(f"{name}/{attribute.name}", graph, node.op_type in _REPEATED))
-                taken += [text for text, _ in captured if text not in self._constants]
-        return bodies, taken
+                captured_names += [text for text, _ in captured if text not in self._constants]
+        return bodies, captured_names
 
     def _read(self, text: str, reader: str) -> int | None:
-        """The tensor of that name, None for a constant and for what lies further out."""
+        """The tensor of that name, None for a constant and for a tensor further out."""
         if text in self._constants:
             return None
         if text in self._local:
@@ -291,7 +291,7 @@ class _Scope:
 
     def _fold(self, place: int, node: Any, name: str, kind: str, inputs: Sequence[str]) -> None:
         fused = node.op_type == "DequantizeLinear"
-        self._reader.count(node, True)
+        self._reader.count_operator(node, True)
         weights = tuple(dict.fromkeys(self._constants[text] for text in inputs))
         results = []
         for text in node.output:
@@ -302,9 +302,9 @@ class _Scope:
                 self._reader.remarks.unknown.append(
                     Unknown("results computed from constants whose size is not known", (shown(f"{text} ({why})"),))
                 )
-            if fused:  # what is held, and read, is the quantized weight
-                bytes = sum(self._reader.weight(one).bytes or 0 for one in weights)
-            sources = any(self._reader.weight(one).trainable for one in weights) or node.op_type == "ConstantOfShape"
+            if fused:  # the weight is held, and read, as it is quantized
+                bytes = sum(self._reader.weight(weight).bytes or 0 for weight in weights)
+            sources = any(self._reader.weight(weight).trainable for weight in weights) or node.op_type == "ConstantOfShape"
             trainable = type in FLOATING and sources and not fused
             number = self._reader.add_weight(Constant(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
@@ -318,11 +318,11 @@ class _Scope:
                 return self._reader.tensor_weight(attribute.t, name)
             if attribute.name == "sparse_value":
                 return self._reader.sparse_weight(attribute.sparse_tensor, name)
-            plain = {"value_float": "f", "value_floats": "floats", "value_int": "i", "value_ints": "ints"}.get(attribute.name)
-            if plain is not None:
-                count = len(getattr(attribute, plain)) if plain.endswith("s") else 1
-                kind = "float32" if plain.startswith("f") else "int64"
-                return self._reader.value_weight(name, kind, count, not plain.endswith("s"))
+            field = {"value_float": "f", "value_floats": "floats", "value_int": "i", "value_ints": "ints"}.get(attribute.name)
+            if field is not None:
+                count = len(getattr(attribute, field)) if field.endswith("s") else 1
+                kind = "float32" if field.startswith("f") else "int64"
+                return self._reader.value_weight(name, kind, count, not field.endswith("s"))
             if attribute.name in ("value_string", "value_strings"):
                 texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
                 return self._reader.add_weight(Constant(name, "string", (len(texts),), sum(map(len, texts)), b"\0".join(texts)))
@@ -338,26 +338,26 @@ class _Scope:
         return self._numbers[name]
 
     def _described(self, name: str, why: str) -> tuple[str, tuple[int, ...] | None, int | None, str]:
-        """A tensor's type, shape, bytes, and why there are none."""
+        """A tensor's type, shape and bytes, and the reason where the bytes are None."""
         if name in self._masked and not (name in self._types and self._types[name].tensor_type.HasField("shape")):
             type, shape, bytes, why = self._described(self._masked[name], why)
             return "bool", shape, size("bool", shape) if shape is not None else bytes, why
-        known = self._types.get(name)
-        case = known.WhichOneof("value") if known is not None else None
+        declared = self._types.get(name)
+        case = declared.WhichOneof("value") if declared is not None else None
         if case not in (None, "tensor_type", "sparse_tensor_type"):
             return str(case).removesuffix("_type"), None, None, f"a {str(case).removesuffix('_type')} has no fixed size"
-        if known is None or case is None:
+        if declared is None or case is None:
             return "unknown", None, None, why or "its shape cannot be inferred"
-        kind = getattr(known, case)
-        type = type_name(kind.elem_type)
-        if not kind.HasField("shape"):
+        tensor_type = getattr(declared, case)
+        type = type_name(tensor_type.elem_type)
+        if not tensor_type.HasField("shape"):
             return type, None, None, why or "its shape cannot be inferred"
-        if not all(fixed(dim) for dim in kind.shape.dim):
-            symbols = ", ".join(str(dim.dim_value) if fixed(dim) else named(dim) for dim in kind.shape.dim)
+        if not all(fixed(dim) for dim in tensor_type.shape.dim):
+            symbols = ", ".join(str(dim.dim_value) if fixed(dim) else named(dim) for dim in tensor_type.shape.dim)
             return type, None, None, f"its shape ({symbols}) depends on data"
-        if len(kind.shape.dim) > MOST_DIMENSIONS:
-            return type, None, None, f"it has {len(kind.shape.dim):,} dimensions"
-        shape = tuple(dim.dim_value for dim in kind.shape.dim)
+        if len(tensor_type.shape.dim) > MOST_DIMENSIONS:
+            return type, None, None, f"it has {len(tensor_type.shape.dim):,} dimensions"
+        shape = tuple(dim.dim_value for dim in tensor_type.shape.dim)
         bytes = size(type, shape)
         return type, shape, bytes, "" if bytes is not None else f"a {type} has no known size"
 
@@ -379,28 +379,28 @@ class _Scope:
     # -- work
 
     def _work(self, node: Any, writes: Sequence[int]) -> int | None:
-        """Multiply-adds of the operators that have most of them; one a result's element for all others; None where a shape is not known."""
+        """Multiply-adds of the operators that have most of them. All others count one for each result element. None where a shape is unknown."""
         if not writes or node.domain not in OWN_DOMAINS:
             return None
         out = self._tensors[writes[0]].shape
         shapes = [self._shape(text) for text in node.input]
         if out is None:
             return None
-        each: int | None = 1
+        per_element: int | None = 1
         if node.op_type in ("Conv", "ConvInteger", "QLinearConv"):
             kernel = shapes[3 if node.op_type == "QLinearConv" else 1] if len(shapes) > 1 else None
-            each = math.prod(kernel[1:]) if kernel else None
+            per_element = math.prod(kernel[1:]) if kernel else None
         elif node.op_type == "ConvTranspose" and len(shapes) > 1:
             source, kernel = shapes[0], shapes[1]
             return math.prod(source) * math.prod(kernel[1:]) if source is not None and kernel else None
         elif node.op_type in ("MatMul", "MatMulInteger", "Gemm"):
             transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
             source = shapes[0] if shapes else None
-            each = (source[0] if transposed else source[-1]) if source else None
+            per_element = (source[0] if transposed else source[-1]) if source else None
         elif node.op_type in ("MaxPool", "AveragePool"):
             window = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "kernel_shape"), [1])
-            each = max(math.prod(window), 1)
-        return None if each is None else math.prod(out) * each
+            per_element = max(math.prod(window), 1)
+        return None if per_element is None else math.prod(out) * per_element
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         if name in self._constants:
@@ -410,7 +410,7 @@ class _Scope:
 
 
 class _Names:
-    """Names here or further out, without copying them for each graph inside another."""
+    """The names of a graph and of those around it, without copying them for each graph inside another."""
 
     def __init__(self, here: MutableMapping[str, Any] | set[str], around: Iterable[str]) -> None:
         self._here, self._further = here, around

@@ -9,9 +9,9 @@ from typing import Any
 from ...errors import InputError, os_reason
 from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
+from ..orders.topological import topological
 from .graph import Remarks, Span, Unknown, check_count, shown, size
 from .onnx_apart import Apart, Bounded, Refused
-from .sorting import topological
 
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"))
@@ -39,7 +39,7 @@ def _texts(graph: Any) -> Iterator[object]:
     """All names in a graph or a function."""
     yield graph.name
     for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output, *(one.name for one in node.attribute))
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output, *(attribute.name for attribute in node.attribute))
         for inner in inner_graphs(node):
             yield from _texts(inner)
     if not hasattr(graph, "initializer"):
@@ -70,11 +70,11 @@ def inlined(model: Any, path: Path, apart: Apart) -> Any:
 
 
 def in_order(graph: Any) -> list[int]:
-    """Put the nodes of a graph behind those whose results they read, for shapes are inferred in that order; returns their places in the file."""
+    """Put the nodes of a graph behind those whose results they read, for shapes are inferred in that order. Returns their places in the file."""
     maker = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
     waits = [{maker[name] for name in names_read(node) if name in maker} for node in graph.node]
     places = topological(waits)
-    places += sorted({*range(len(waits))}.difference(places))  # a cycle is said where it is known by its operators' names
+    places += sorted({*range(len(waits))}.difference(places))  # a cycle is reported later, by its operators' names
     if places != list(range(len(places))):
         nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
         graph.ClearField("node")
@@ -83,38 +83,41 @@ def in_order(graph: Any) -> list[int]:
 
 
 def names_read(node: Any) -> set[str]:
-    """What a node reads, and what its graphs take from around them."""
-    found = {name for name in node.input if name}
+    """The names that a node reads, and those that its graphs take from around them."""
+    names = {name for name in node.input if name}
     for inner in inner_graphs(node):
-        taken = {value.name for value in inner.output}.union(*map(names_read, inner.node))
-        found |= taken - {
+        names_inside = {value.name for value in inner.output}.union(*map(names_read, inner.node))
+        names |= names_inside - {
             *(value.name for value in inner.input),
             *(tensor.name for tensor in inner.initializer),
             *(sparse.values.name for sparse in inner.sparse_initializer),
-            *(name for one in inner.node for name in one.output),
+            *(name for inner_node in inner.node for name in inner_node.output),
         }
-    return found
+    return names
 
 
 def inner_graphs(node: Any) -> Iterator[Any]:
+    """The graphs in a node's attributes."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def shortened(names: Sequence[str], most: int = 6) -> str:
+    """The first names, and how many more there are."""
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
 
 
 def first_line(error: Exception) -> str:
+    """An exception's words on one line, at most 200 characters."""
     text = shown(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def small_external(model: Any, path: Path, remarks: Remarks) -> None:
-    """Take small external tensors into the model, for shape inference may want their values; say which files are missing or too short."""
+    """Take small external tensors into the model, for shape inference may want their values. Files that are missing or too short are remarked."""
     missing: list[str] = []
     short: list[str] = []
     for tensor in _tensors(model.graph):
@@ -158,7 +161,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 
 def _external(tensor: Any, path: Path) -> Span | None:
-    """Where an external tensor lies (docs/ExternalData.md of onnx), None for one in the model. Raises InputError for an entry that is none."""
+    """The place of an external tensor (docs/ExternalData.md of onnx), None for one in the model. Raises InputError for a damaged entry."""
     if tensor.data_location != tensor.EXTERNAL:
         return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -166,15 +169,16 @@ def _external(tensor: Any, path: Path) -> Span | None:
         return None
     try:
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or 0)
-        whole = size(type_name(tensor.data_type), tuple(tensor.dims)) or 0
+        full = size(type_name(tensor.data_type), tuple(tensor.dims)) or 0
         if offset < 0 or length < 0 or not entries.get("location"):
             raise ValueError
-        return Span(external_file(path, entries["location"]), offset, length or max(whole, 0))
+        return Span(external_file(path, entries["location"]), offset, length or max(full, 0))
     except ValueError:
         raise InputError(f"model {path}: the place of {shown(tensor.name) or 'a tensor'} in its external data is damaged") from None
 
 
-def content(tensor: Any, path: Path) -> Span | bytes | None:
+def content(tensor: Any, path: Path) -> Span | bytes:
+    """The place of a tensor's values; for small tensors the values themselves, with type and shape. Raises InputError for a damaged entry."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if PLACE in entries:
         begin, length = (int(word) if word.isdecimal() else -1 for word in (*entries[PLACE].split(), "", "")[:2])
@@ -183,14 +187,15 @@ def content(tensor: Any, path: Path) -> Span | bytes | None:
         return Span(path, begin, length)
     if (span := _external(tensor, path)) is not None:
         return span
-    bare = type(tensor)()
-    bare.CopyFrom(tensor)
-    bare.ClearField("name")
-    bare.ClearField("doc_string")
-    return bytes(bare.SerializeToString(deterministic=True))
+    unnamed = type(tensor)()
+    unnamed.CopyFrom(tensor)
+    unnamed.ClearField("name")
+    unnamed.ClearField("doc_string")
+    return bytes(unnamed.SerializeToString(deterministic=True))
 
 
 def type_name(number: int) -> str:
+    """The name of an element type (onnx.proto3, TensorProto.DataType), in numpy's spelling."""
     from onnx import TensorProto
 
     try:

@@ -11,7 +11,7 @@ from .graph import Graph, check_size
 
 def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """`NAME=1,3,224,224` for each tensor that is named. Raises UsageError."""
-    found = {}
+    given = {}
     for text in shapes:
         name, separator, extents = text.rpartition("=")
         try:
@@ -20,15 +20,16 @@ def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
             shape = (-1,)
         if not separator or not name or any(extent < 0 for extent in shape):
             raise UsageError(f"{text!r} is no shape: write NAME=1,3,224,224")
-        found[name] = shape
-    return found
+        given[name] = shape
+    return given
 
 
 def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None, inline: bool = True) -> Graph:
     """The graph of an ONNX, TFLite or circle file.
 
-    shapes: of inputs, or of tensors inside whose shape cannot be inferred, by name. batch: the first dimension of every input. inline: ONNX's
-    local functions stand in place of their calls; operators then are not those of the file.
+    shapes: of inputs, or of tensors inside whose shape cannot be inferred, by name. batch: the first dimension of every input. inline: put the
+    bodies of ONNX's local functions in place of their calls; the operators are then not those of the file.
+
     Raises InputError for a file that is missing, torn or no model, UsageError for another format or a shape that cannot be meant.
     """
     if batch is not None and batch < 1:

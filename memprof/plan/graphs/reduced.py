@@ -10,9 +10,9 @@ from .graph import Graph, Operator
 
 @dataclass(frozen=True)
 class Mapped:
-    """A problem and what its numbers stand for.
+    """A problem and the meaning of its numbers.
 
-    operators, kinds, tensors: names of the problem's operators and tensors. weights: what each operator needs of the graph's weights, bodies'
+    operators, kinds, tensors: names of the problem's operators and tensors. weights: those that each operator needs, its bodies'
     included. work: multiply-adds of each, None where not known. sources: the graph's operator behind each, -1 for none. At first the problem's
     tensors are the graph's; more follow: the working memory of bodies, and orders that are kept without a tensor.
     """
@@ -29,8 +29,8 @@ class Mapped:
 def problem(graph: Graph, in_place: bool = False) -> Mapped:
     """A graph as a problem. A tensor of unknown size counts 0: `Graph.unsized` must be said beside any figure.
 
-    What a body needs on its own, beyond the operator's results, is a tensor that only its operator touches. Operators with a state stay in
-    their order through tensors of 0 bytes.
+    A body's memory beyond the operator's results is a tensor that only this operator touches. Stateful operators keep their order through
+    tensors of 0 bytes.
     """
     sizes = [tensor.bytes or 0 for tensor in graph.tensors]
     names = [tensor.name for tensor in graph.tensors]
@@ -74,19 +74,19 @@ def problem(graph: Graph, in_place: bool = False) -> Mapped:
 
 def needed_weights(operator: Operator) -> tuple[int, ...]:
     """The weights that an operator and its bodies read, each once."""
-    inner = [number for body in operator.bodies for one in body.graph.operators for number in needed_weights(one)]
+    inner = [number for body in operator.bodies for inner_operator in body.graph.operators for number in needed_weights(inner_operator)]
     return tuple(dict.fromkeys((*operator.weights, *inner)))
 
 
 def working_bytes(graph: Graph, operator: Operator) -> int:
-    """What the bodies of an operator need beyond its results, in their own order: the branch that needs most, as only one runs.
+    """The bytes that an operator's bodies need beyond its results, in their own order: those of the branch that needs most, as only one runs.
 
     A branch's results are the operator's. The body of a loop holds its own inputs and results too, which become the next round's.
     """
     results = sum(graph.tensors[number].bytes or 0 for number in operator.writes)
-    found = 0
+    most = 0
     for body in operator.bodies:
         inner = problem(body.graph).problem
-        most = peak(inner, range(inner.count))
-        found = max(found, most if body.repeated else most - results)
-    return max(found, 0)
+        needed = peak(inner, range(inner.count))
+        most = max(most, needed if body.repeated else needed - results)
+    return max(most, 0)

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
+from ..orders.topological import topological
 from .graph import Operator
-
-
-def topological(waits: Sequence[Collection[int]]) -> list[int]:
-    """Numbers so that each stands behind those it waits for: again and again the least of those that wait for nothing more. What is in a cycle
-    or behind one is left out."""
-    if all(source < number for number, sources in enumerate(waits) for source in sources):
-        return list(range(len(waits)))
-    followers: dict[int, list[int]] = {}
-    for number, sources in enumerate(waits):
-        for source in sources:
-            followers.setdefault(source, []).append(number)
-    left = [len(sources) for sources in waits]
-    ready = [number for number, count in enumerate(left) if not count]
-    heapq.heapify(ready)
-    found: list[int] = []
-    while ready:
-        number = heapq.heappop(ready)
-        found.append(number)
-        for follower in followers.get(number, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                heapq.heappush(ready, follower)
-    return found
 
 
 def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names: Sequence[str], where: str) -> tuple[list[Operator], str]:
     """Operators so that each stands behind those whose results it reads, as near to the file's order as that allows; and why that is not the
-    file's own order, empty where it is.
+    file's own order, empty where it is. made_elsewhere: tensors that no operator here makes.
 
-    Raises InputError for a tensor that nothing makes or that two make, and for a cycle, which is named.
+    Raises InputError for a tensor that nothing makes or that two operators make, and for a cycle, which is named.
     """
     maker: dict[int, int] = {}
     for number, operator in enumerate(operators):
@@ -51,13 +28,13 @@ def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names:
             if tensor not in maker and tensor not in known:
                 raise InputError(f"{where}: {operator.name} reads {names[tensor]}, which nothing makes")
         waits.append({maker[tensor] for tensor in operator.reads if tensor in maker})
-    found = topological(waits)
-    if len(found) < len(operators):
-        cycle = _cycle(waits, sorted({*range(len(operators))}.difference(found)))
+    order = topological(waits)
+    if len(order) < len(operators):
+        cycle = _cycle(waits, sorted({*range(len(operators))}.difference(order)))
         raise InputError(f"{where}: the graph has a cycle: {_path(operators, cycle)}")
-    late = ((operators[number], operators[source]) for number in found for source in sorted(waits[number]))
+    late = ((operators[number], operators[source]) for number in order for source in sorted(waits[number]))
     early = next((pair for pair in late if pair[0].place < pair[1].place), None)
-    return [operators[number] for number in found], "" if early is None else _moved(*early)
+    return [operators[number] for number in order], "" if early is None else _moved(*early)
 
 
 def _moved(reader: Operator, maker: Operator) -> str:
@@ -69,13 +46,13 @@ def _moved(reader: Operator, maker: Operator) -> str:
 
 def _cycle(waits: Sequence[set[int]], stuck: Sequence[int]) -> list[int]:
     """A cycle among operators of which each waits for another of them."""
-    among = set(stuck)
+    remaining = set(stuck)
     at, seen = stuck[0], dict[int, int]()
     path: list[int] = []
     while at not in seen:
         seen[at] = len(path)
         path.append(at)
-        at = min(waits[at] & among)
+        at = min(waits[at] & remaining)
     return path[seen[at] :][::-1]
 
 

@@ -1,13 +1,12 @@
 """TensorFlow Lite and circle files as graphs, read from the mapped file without any package.
 
-The tables and their field numbers stand in models/tflite_file.py, the operators' names here. TFLite keeps the file's order of operators and
-never gives the memory of a graph's inputs, outputs and variables to anything else (arena_planner.cc), so neither does this graph.
+The tables and their field numbers stand in models/tflite_file.py, the operators' names here. TFLite keeps the file's order of operators. It never
+gives the memory of a graph's inputs, outputs and variables to another tensor (arena_planner.cc), and nor does this graph.
 """
 
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
-from ...models import tflite_file
-from ...models.flatbuffer import Flat, Torn
+from ...files import mapped
+from ...models import Torn, tflite_file
+from ...models.flatbuffer import Flat
 from .graph import (
     FLOATING,
     Activation,
@@ -59,10 +59,10 @@ _BUILTIN = listed(
     "STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE "
     "STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_CASE"
 )
-# circle_schema.fbs: its own operators lie below 0 and, in files of old, at the end of a byte.
+# circle_schema.fbs: the operators that only circle has lie below 0 and, in old files, at the end of a byte.
 _CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GATHER", 253: "BCQ_FULLY_CONNECTED", 254: "INSTANCE_NORM"}
 
-# Operators that run other subgraphs: the fields of their options that name one, and whether they are run again and again.
+# Operators that run other subgraphs: the fields of their options that name a subgraph, and whether it runs again and again.
 _BODIES = {
     "IF": ((0, 1), False),
     "WHILE": ((0, 1), True),
@@ -75,7 +75,7 @@ _STATEFUL = words(
     "CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE RANDOM_STANDARD_NORMAL "
     "RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR"
 )
-# Those whose registration says kTfLiteInplaceOpInput0Shared or that only name a tensor anew, and those that work element by element.
+# Operators whose registration says kTfLiteInplaceOpInput0Shared, that only name a tensor anew, or that work element by element.
 _IN_PLACE = words(
     "ADD SUB MUL DIV RESHAPE SQUEEZE EXPAND_DIMS BITCAST SOFTMAX LOGISTIC RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 TANH ELU GELU HARD_SWISH LEAKY_RELU "
     "PRELU NEG ABS EXP LOG SQRT RSQRT SIN COS FLOOR CEIL ROUND SQUARE SIGN MAXIMUM MINIMUM POW FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE LOG_SOFTMAX "
@@ -88,10 +88,10 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     """The graph of a TFLite or circle file.
 
     Shapes are those of the file. Another first dimension, by batch or by shapes that differ in nothing else, is carried to every activation
-    that has the old one. Raises InputError for a torn or impossible model, UsageError for a shape that cannot be had so.
+    that has the old one. Raises InputError for a torn or impossible model, UsageError for any other change of a shape.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with mapped(path) as data:
             return _Reader(path, Flat(data), shapes, batch).graph()
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
@@ -101,7 +101,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
 
 @dataclass(frozen=True)
 class _Rebatch:
-    """One first dimension in place of another."""
+    """A first dimension in place of another."""
 
     old: int
     new: int
@@ -121,7 +121,7 @@ class _Reader:
         self._operators = 0
 
     def count(self, operators: int) -> None:
-        """Keep count of the operators in all subgraphs; one that runs twice counts twice."""
+        """Count the operators of all subgraphs, those of a subgraph that runs twice two times. Raises InputError for too many."""
         self._operators += operators
         check_count(self._operators, self._path)
 
@@ -136,31 +136,30 @@ class _Reader:
         if not self._subgraphs:
             raise InputError(f"model {self._path}: there is no graph in it")
         self._set_batch(self._subgraphs[0])
-        found = self._subgraph(0, ())
-        self._say()
+        main = self._subgraph(0, ())
+        self._remark()
         return Graph(
-            name=found.name,
+            name=main.name,
             format="circle" if flat.data[4:8] == b"CIR0" else "tflite",
             path=self._path,
-            tensors=found.tensors,
-            operators=found.operators,
-            inputs=found.inputs,
-            outputs=found.outputs,
+            tensors=main.tensors,
+            operators=main.operators,
+            inputs=main.inputs,
+            outputs=main.outputs,
             weights=tuple(self._weights),
-            folded=found.folded,
+            folded=main.folded,
             assumptions=tuple(self._assumptions),
             unknown=tuple(self._unknown),
             keeps_inputs=True,
-            weight_outputs=found.weight_outputs,
+            weight_outputs=main.weight_outputs,
             moved=self._moved,
         )
 
     def _kind(self, code: int) -> str:
         flat = self._flat
-        # The old field is a byte wide; codes beyond it are in the new one, and the old one says 127 (schema.fbs, OperatorCode).
-        number = max(flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i"))
-        if number == 0:
-            number = min(flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i"))
+        # The old field is a byte wide. Codes beyond it are in the new field, and the old field says 127 (schema.fbs, OperatorCode).
+        old, new = flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i")
+        number = max(old, new) or min(old, new)
         if 0 <= number < len(_BUILTIN):
             name = _BUILTIN[number]
             return f"custom.{shown(flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
@@ -186,7 +185,7 @@ class _Reader:
                 wanted.add(_Rebatch(shape[0], given[0]))
         if self._batch is not None:
             if len(firsts) > 1:
-                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch is not one of theirs; use --shape")
+                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch cannot stand for all; use --shape")
             wanted |= {_Rebatch(first, self._batch) for first in firsts if first != self._batch}
         inner = [name for name in self._shapes if name not in {names[index] for index in inputs}]
         if inner:
@@ -207,7 +206,7 @@ class _Reader:
         return _Subgraph(self, index, (*around, index)).read()
 
     def constant(self, table: int, name: str, type: str, shape: tuple[int, ...]) -> int | None:
-        """The number of a tensor's weight, None for one without content. Tensors that name the same buffer are one weight."""
+        """The number of a tensor's weight, None for a tensor without content. Tensors that name the same buffer are one weight."""
         flat = self._flat
         index = flat.scalar(table, tflite_file.TENSOR_BUFFER, "<I")
         if not index:
@@ -238,7 +237,7 @@ class _Reader:
         return len(self._weights) - 1
 
     def shape(self, table: int, is_constant: bool) -> tuple[int, ...]:
-        """A tensor's shape, its batch the one that is asked for."""
+        """A tensor's shape, with the batch that is asked for."""
         shape = tflite_file.shape(self._flat, table)
         signature = self._flat.integers(table, tflite_file.TENSOR_SIGNATURE)
         self._dynamic += not is_constant and -1 in signature
@@ -249,24 +248,24 @@ class _Reader:
             return shape
         return (self._rebatch.new, *shape[1:])
 
-    def _say(self) -> None:
+    def _remark(self) -> None:
         if self._rebatch is not None:
-            kept = f"; {self._unscaled} activations have another first dimension and stay as they are" if self._unscaled else ""
+            kept = f"; activations of another first dimension ({self._unscaled}) stay as they are" if self._unscaled else ""
             self._assumptions.append(
                 f"a first dimension of {self._rebatch.old} taken as {self._rebatch.new} in every activation that has it, for TFLite's shapes are "
                 f"inferred by its own kernels alone{kept}"
             )
         if self._dynamic:
-            self._assumptions.append(f"{self._dynamic} tensors of dynamic shape taken with the extents that the file gives")
+            self._assumptions.append(f"tensors of dynamic shape ({self._dynamic}) taken with the extents that the file gives")
         if self._sparse:
-            self._assumptions.append(f"{self._sparse} sparse weights count as stored; a kernel that unpacks them holds more")
+            self._assumptions.append(f"sparse weights ({self._sparse}) count as stored; a kernel that unpacks them holds more")
         if self._custom:
             names = tuple(f"{kind} ({count})" for kind, count in self._custom.most_common())
             self._unknown.append(Unknown("custom operators: their shapes are those the file states, their working is not known", names))
 
 
 class _Subgraph:
-    """One subgraph while it is read."""
+    """A subgraph while it is read."""
 
     def __init__(self, reader: _Reader, index: int, around: tuple[int, ...]) -> None:
         self._reader, self._flat, self._around = reader, reader._flat, around
@@ -283,19 +282,19 @@ class _Subgraph:
         outputs = self._indices(self._table, tflite_file.GRAPH_OUTPUTS)
         operators = flat.tables(self._table, tflite_file.GRAPH_OPERATORS)
         self._reader.count(len(operators))
-        made = {index for operator in operators for index in self._indices(operator, tflite_file.OPERATOR_OUTPUTS)} | set(inputs)
+        computed = {index for operator in operators for index in self._indices(operator, tflite_file.OPERATOR_OUTPUTS)} | set(inputs)
         for index, table in enumerate(self._tables):
-            if index not in made and not self._is_variable(table):
+            if index not in computed and not self._is_variable(table):
                 self._constant(index, table)
         given = [self._tensor(index) for index in inputs if index not in self._constants]
         persistent = [self._tensor(index) for index, table in enumerate(self._tables) if self._is_variable(table)]
         read, folded = list[Operator](), list[Folded]()
         for place, operator in enumerate(operators):
-            one = self._operator(place, operator)
-            if isinstance(one, Folded):
-                folded.append(one)
+            entry = self._operator(place, operator)
+            if isinstance(entry, Folded):
+                folded.append(entry)
             else:
-                read.append(one)
+                read.append(entry)
         names = [tensor.name for tensor in self._tensors]
         in_order, moved = ordered(read, [*given, *persistent], names, f"model {path}")
         self._reader._moved = moved or self._reader._moved
@@ -316,11 +315,11 @@ class _Subgraph:
         )
 
     def _indices(self, table: int, number: int) -> list[int]:
-        """Tensors that a table names; an optional one that is left out is -1."""
-        found = [index for index in self._flat.integers(table, number) if index != -1]
-        if any(not 0 <= index < len(self._tables) for index in found):
+        """The tensors that a table names, without the -1 of an optional tensor that is left out."""
+        indices = [index for index in self._flat.integers(table, number) if index != -1]
+        if any(not 0 <= index < len(self._tables) for index in indices):
             raise Torn
-        return found
+        return indices
 
     def _is_variable(self, table: int) -> bool:
         return bool(self._flat.scalar(table, tflite_file.TENSOR_VARIABLE, "<B"))
@@ -404,18 +403,18 @@ class _Subgraph:
         return next(((number, writes[0]) for number in reads if wanted and self._tensors[number].bytes == wanted), None)
 
     def _work(self, kind: str, inputs: Sequence[int], writes: Sequence[int]) -> int | None:
-        """Multiply-adds of the operators that have most of them; one a result's element for all others."""
+        """Multiply-adds of the operators that have most of them. All others count one for each element of the result."""
         if not writes or kind.startswith(("custom.", "operator ")):
             return None
         out = self._tensors[writes[0]].shape or ()
         if kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL") and len(inputs) > 1:
             shape = tflite_file.shape(self._flat, self._tables[inputs[1]])
-            each = {
+            per_element = {
                 "CONV_2D": math.prod(shape[1:]),
                 "DEPTHWISE_CONV_2D": math.prod(shape[1:3]),
                 "CONV_3D": math.prod(shape[:-1]),
                 "FULLY_CONNECTED": shape[-1] if shape else 1,
                 "BATCH_MATMUL": shape[-2] if len(shape) > 1 else 1,
             }[kind]
-            return math.prod(out) * each
+            return math.prod(out) * per_element
         return math.prod(out)

@@ -1,4 +1,4 @@
-"""What a graph's weights need, and which of them the file holds twice."""
+"""The bytes of a graph's weights by what becomes of them, and the weights that the file holds twice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...errors import InputError, os_reason
 from ...files import sha256_of
 from .graph import Constant, Graph, Span
 
-# How often the whole of a file of weights may be read: in most models none lies over another.
+# How often the whole of a file of weights may be read. In most models no weight lies over another.
 _READ_AT_MOST = 4
 
 
 @dataclass(frozen=True)
 class Account:
-    """How many weights of one sort there are and what they weigh."""
+    """How many weights of a sort there are, and their bytes."""
 
     count: int = 0
     bytes: int = 0
@@ -26,12 +26,12 @@ class Account:
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights by what becomes of them; each is in `stored`, and in as many of the others as it fits.
+    """A model's weights by what becomes of them. Each is in `stored`, and in as many of the others as it fits.
 
     shared: read by several operators, so that a runtime that keeps them apart (in two layouts, say) holds more than is stored. duplicated:
-    copies beyond the first of what has the same type, shape and content. folded: read only by operators that a runtime computes once at load;
-    results: what it holds in their stead. fused: read through a DequantizeLinear that is taken for a part of its reader. unused: read by
-    nobody. held: what is left after folding.
+    copies beyond the first of weights of the same type, shape and content. folded: read only by operators that a runtime computes once at load;
+    results: the tensors it holds in their stead. fused: read through a DequantizeLinear that is taken for a part of its reader. unused: read by
+    no operator. held: the weights left after folding, with its results.
     """
 
     stored: Account
@@ -45,31 +45,32 @@ class Weights:
 
 
 def account(graph: Graph) -> Weights:
-    """What becomes of a graph's weights, those of its bodies included. Reads the content of those that could be alike."""
+    """A graph's weights, those of its bodies included, by what becomes of them. Reads the content of weights that could be alike. Raises
+    InputError where it cannot be read."""
     graphs = list(_graphs(graph))
-    folded = [one for each in graphs for one in each.folded]
-    readers = Counter(number for each in graphs for operator in each.operators for number in operator.weights)
-    folding = Counter(number for one in folded for number in one.weights)
-    results = {number for one in folded if not one.fused for number in one.results}
-    merged = {number for one in folded if one.fused for number in one.results}
-    fused = {number for one in folded if one.fused for number in one.weights} - results
+    folded = [operator for part in graphs for operator in part.folded]
+    readers = Counter(number for part in graphs for operator in part.operators for number in operator.weights)
+    folding = Counter(number for operator in folded for number in operator.weights)
+    results = {number for operator in folded if not operator.fused for number in operator.results}
+    merged = {number for operator in folded if operator.fused for number in operator.results}
+    fused = {number for operator in folded if operator.fused for number in operator.weights} - results
     stored = [number for number in range(len(graph.weights)) if number not in results and number not in merged]
-    gone = {number for number in stored if folding[number] and not readers[number] and number not in fused}
+    folded_away = {number for number in stored if folding[number] and not readers[number] and number not in fused}
     live = [number for number in sorted(results) if readers[number]]
 
     def weigh(numbers: Iterable[int]) -> Account:
-        having = list(numbers)
-        return Account(len(having), sum(graph.weights[number].bytes or 0 for number in having))
+        members = list(numbers)
+        return Account(len(members), sum(graph.weights[number].bytes or 0 for number in members))
 
     return Weights(
         stored=weigh(stored),
         shared=weigh(number for number in stored if readers[number] + folding[number] > 1),
         duplicated=_duplicated([graph.weights[number] for number in stored]),
-        folded=weigh(sorted(gone)),
+        folded=weigh(sorted(folded_away)),
         results=weigh(live),
         fused=weigh(sorted(fused)),
         unused=weigh(number for number in stored if not readers[number] and not folding[number] and number not in graph.weight_outputs),
-        held=weigh([*(number for number in stored if number not in gone), *live]),
+        held=weigh([*(number for number in stored if number not in folded_away), *live]),
     )
 
 
@@ -81,7 +82,7 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def _duplicated(weights: Sequence[Constant]) -> Account:
-    """Further copies of what is there already, by type, shape and content; only what has a twin by type and shape is read at all."""
+    """Copies beyond the first, by type, shape and content. Only weights that have a twin by type and shape are read."""
     alike: dict[tuple[str, tuple[int, ...], int], list[Constant]] = {}
     for weight in weights:
         if weight.content is not None and weight.bytes:

@@ -1,8 +1,8 @@
 """A model's file with its operators in another order and everything else as it was, byte for byte.
 
 ONNX: the node fields of the graph change places; each node's own bytes stay (protobuf keeps repeated fields in the order of the file, wherever
-they lie). What is computed from constants goes directly before the first operator that needs it. TFLite: the elements of the vector of operators
-change places, each an offset from its own place to a table that stays where it is (flatbuffers.dev/internals).
+they lie). A node that reads constants alone goes directly before the first operator that needs it. TFLite: the elements of the vector of operators
+change places, each an offset from its place to a table that stays where it is (flatbuffers.dev/internals).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import InputError, UsageError, os_reason
-from ...files import FORCE, check_new, replacing
-from ...models import flatbuffer, tflite_file
+from ...files import FORCE, check_new, mapped, replacing
+from ...models import Torn, flatbuffer, tflite_file
 from ...models.identity import files_of
-from ...models.protobuf import BYTES, Field, Torn, encoded, fields
+from ...models.protobuf import BYTES, Field, encoded, fields
 from . import onnx_proto
 from .graph import Graph
 
@@ -26,7 +26,7 @@ from .graph import Graph
 def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = False) -> tuple[Path, ...]:
     """Write a graph's file with its operators in that order, numbers of the graph's operators, and return the files written.
 
-    External data is not copied where the target lies beside the model, for it names the same files; elsewhere it is. Raises UsageError for a
+    External data is copied where the target lies in another folder; beside the model it names the same files. Raises UsageError for a
     target of another format, InputError where it exists (without overwrite) or cannot be written.
     """
     source = graph.path
@@ -38,14 +38,14 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
     places = [graph.operators[number].place for number in order]
     try:
         copied = _external(source, target, overwrite) if graph.format == "onnx" else []
-        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, replacing(target) as (out,):
+        with mapped(source) as data, replacing(target) as (out,):
             if graph.format == "onnx":
                 _onnx(data, places, source, out)
             else:
                 _tflite(data, places, source, out)
     except OSError as error:
         raise InputError(f"cannot write {target}: {os_reason(error)}") from None
-    except (Torn, flatbuffer.Torn):
+    except Torn:
         raise InputError(f"model {source}: it changed while it was read") from None
     return target, *copied
 
@@ -89,33 +89,32 @@ def _copy(data: mmap.mmap, part: Field, out: BinaryIO) -> None:
 
 
 def _whole_order(proto: Any, places: Sequence[int]) -> list[int]:
-    """All nodes: those of the plan in its order, each other one (a constant, or computed from constants) directly before its first reader."""
+    """All nodes: those of the plan in its order, each other node (a constant, or computed from constants) directly before its first reader."""
     maker = {name: number for number, node in enumerate(proto.node) for name in node.output if name}
     waits = [sorted({maker[name] for name in onnx_proto.names_read(node) if name in maker}) for node in proto.node]
     planned = set(places)
-    found: list[int] = []
+    order: list[int] = []
     done: set[int] = set()
     for place in places:
         waiting = [place]
         while waiting:
             at = waiting[-1]
-            before = [one for one in waits[at] if one not in done and one != at]
+            before = [source for source in waits[at] if source not in done and source != at]
             if before and at not in done:
-                if any(one in planned for one in before):
-                    raise UsageError("this order puts an operator before one whose result it needs")
+                if any(source in planned for source in before):
+                    raise UsageError("this order puts an operator before another whose result it needs")
                 waiting += before
                 continue
             waiting.pop()
             if at not in done:
                 done.add(at)
-                found.append(at)
-    # What nothing in the plan needs, a constant that is an output or dead, stays in the file's order among itself.
-    found += [number for number in range(len(proto.node)) if number not in done]
-    return found
+                order.append(at)
+    # Nodes that nothing in the plan needs, constants that are outputs or dead, stay in the file's order among themselves.
+    order += [number for number in range(len(proto.node)) if number not in done]
+    return order
 
 
 # -- TFLite
-
 
 # control_edges.h: the name under which a converter stores which operators must follow which, by their numbers in the file.
 _CONTROL_EDGES = "model_control_dependencies"
@@ -123,15 +122,15 @@ _CONTROL_EDGES = "model_control_dependencies"
 
 def _tflite(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> None:
     flat = flatbuffer.Flat(data)
-    if any(flat.text(one, 0) == _CONTROL_EDGES for one in flat.tables(flat.root(), tflite_file.MODEL_METADATA)):
+    if any(flat.text(metadata, 0) == _CONTROL_EDGES for metadata in flat.tables(flat.root(), tflite_file.MODEL_METADATA)):
         raise UsageError(f"{path}: it numbers its operators in {_CONTROL_EDGES}, so their order cannot be changed")
     main = flat.tables(flat.root(), tflite_file.MODEL_SUBGRAPHS)[0]
     begin, count = flat.vector(main, tflite_file.GRAPH_OPERATORS, 4)
     tables = flat.tables(main, tflite_file.GRAPH_OPERATORS)
     planned = set(places)
     # Operators that are computed once at load keep their places before all others.
-    whole = [*(number for number in range(count) if number not in planned), *places]
-    content = b"".join(struct.pack("<I", tables[number] - (begin + 4 * slot)) for slot, number in enumerate(whole))
+    order = [*(number for number in range(count) if number not in planned), *places]
+    content = b"".join(struct.pack("<I", tables[number] - (begin + 4 * slot)) for slot, number in enumerate(order))
     for start in range(0, begin, 1 << 24):
         out.write(data[start : min(start + (1 << 24), begin)])
     out.write(content)

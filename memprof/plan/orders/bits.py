@@ -1,13 +1,12 @@
-"""A problem in the form that searching needs: sets of operators as the bits of an int, and the cost of one step in either direction.
+"""A problem in the form for searching: sets of operators as the bits of an int, and the cost of a step in either direction.
 
 A downset (a set of operators that holds all producers of its members) is all that a step's cost depends on: the memory after it is the same
 whatever order led there. That function is submodular (it is a cut of the hypergraph of tensors), which is what bounds and commitments
-rest on. `forwards` and `backwards` are the two directions from which one and the same search can walk.
+rest on. The same search can walk in both directions, `forwards` and `backwards`.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,9 +20,9 @@ class Bits:
     """A problem's graph: masks of operators, one for each operator.
 
     before, after: direct producers and consumers. above, below: all ancestors and all descendants. written: bytes that each operator
-    writes; unread: the part of it that nobody wants. inputs: of each operator, (mask of all readers, bytes) of what it reads and its last
-    reader frees. saved: (mask of all readers, bytes) of the input it may overwrite, 0 bytes where there is none. given, kept: bytes.
-    rivals: the operators whose reading can keep another one from working in place.
+    writes; unread: the part of them that nobody wants. inputs: for each operator, (mask of all readers, bytes) of each tensor that it reads and
+    the last reader frees. saved: (mask of all readers, bytes) of the input it may overwrite, 0 bytes where there is none. given, kept: bytes.
+    rivals: the operators whose reading can keep another operator from working in place.
     """
 
     count: int
@@ -50,11 +49,10 @@ def bits(problem: Problem) -> Bits:
     count, sizes = problem.count, problem.sizes
     stays = problem.kept | {tensor for tensor in problem.given if not problem.readers[tensor]}
     above, below = [0] * count, [0] * count
-    sequence = topological(problem)
-    for op in sequence:
+    for op in problem.model_order:
         for source in problem.producers[op]:
             above[op] |= above[source] | 1 << source
-    for op in reversed(sequence):
+    for op in reversed(problem.model_order):
         for target in problem.consumers[op]:
             below[op] |= below[target] | 1 << target
     readers = [mask(ops) for ops in problem.readers]
@@ -77,35 +75,29 @@ def bits(problem: Problem) -> Bits:
     )
 
 
-def topological(problem: Problem) -> tuple[int, ...]:
-    """The model's own order where it is one; else the operators as they become ready, the lowest number first."""
-    waiting = [len(before) for before in problem.producers]
-    ready = [op for op, many in enumerate(waiting) if not many]
-    found = []
-    while ready:
-        op = heapq.heappop(ready)
-        found.append(op)
-        for target in problem.consumers[op]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                heapq.heappush(ready, target)
-    return tuple(found)
-
-
 def mask(ops: Iterable[int]) -> int:
-    """These operators as bits."""
-    found = 0
+    """Operators as bits."""
+    operators = 0
     for op in ops:
-        found |= 1 << op
-    return found
+        operators |= 1 << op
+    return operators
 
 
-def members(found: int) -> Iterator[int]:
+def members(operators: int) -> Iterator[int]:
     """The operators of a mask, ascending."""
-    while found:
-        low = found & -found
+    while operators:
+        low = operators & -operators
         yield low.bit_length() - 1
-        found ^= low
+        operators ^= low
+
+
+def readied(before: tuple[int, ...], after: tuple[int, ...], done: int, op: int) -> int:
+    """The operators, as a mask, that an operator makes ready. before, after: as in `Bits`, or changed places for the way back. done: `op` too."""
+    operators = 0
+    for other in members(after[op]):
+        if not before[other] & ~done:
+            operators |= 1 << other
+    return operators
 
 
 def forwards(graph: Bits) -> StepCost:

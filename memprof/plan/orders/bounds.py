@@ -17,31 +17,31 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class Bound:
-    """No order needs less than `bytes`. op: the operator that forces it, None where it is what is given or kept."""
+    """No order needs less than `bytes`. op: the operator that forces it, None where the tensors given or kept do."""
 
     bytes: int
     op: int | None
 
 
-def lower_bound(problem: Problem, graph: Bits, seen: Mapping[int, int], enough: int, expired: Callable[[], bool]) -> Bound:
+def lower_bound(problem: Problem, graph: Bits, least_seen: Mapping[int, int], enough: int, expired: Callable[[], bool]) -> Bound:
     """The best of the bounds of single operators, for bytes of the whole graph.
 
-    seen: for each operator the least memory that its step had in some order; its bound cannot be above that, so operators are tried from the
-    largest down and the rest is left out once it cannot help. enough: a peak that is known to suffice; a bound that reaches it ends the work.
+    least_seen: for each operator the least memory, in bytes, that its step had in some order. Its bound cannot be above that, so operators are
+    tried from the largest down until no further one can help. enough: a peak that is known to suffice; a bound that reaches it ends the work.
     """
     best = Bound(max(graph.given, graph.kept), None)
-    for op in sorted(seen, key=lambda op: (-seen[op], op)):
-        if seen[op] <= best.bytes or best.bytes >= enough or expired():
+    for op in sorted(least_seen, key=lambda op: (-least_seen[op], op)):
+        if least_seen[op] <= best.bytes or best.bytes >= enough or expired():
             break
-        found = least_memory(problem, graph, op)
-        if found > best.bytes:
-            best = Bound(found, op)
+        memory = least_memory(problem, graph, op)
+        if memory > best.bytes:
+            best = Bound(memory, op)
     return best
 
 
 def least_memory(problem: Problem, graph: Bits, op: int) -> int:
-    """The least memory, in bytes, that the step of one operator can have in any order: what is alive after the best downset before it, and
-    what it writes. Where it may overwrite an input, that input only counts while another reader of it is still to come."""
+    """The least memory, in bytes, that the step of one operator can have in any order: the tensors alive after the best downset before it,
+    and those it writes. An input that it may overwrite only counts while another reader of that input is still to come."""
     done, later = graph.above[op], graph.below[op] | 1 << op
     nodes = {other: index + 2 for index, other in enumerate(members(graph.all & ~done & ~later))}
     network = _Network(2 + len(nodes), sum(problem.sizes) + 1)
@@ -90,7 +90,7 @@ class _Network:
         return len(self._links) - 1
 
     def link(self, start: int, end: int, room: int | None = None) -> None:
-        """An edge of this capacity, or of one that no cut can afford."""
+        """An edge of this capacity; without a capacity, no cut can afford the edge."""
         for a, b, capacity in ((start, end, self._endless if room is None else room), (end, start, 0)):
             self._links[a].append(len(self._ends))
             self._ends.append(b)

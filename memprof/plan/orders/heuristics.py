@@ -1,4 +1,4 @@
-"""Orders that are good without proof: upper bounds for the exact search, and what it is measured against.
+"""Orders that are good without proof: upper bounds for the exact search, and the measure of its gain.
 
 All of them are deterministic: ties go to the operator with the lowest number.
 """
@@ -9,13 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .bits import Bits, StepCost, backwards, forwards, mask, members, topological
+from .bits import Bits, StepCost, backwards, forwards, mask, members, readied
 from .problem import Problem
-
-
-def model_order(problem: Problem) -> tuple[int, ...]:
-    """The operators as the model has them, or the nearest order to it that is one."""
-    return topological(problem)
 
 
 def depth_first(problem: Problem) -> tuple[int, ...]:
@@ -26,47 +21,52 @@ def depth_first(problem: Problem) -> tuple[int, ...]:
     method", ACM TOMS 1986).
     """
     need, left = _tree_needs(problem)
-    return _post_order(problem, lambda op: sorted(problem.producers[op], key=lambda source: (left[source] - need[source], source)))
+    return _post_order(problem, lambda op: _by_gain(problem.producers[op], need, left))
 
 
 def plain_depth_first(problem: Problem) -> tuple[int, ...]:
-    """Post-order from the operators whose results nobody reads, producers in the order of the inputs: what most converters write."""
+    """Post-order from the operators whose results nobody reads, producers in the order of the inputs, as most converters write it."""
     writer = problem.writer
     inputs = [tuple(dict.fromkeys(source for tensor in tensors if (source := writer[tensor]) is not None)) for tensors in problem.reads]
     return _post_order(problem, lambda op: inputs[op])
 
 
 def _post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
-    found: dict[int, None] = {}
+    order: dict[int, None] = {}
     for last in range(problem.count):
         if problem.consumers[last]:
             continue
         stack = [(last, iter(producers(last)))]
         open_ = {last}
         while stack:
-            op, rest = stack[-1]
-            for source in rest:
-                if source not in found and source not in open_:
+            op, untried = stack[-1]
+            for source in untried:
+                if source not in order and source not in open_:
                     stack.append((source, iter(producers(source))))
                     open_.add(source)
                     break
             else:
                 stack.pop()
-                found[op] = None
-    return tuple(found)
+                order[op] = None
+    return tuple(order)
 
 
 def _tree_needs(problem: Problem) -> tuple[list[int], list[int]]:
-    """For each operator the peak of its ancestors as if they were a tree, and what it leaves behind, in bytes."""
+    """For each operator the peak of its ancestors as if they were a tree, and the bytes it leaves behind."""
     need, left = [0] * problem.count, [0] * problem.count
-    for op in topological(problem):
+    for op in problem.model_order:
         held = highest = 0
-        for source in sorted(problem.producers[op], key=lambda source: (left[source] - need[source], source)):
+        for source in _by_gain(problem.producers[op], need, left):
             highest = max(highest, held + need[source])
             held += left[source]
         left[op] = sum(problem.sizes[tensor] for tensor in problem.writes[op])
         need[op] = max(highest, held + left[op])
     return need, left
+
+
+def _by_gain(sources: Iterable[int], need: list[int], left: list[int]) -> list[int]:
+    """Operators by the memory that is free again after their peak, the most first."""
+    return sorted(sources, key=lambda source: (left[source] - need[source], source))
 
 
 def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
@@ -75,31 +75,35 @@ def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] |
 
 
 def greedy_backwards(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
-    """The same from the last operator to the first."""
-    found = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
-    return found and found[::-1]
+    """The rule of `greedy`, from the last operator to the first."""
+    order = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
+    return order and order[::-1]
 
 
 def _greedy(
     graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int, expired: Callable[[], bool]
 ) -> tuple[int, ...] | None:
     done = 0
-    found: list[int] = []
+    order: list[int] = []
     ready = [op for op in range(graph.count) if not before[op]]
     while ready:
-        if len(found) & 63 == 0 and expired():
+        if len(order) & 63 == 0 and expired():
             return None
         alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
         done |= 1 << op
-        found.append(op)
+        order.append(op)
         ready.remove(op)
-        ready += [other for other in members(after[op]) if not before[other] & ~done]
-    return tuple(found)
+        ready += members(readied(before, after, done, op))
+    return tuple(order)
+
+
+# The highest memory so far, bytes alive, the operators that are ready, and (operator, state) that led here.
+_Partial = tuple[int, int, int, Any]
 
 
 @dataclass(frozen=True)
 class Beam:
-    """What a beam search found: an order with a peak below the one to beat, or None; complete: nothing was left out, so that None means
+    """The result of a beam search: an order with a peak below the one to beat, or None. complete: no state was left out, so that None means
     that there is no such order."""
 
     order: tuple[int, ...] | None
@@ -128,20 +132,19 @@ def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[
         layer = {}
         for done, state in states[:width]:
             highest, alive, ready, _ = state
-            found = []
+            successors = []
             for op in members(ready):
                 memory, now = cost(done, alive, op)
                 if now <= alive and memory <= highest and movable >> op & 1:
-                    found = [(memory, now, op)]
+                    successors = [(memory, now, op)]
                     break
                 if memory < upper:
-                    found.append((memory, now, op))
-            for memory, now, op in found:
+                    successors.append((memory, now, op))
+            for memory, now, op in successors:
                 new = done | 1 << op
                 known = layer.get(new)
                 if known is None or known[0] > max(highest, memory):
-                    freed = ready & ~(1 << op) | mask(other for other in members(after[op]) if not before[other] & ~new)
-                    layer[new] = (max(highest, memory), now, freed, (op, state))
+                    layer[new] = (max(highest, memory), now, ready & ~(1 << op) | readied(before, after, new, op), (op, state))
     if not layer:
         return Beam(None, complete)
     order: list[int] = []
@@ -150,6 +153,3 @@ def beam(graph: Bits, width: int, forward: bool, upper: int, expired: Callable[[
         op, state = state[3]
         order.append(op)
     return Beam(tuple(order[::-1] if forward else order), complete)
-
-
-_Partial = tuple[int, int, int, Any]

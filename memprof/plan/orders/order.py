@@ -24,7 +24,7 @@ _STATES = 4_000_000
 @dataclass(frozen=True)
 class Best:
     """The best order found. No order has a peak below lower_bound_bytes; proven: peak_bytes is that bound. how: what found it and what proved
-    it, in words. bottleneck: the operator whose minimum cut is the bound, where it is one."""
+    it, in words. bottleneck: the operator whose minimum cut is the bound, None where the bound has another source."""
 
     order: tuple[int, ...]
     peak_bytes: int
@@ -37,32 +37,35 @@ class Best:
 def best_order(problem: Problem, time_limit_s: float = 10.0) -> Best:
     """The order of a graph with the lowest peak that could be found.
 
-    The graph is cut into pieces where it can be. Heuristics give an order of each, minimum cuts a bound, and where these do not meet, beams
-    and an exact search from both ends close the gap in rounds of growing effort. Everything is counted in states, so that the same graph has
-    the same answer; only a time limit that is reached ends the rounds early and leaves an interval in place of a figure.
+    The graph is cut into pieces where it can be. Heuristics give an order of each, and minimum cuts a bound. Where these do not meet, beams
+    and an exact search from both ends close the gap in rounds of growing effort. Work is counted in states, so that the same graph has the
+    same answer. Only a time limit that is reached ends the rounds early, and leaves an interval in place of a figure.
     """
     end = time.monotonic() + time_limit_s
-    clock = _Clock(end)
+
+    def expired() -> bool:
+        return time.monotonic() > end
+
     if not problem.count:
         given = sum(problem.sizes[tensor] for tensor in problem.given)
         return Best((), given, given, True, "there is nothing to order")
-    parts = [_Part(one) for one in pieces(problem, bits(problem))]
+    parts = [_Part(piece) for piece in pieces(problem, bits(problem))]
     for part in parts:
-        part.begin(clock)
+        part.begin(expired)
     lower = max(part.lower for part in parts)
     for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
         if part.peak > lower:
-            part.cut(lower, clock)
+            part.cut(lower, expired)
             lower = max(lower, part.lower)
     for round_ in range(_ROUNDS):
         for part in sorted(parts, key=lambda part: (-part.peak, part.piece.ops)):
-            if part.peak > lower and not clock():
-                part.work(round_, lower, clock)
+            if part.peak > lower and not expired():
+                part.work(round_, lower, expired)
                 lower = max(lower, part.lower)
-    return _whole(problem, parts, lower)
+    return _joined(problem, parts, lower)
 
 
-def _whole(problem: Problem, parts: list[_Part], lower: int) -> Best:
+def _joined(problem: Problem, parts: list[_Part], lower: int) -> Best:
     order = tuple(part.piece.ops[op] for part in parts for op in part.order)
     highest = steps(problem, order)[-1].peak_bytes
     worst = max(parts, key=lambda part: part.peak)
@@ -79,18 +82,8 @@ def _only(problem: Problem, order: Sequence[int]) -> bool:
     return all(before in problem.producers[op] for before, op in pairwise(order))
 
 
-class _Clock:
-    """Whether the time is up."""
-
-    def __init__(self, end: float) -> None:
-        self._end = end
-
-    def __call__(self) -> bool:
-        return time.monotonic() > self._end
-
-
 class _Part:
-    """A piece of the graph, the best order and the best bound of it so far, and the searches that are under way."""
+    """A piece of the graph, its best order and best bound so far, and the searches under way."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
@@ -101,23 +94,23 @@ class _Part:
         self.bottleneck: int | None = None
         self.found_by = ""
         self.proven_by = "what is given or kept"
-        self._seen: dict[int, int] = {}
+        self._least_seen: dict[int, int] = {}
         self._walks: tuple[Walk, ...] = ()
 
     def take(self, order: tuple[int, ...] | None, name: str) -> None:
-        """Keep an order if it is better; learn in any case what each step needed in it."""
+        """Keep an order if it is better; in any case learn how much each step needed in it."""
         if order is None:
             return
-        found = steps(self.piece.problem, order)
-        for step in found:
-            self._seen[step.op] = min(step.memory_bytes, self._seen.get(step.op, step.memory_bytes))
-        if self.peak < 0 or found[-1].peak_bytes < self.peak:
-            self.order, self.peak, self.found_by = order, found[-1].peak_bytes, name
+        costs = steps(self.piece.problem, order)
+        for step in costs:
+            self._least_seen[step.op] = min(step.memory_bytes, self._least_seen.get(step.op, step.memory_bytes))
+        if self.peak < 0 or costs[-1].peak_bytes < self.peak:
+            self.order, self.peak, self.found_by = order, costs[-1].peak_bytes, name
 
     def begin(self, expired: Callable[[], bool]) -> None:
-        """The orders that cost next to nothing to try."""
+        """Try the orders that cost next to nothing."""
         problem = self.piece.problem
-        self.take(heuristics.model_order(problem), "the model's order")
+        self.take(problem.model_order, "the model's order")
         if len(self.order) == 1:
             self.lower, self.bottleneck, self.proven_by = self.peak, 0, "what one operator needs in any order"
             return
@@ -132,19 +125,19 @@ class _Part:
         self.take(heuristics.greedy_backwards(self.graph, expired), "greedy choice from the end")
 
     def cut(self, enough: int, expired: Callable[[], bool]) -> None:
-        """The bound by minimum cuts; operators that cannot need more than `enough` are left out."""
-        useful = {op: memory for op, memory in self._seen.items() if memory > enough}
-        found = lower_bound(self.piece.problem, self.graph, useful, self.peak, expired)
-        if found.bytes > self.lower:
-            self.lower, self.bottleneck, self.proven_by = found.bytes, found.op, "a minimum cut"
+        """The bound by minimum cuts, without operators that cannot need more than `enough` bytes."""
+        useful = {op: memory for op, memory in self._least_seen.items() if memory > enough}
+        bound = lower_bound(self.piece.problem, self.graph, useful, self.peak, expired)
+        if bound.bytes > self.lower:
+            self.lower, self.bottleneck, self.proven_by = bound.bytes, bound.op, "a minimum cut"
 
     def work(self, round_: int, enough: int, expired: Callable[[], bool]) -> None:
         """One round: beams and search from both ends, four times as much as in the round before. Peaks up to `enough` are as good as any."""
         for forward in (True, False):
             if self.peak > enough:
-                found = heuristics.beam(self.graph, _BEAM << 2 * round_, forward, self.peak, expired)
-                self.take(found.order, "a beam search")
-                if found.order is None and found.complete:
+                beam = heuristics.beam(self.graph, _BEAM << 2 * round_, forward, self.peak, expired)
+                self.take(beam.order, "a beam search")
+                if beam.order is None and beam.complete:
                     self._prove(self.peak)
                     return
         if self.peak <= enough:

@@ -1,8 +1,8 @@
-"""A graph of operators reduced to what memory depends on, and what an order of its operators costs.
+"""A graph of operators reduced to all that memory depends on, and the cost of an order of its operators.
 
 The model of memory is the usual one of static planners (TFLite's arena, Serenity's dynamic programming: Ahn et al., "Ordering Chaos", MLSys
-2020): a tensor takes its bytes from the step that writes it up to and with the step of its last reader; a step needs its inputs, its
-outputs and all that a later step still reads. Scratch memory of kernels is no part of it.
+2020). A tensor takes its bytes from the step that writes it up to and with the step of its last reader. A step needs its inputs, its
+outputs and all that a later step still reads. The scratch memory of kernels is left out.
 
     given     is there before the first step, and goes after its last reader; without a reader nothing ever frees it (so does TFLite)
     kept      is wanted after the last step, and stays
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...errors import InputError
+from .topological import topological
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Problem:
     """A graph: tensors and operators by number.
 
     sizes: bytes of each tensor. reads, writes: the tensors that each operator reads and writes. given, kept: tensors that are there before the
-    first operator, and those wanted after the last. inplace: for each operator (input it may overwrite, output written there), or None; empty
-    means none may. It has effect where both tensors are of one size and the input is not kept. names: of the operators, for messages.
+    first operator, and tensors wanted after the last. inplace: for each operator (input it may overwrite, output written there), or None; empty
+    where no operator may. It has effect where both tensors have the same size and the input is not kept. names: of the operators, for messages.
 
     Raises InputError where a tensor is read and neither written nor given, is written twice, or where the operators form a cycle.
     """
@@ -56,15 +57,8 @@ class Problem:
         self._refuse_cycle()
 
     def _refuse_cycle(self) -> None:
-        waiting = [len(before) for before in self.producers]
-        ready = [op for op, count in enumerate(waiting) if not count]
-        for op in ready:  # grows while it is walked
-            for successor in self.consumers[op]:
-                waiting[successor] -= 1
-                if not waiting[successor]:
-                    ready.append(successor)
-        if len(ready) < len(self.reads):
-            stuck = next(op for op, count in enumerate(waiting) if count)
+        if len(self.model_order) < self.count:
+            stuck = min({*range(self.count)}.difference(self.model_order))
             raise InputError(
                 f"the graph has a cycle: {self.name(stuck)} waits for its own result or for that of another operator that does"
             )
@@ -81,20 +75,20 @@ class Problem:
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
         """The operators that read each tensor, each once, in ascending order."""
-        found: list[list[int]] = [[] for _ in self.sizes]
+        readers: list[list[int]] = [[] for _ in self.sizes]
         for op, tensors in enumerate(self.reads):
             for tensor in dict.fromkeys(tensors):
-                found[tensor].append(op)
-        return tuple(map(tuple, found))
+                readers[tensor].append(op)
+        return tuple(map(tuple, readers))
 
     @cached_property
     def writer(self) -> tuple[int | None, ...]:
-        """The operator that writes each tensor, None for a given one and for one that nothing touches."""
-        found: list[int | None] = [None] * len(self.sizes)
+        """The operator that writes each tensor, None for a given tensor and for one that nothing touches."""
+        writer: list[int | None] = [None] * len(self.sizes)
         for op, tensors in enumerate(self.writes):
             for tensor in tensors:
-                found[tensor] = op
-        return tuple(found)
+                writer[tensor] = op
+        return tuple(writer)
 
     @cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
@@ -108,26 +102,31 @@ class Problem:
         return tuple(tuple(sorted({op for tensor in tensors for op in self.readers[tensor]})) for tensors in self.writes)
 
     @cached_property
+    def model_order(self) -> tuple[int, ...]:
+        """The operators as the model has them where they can run so; else as they become ready, the lowest number first."""
+        return tuple(topological(self.producers))
+
+    @cached_property
     def overwrites(self) -> tuple[int | None, ...]:
         """The input that each operator may overwrite, None where it may not or where that could have no effect."""
         if not self.inplace:
             return (None,) * self.count
-        return tuple(pair[0] if pair and self._may(op, *pair) else None for op, pair in enumerate(self.inplace))
+        return tuple(pair[0] if pair and self._may_overwrite(op, *pair) else None for op, pair in enumerate(self.inplace))
 
-    def _may(self, op: int, source: int, target: int) -> bool:
+    def _may_overwrite(self, op: int, source: int, target: int) -> bool:
         if source not in self.reads[op] or target not in self.writes[op]:
             raise ValueError(
-                f"{self.name(op)} cannot work in place on tensors {source} and {target}: it does not read the one and write the other"
+                f"{self.name(op)} cannot work in place on tensors {source} and {target}: it does not read the first and write the second"
             )
         return self.sizes[source] == self.sizes[target] and source not in self.kept
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operator of an order: what it needs while it runs.
+    """An operator of an order and its needs while it runs.
 
     in_use_bytes: its inputs and outputs (an output written over an input counts once); keep_bytes: other tensors that are still
-    wanted later; memory_bytes: both together; peak_bytes: the most of any step so far. in_use: the tensors; those to keep are `keeping`'s.
+    wanted later; memory_bytes: both together; peak_bytes: the most of any step so far. in_use: its tensors; `keeping` has the others.
     """
 
     op: int
@@ -140,8 +139,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A piece of memory and when it is needed: from step `lower` to before step `upper`, in bytes. id: the tensor that it is, or the first
-    of those that share it in place."""
+    """A piece of memory and when it is needed: from step `lower` to before step `upper`, in bytes. id: the tensor that lies in it, or the
+    first of those that share it in place."""
 
     id: int
     lower: int
@@ -150,7 +149,7 @@ class Buffer:
 
 
 def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
-    """What each step of an order needs; ValueError where it is no order of this graph. Linear in the size of the graph."""
+    """The needs of each step of an order. Raises ValueError where it is no order of this graph. Linear in the size of the graph."""
     last = _last_uses(problem, order)
     sizes = problem.sizes
     ending: list[list[int]] = [[] for _ in order]
@@ -158,7 +157,7 @@ def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
         if 0 <= position < len(order):
             ending[position].append(tensor)
     alive = sum(sizes[tensor] for tensor in problem.given)
-    found: list[Step] = []
+    costs: list[Step] = []
     highest = 0
     for position, op in enumerate(order):
         in_use = tuple(dict.fromkeys((*problem.reads[op], *problem.writes[op])))
@@ -168,20 +167,20 @@ def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
         memory = alive + written - shared
         used = sum(sizes[tensor] for tensor in in_use) - shared
         highest = max(highest, memory)
-        found.append(Step(op, in_use, used, memory - used, memory, highest))
+        costs.append(Step(op, in_use, used, memory - used, memory, highest))
         alive += written - sum(sizes[tensor] for tensor in ending[position])
-    return tuple(found)
+    return tuple(costs)
 
 
 def peak(problem: Problem, order: Sequence[int]) -> int:
-    """The most bytes that any step of an order needs; what is given, where there is no step."""
-    found = steps(problem, order)
-    return found[-1].peak_bytes if found else sum(problem.sizes[tensor] for tensor in problem.given)
+    """The most bytes that any step of an order needs; where there is no step, the bytes of the tensors given."""
+    costs = steps(problem, order)
+    return costs[-1].peak_bytes if costs else sum(problem.sizes[tensor] for tensor in problem.given)
 
 
 def keeping(problem: Problem, order: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """For each step the tensors that are alive and that it neither reads nor writes, ascending. Made one step at a time: all of them
-    together can be as large as the square of the graph."""
+    """For each step the tensors that are alive and that it neither reads nor writes, ascending. They come step by step, for together they can
+    be as large as the square of the graph."""
     last = _last_uses(problem, order)
     alive = set(problem.given)
     for position, op in enumerate(order):
@@ -191,7 +190,7 @@ def keeping(problem: Problem, order: Sequence[int]) -> Iterator[tuple[int, ...]]
 
 
 def kept_at(problem: Problem, order: Sequence[int], position: int) -> tuple[int, ...]:
-    """What `keeping` has for one step, without all the steps before it."""
+    """The tensors that `keeping` has for one step, without all the steps before it."""
     last, born = _last_uses(problem, order), _births(problem, order)
     reads = problem.reads[order[position]]
     there = (tensor for tensor in range(len(last)) if tensor in problem.given or 0 <= born[tensor] < position)
@@ -212,12 +211,12 @@ def lifetimes(problem: Problem, order: Sequence[int]) -> tuple[Buffer, ...]:
             lower, upper = born[tensor], last[tensor] + 1
             known = spans.get(root[tensor], (lower, upper))
             spans[root[tensor]] = (min(known[0], lower), max(known[1], upper))
-    found = [Buffer(tensor, lower, min(upper, max(len(order), 1)), problem.sizes[tensor]) for tensor, (lower, upper) in spans.items()]
-    return tuple(sorted(found, key=lambda buffer: (buffer.lower, buffer.id)))
+    buffers = [Buffer(tensor, lower, min(upper, max(len(order), 1)), problem.sizes[tensor]) for tensor, (lower, upper) in spans.items()]
+    return tuple(sorted(buffers, key=lambda buffer: (buffer.lower, buffer.id)))
 
 
 def aliases(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
-    """For each tensor the one whose buffer it lies in under this order: itself, unless it is written in place."""
+    """For each tensor the tensor in whose buffer it lies under this order: itself, unless it is written in place."""
     return _roots(problem, order, _last_uses(problem, order))
 
 
@@ -233,7 +232,7 @@ def _roots(problem: Problem, order: Sequence[int], last: Sequence[int]) -> tuple
 
 
 def _births(problem: Problem, order: Sequence[int]) -> list[int]:
-    """The step that writes each tensor; 0 for a given one, -1 for one that nothing touches."""
+    """The step that writes each tensor; 0 for a given tensor, -1 for one that nothing touches."""
     born = [-1] * len(problem.sizes)
     for tensor in problem.given:
         born[tensor] = 0
@@ -244,7 +243,7 @@ def _births(problem: Problem, order: Sequence[int]) -> list[int]:
 
 
 def _last_uses(problem: Problem, order: Sequence[int]) -> list[int]:
-    """The last step that needs each tensor: the number of steps for one that stays, -1 for one that nothing touches."""
+    """The last step that needs each tensor: the number of steps for a tensor that stays, -1 for one that nothing touches."""
     if sorted(order) != list(range(problem.count)):
         raise ValueError(f"an order names each of the {problem.count} operators once")
     last = [-1] * len(problem.sizes)

@@ -2,7 +2,7 @@
 
 The states are downsets, as in the dynamic programming of Ahn et al. ("Ordering Chaos: memory-aware scheduling of irregularly wired neural
 networks for edge devices", MLSys 2020), visited in the order of the peak that reaching them costs (a bottleneck shortest path, so the level
-that is being worked on is a lower bound at any time). What makes it small are commitments: from a downset S, a larger downset D whose
+that is being worked on is a lower bound at any time). Commitments make the search small: from a downset S, a larger downset D whose
 memory is the least of all between S and D, and that can be reached without passing the level, may be taken at once and nothing else
 tried. For any way on from S through X, memory at D ∪ X is at most that at X, by submodularity (the same exchange as in Liu's generalized
 pebbling, SIAM J. Algebraic Discrete Methods 1987, which is its case of a tree).
@@ -16,13 +16,13 @@ from __future__ import annotations
 import heapq
 from itertools import count, pairwise
 
-from .bits import Bits, StepCost, backwards, forwards, members
+from .bits import Bits, StepCost, backwards, forwards, mask, members, readied
 
 _CONE = 24
 
 
 class Walk:
-    """One direction of the search. level: no order has a peak below it. order: one whose peak is the level, once found."""
+    """One direction of the search. level: no order has a peak below it. order: an order whose peak is the level, None until it is found."""
 
     def __init__(self, graph: Bits, forward: bool, level: int, upper: int) -> None:
         self._graph = graph
@@ -37,12 +37,8 @@ class Walk:
         self._stack: list[tuple[int, int, int]] = []
         self._later: list[tuple[int, int, int, int, int, int]] = []
         self._ticket = count()
-        start = 0
-        for op in range(graph.count):
-            if not self._before[op]:
-                start |= 1 << op
         self._came[0] = (0, ())
-        self._enter(0, graph.given if forward else graph.kept, start)
+        self._enter(0, graph.given if forward else graph.kept, self._ready(0))
 
     @property
     def exhausted(self) -> bool:
@@ -73,20 +69,16 @@ class Walk:
                 self._enter(done, alive, self._ready(done))
 
     def _ready(self, done: int) -> int:
-        before, ready = self._before, 0
-        for op in members(self._graph.all & ~done):
-            if not before[op] & ~done:
-                ready |= 1 << op
-        return ready
+        return mask(op for op in members(self._graph.all & ~done) if not self._before[op] & ~done)
 
     def _expand(self, done: int, alive: int, ready: int) -> None:
         self.states += 1
         cost, came, level, upper = self._cost, self._came, self.level, self.upper
         before, after = self._before, self._after
-        rest = ready
-        while rest:
-            bit = rest & -rest
-            rest ^= bit
+        untried = ready
+        while untried:
+            bit = untried & -untried
+            untried ^= bit
             new = done | bit
             if new in came:
                 continue
@@ -97,23 +89,21 @@ class Walk:
                     heapq.heappush(self._later, (memory, next(self._ticket), new, done, op, now))
                 continue
             came[new] = (done, (op,))
-            freed = ready ^ bit
-            for other in members(after[op]):
-                if not before[other] & ~new:
-                    freed |= 1 << other
-            self._enter(new, now, freed)
+            self._enter(new, now, ready ^ bit | readied(before, after, new, op))
 
     def _enter(self, done: int, alive: int, ready: int) -> None:
-        """Take every commitment there is from a state that is new, and keep what comes of it for expansion."""
+        """Take every commitment there is from a new state, and keep the state it leads to for expansion."""
         while ready:
             for op in members(ready):
-                found = commitment(self._cost, self._before, self._after, self._graph.rivals, self._forward, done, alive, op, self.level)
-                if found is not None:
+                committed = commitment(
+                    self._cost, self._before, self._after, self._graph.rivals, self._forward, done, alive, op, self.level
+                )
+                if committed is not None:
                     break
             else:
                 self._stack.append((done, alive, ready))
                 return
-            ops, alive = found
+            ops, alive = committed
             new = done
             for op in ops:
                 new |= 1 << op
@@ -121,21 +111,19 @@ class Walk:
                 return
             self._came[new] = (done, ops)
             for op in ops:
-                ready &= ~(1 << op)
-                for other in members(self._after[op]):
-                    if not self._before[other] & ~new and not new >> other & 1:
-                        ready |= 1 << other
+                ready |= readied(self._before, self._after, new, op)
+            ready &= ~new
             done = new
         if done == self._graph.all:
             self._finish()
 
     def _finish(self) -> None:
-        found: list[int] = []
+        backwards_order: list[int] = []
         done = self._graph.all
         while done:
             done, ops = self._came[done]
-            found += reversed(ops)
-        self.order = tuple(reversed(found)) if self._forward else tuple(found)
+            backwards_order += reversed(ops)
+        self.order = tuple(reversed(backwards_order)) if self._forward else tuple(backwards_order)
         self.upper = self.level
 
 
@@ -150,11 +138,11 @@ def commitment(
     op: int,
     level: int,
 ) -> tuple[tuple[int, ...], int] | None:
-    """The smallest set of operators that begins with this one and that may be taken at once, in the order to take them, and the memory alive
-    after it; None where there is none, or where the search for it would grow.
+    """The smallest set of operators that begins with `op` and may be taken at once, in the order to take them, and the bytes alive after it;
+    None where there is none, or where the search for it would grow.
 
-    Looked at are this operator and what only it, and operators after it, were missing for, by the number of operators. The first that brings
-    memory to its old level or below is the least of all sets within it: a smaller one would have been reached before, at no higher peak.
+    The sets are tried by their number of operators: `op`, and operators that only waited for it or for others of the set. The first set that
+    brings memory to its old level or below is the least of all sets within it: a smaller set would have been reached before, at no higher peak.
     """
     if not forward and rivals >> op & 1:
         return None
@@ -164,42 +152,33 @@ def commitment(
     if now <= alive:
         return (op,), now
     new = done | 1 << op
-    frontier: dict[int, tuple[int, int, tuple[int, ...]]] = {new: (now, _freed(before, after, new, op), (op,))}
+    frontier: dict[int, tuple[int, int, tuple[int, ...]]] = {new: (now, readied(before, after, new, op), (op,))}
     looked = 0
     while frontier:
         following: dict[int, tuple[int, int, tuple[int, ...]]] = {}
-        for state, (here, ready, ops) in frontier.items():
+        for state, (held, ready, ops) in frontier.items():
             for other in members(ready):
                 bigger = state | 1 << other
                 if bigger in following:
                     continue
                 if rivals >> other & 1 and not forward:
                     return None
-                memory, now = cost(state, here, other)
+                memory, now = cost(state, held, other)
                 if memory > level:
                     continue
                 if now <= alive:
-                    found = (*ops, other)
-                    if forward and rivals and not _chain(before, found) and any(rivals >> member & 1 for member in found):
+                    taken = (*ops, other)
+                    if forward and rivals and not _chain(before, taken) and any(rivals >> member & 1 for member in taken):
                         return None
-                    return found, now
+                    return taken, now
                 looked += 1
                 if looked > _CONE:
                     return None
-                following[bigger] = (now, ready & ~(1 << other) | _freed(before, after, bigger, other), (*ops, other))
+                following[bigger] = (now, ready & ~(1 << other) | readied(before, after, bigger, other), (*ops, other))
         frontier = following
     return None
 
 
-def _freed(before: tuple[int, ...], after: tuple[int, ...], done: int, op: int) -> int:
-    """What becomes ready by this operator."""
-    found = 0
-    for other in members(after[op]):
-        if not before[other] & ~done:
-            found |= 1 << other
-    return found
-
-
 def _chain(before: tuple[int, ...], ops: tuple[int, ...]) -> bool:
-    """Whether each of them waits for the one before it."""
+    """Whether each operator waits for the one before it."""
     return all(before[second] >> first & 1 for first, second in pairwise(ops))

@@ -1,14 +1,14 @@
 """Series-parallel graphs: the best order in polynomial time.
 
-Where each tensor has one reader that no other reader of it can follow, what an operator frees does not depend on the order: it raises memory
-by its outputs, the hill, and leaves it changed by a net amount. Lowest peak is then the scheduling of jobs to minimise the maximum
-cumulative cost. For precedence that is series-parallel this is solved by keeping every part of the graph as a sequence of segments that no
+Where each tensor has a reader that no other reader of it can follow, the bytes that an operator frees do not depend on the order. The operator
+raises memory by its outputs, the hill, and leaves it changed by a net amount. The lowest peak is then the scheduling of jobs to minimise the
+maximum cumulative cost. For series-parallel precedence this is solved by keeping every part of the graph as a sequence of segments that no
 optimal order needs to break: Abdel-Wahab and Kameda, "Scheduling to minimize maximum cumulative cost subject to series-parallel
 precedence constraints" (Operations Research 1978), Monma and Sidney, "Sequencing with series-parallel precedence constraints" (Mathematics
 of Operations Research 1979). Trees are the case that Liu solved as generalized pebbling (SIAM J. Algebraic Discrete Methods 1987), and
 task graphs with a file for each edge that of Kayaaslan, Lambert, Marchal and Uçar (TCS 2018).
 
-A tensor that several parallel branches read is freed by whichever is last; such graphs are not solved here but by search.py.
+A tensor that several parallel branches read is freed by the last of them; search.py solves such graphs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Segment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Segments that are free to move run in ascending order of this: first those that lower memory, the lowest hill first; then those that
-        raise it, that with the deepest fall from its hill first."""
+        """Segments that are free to move run in ascending order of rank: first those that lower memory, the lowest hill first; then those that
+        raise it, the deepest fall from its hill first."""
         return (0, self.hill) if self.net <= 0 else (1, self.net - self.hill)
 
     def then(self, other: Segment) -> Segment:
-        """Both as one."""
+        """Both as one segment."""
         return Segment(max(self.hill, self.net + other.hill), self.net + other.net, self.ops + other.ops)
 
 
@@ -57,13 +57,13 @@ def series_parallel(problem: Problem, graph: Bits) -> tuple[int, ...] | None:
 
 
 def _jobs(problem: Problem, graph: Bits) -> list[Segment] | None:
-    """Each operator as a segment; None where what one frees depends on the order."""
+    """Each operator as a segment; None where the bytes that one of them frees depend on the order."""
     freed = [0] * problem.count
     for tensor, readers in enumerate(problem.readers):
         if tensor in problem.kept or not readers or not problem.sizes[tensor]:
             continue
-        everyone = mask(readers)
-        last = next((op for op in readers if everyone & ~(graph.above[op] | 1 << op) == 0), None)
+        all_readers = mask(readers)
+        last = next((op for op in readers if all_readers & ~(graph.above[op] | 1 << op) == 0), None)
         if last is None:
             return None
         freed[last] += problem.sizes[tensor]
@@ -108,18 +108,18 @@ def _merge(part: _Part, solved: list[list[Segment]]) -> list[Segment]:
     if not part.series:
         # Each branch is in ascending order and sorting is stable, so that branches keep theirs.
         return sorted((segment for branch in solved for segment in branch), key=lambda segment: segment.rank)
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for segment in (segment for branch in solved for segment in branch):
-        # A segment that would rather run before the one it has to follow is glued to it.
-        while found and segment.rank < found[-1].rank:
-            segment = found.pop().then(segment)
-        found.append(segment)
-    return found
+        # A segment that would rather run before the segment it has to follow is glued to it.
+        while segments and segment.rank < segments[-1].rank:
+            segment = segments.pop().then(segment)
+        segments.append(segment)
+    return segments
 
 
 def _components(part: int, neighbours: Callable[[int], int]) -> list[int]:
     """The connected components of a set of operators, by their lowest member."""
-    found = []
+    components = []
     while part:
         reached = frontier = part & -part
         while frontier:
@@ -128,6 +128,6 @@ def _components(part: int, neighbours: Callable[[int], int]) -> list[int]:
                 following |= neighbours(op)
             frontier = following & part & ~reached
             reached |= frontier
-        found.append(reached)
+        components.append(reached)
         part &= ~reached
-    return found
+    return components

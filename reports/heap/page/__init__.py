@@ -39,7 +39,7 @@ def render(profiles: Sequence[HeapProfile]) -> str:
         data,
         title=labels.shortened(plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
         subtitle=_subtitle(profiles),
-        sources=[plain(one.path) for one in profiles if one.path],
+        sources=[plain(profile.path) for profile in profiles if profile.path],
         notices=_notices(profiles, names),
         files=[_words(profile, name, len(profiles) > 1) for profile, name in zip(profiles, names, strict=True)],
         estimated=drawn.estimated(data),
@@ -48,9 +48,9 @@ def render(profiles: Sequence[HeapProfile]) -> str:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Each file's name, with as much of its folder as tells it from the others; numbered where one file is given twice."""
+    """Each file's name, with as much of its folder as tells it from the others, and a number where a file is given twice."""
     parts = [Path(path).parts or (path,) for path in paths]
-    found = []
+    names = []
     for place, own in enumerate(parts):
         count = 1
         others = [other for index, other in enumerate(parts) if index != place]
@@ -58,8 +58,8 @@ def _names(paths: Sequence[str]) -> list[str]:
             count += 1
         twice = [index for index, other in enumerate(parts) if other == own]
         number = f" ({twice.index(place) + 1})" if len(twice) > 1 else ""
-        found.append(plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
-    return found
+        names.append(plain("/".join(own[-count:]) if len(twice) == 1 else own[-1]) + number)
+    return names
 
 
 def _subtitle(profiles: Sequence[HeapProfile]) -> str:
@@ -70,14 +70,14 @@ def _subtitle(profiles: Sequence[HeapProfile]) -> str:
 
 
 def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]:
-    found = wording.comparable(profiles)
+    notices = wording.comparable(profiles)
     for profile, name in zip(profiles, names, strict=True):
-        found += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in wording.remarks(profile)]
-    return [plain(notice) for notice in found]
+        notices += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in wording.remarks(profile)]
+    return [plain(notice) for notice in notices]
 
 
 def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
-    """What is said of one profile, and the tables that stand where no script runs."""
+    """The sentences about a profile, and the tables that stand where no script runs."""
     best = profile.peak_tree
     tables = []
     sentences = [plain(wording.headline(profile))]
@@ -95,7 +95,7 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
 
 
 def _largest(profile: HeapProfile) -> list[str]:
-    """Who allocated most of the largest tree, in a sentence."""
+    """The function and the module that allocated most of the largest tree, in a sentence."""
     best = profile.peak_tree
     assert best is not None and best[0].tree is not None
     rows = [row for row in show.top(profile, best[0], "function") if row.own_bytes]

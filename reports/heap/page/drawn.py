@@ -1,4 +1,4 @@
-"""What heap.js draws: totals and areas over time, and thin trees over one table of frames that all files share.
+"""The figures that heap.js draws: totals and areas over time, and thin trees over one table of frames that all files share.
 
 A page must open in a browser whatever the profile's size: at most `_MOST_SNAPSHOTS` points a file, `_MOST_TREES` trees, and of these only
 nodes above a share of their snapshot that lets all of them together stay below `_MOST_NODES`; smaller ones are gathered at their parent.
@@ -47,7 +47,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Stack:
-    """Stacked areas: of each its name, and its bytes at every point."""
+    """Stacked areas: the name of each, and its bytes at every point."""
 
     names: tuple[str, ...]
     full: tuple[str, ...]
@@ -58,7 +58,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class File:
-    """One profile. A point is a snapshot that is drawn; until: see Snapshot; known: whether its areas are a tree's own, or nothing; tree: its
+    """A profile. A point is a snapshot that is drawn. until: see Snapshot; known: whether the areas are a tree's figures, or nothing; tree: its
     place in trees, or -1."""
 
     name: str
@@ -82,7 +82,7 @@ class File:
 
 @dataclass(frozen=True)
 class Page:
-    """frames: (name, module, source line, whether an allocator's own); names: (short, full)."""
+    """frames: (name, module, source line, whether it is an allocator's); names: (short, full)."""
 
     files: list[File]
     names: list[tuple[str, str]]
@@ -91,7 +91,7 @@ class Page:
 
 
 class _Frames:
-    """The one table of frames, names and modules that all files share. Only frames that a tree on the page has are in it."""
+    """The table of frames, names and modules that all files share. Only frames that a tree on the page has are in it."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -99,8 +99,8 @@ class _Frames:
         self.frames: dict[tuple[int, int, str, int], int] = {}
 
     def numbers(self, profile: HeapProfile, used: NDArray[Any]) -> NDArray[Any]:
-        """The number of each used frame in the table, BELOW for those that are no places."""
-        found = numpy.full(len(profile.frames), BELOW, "<i4")
+        """The number of each used frame in the table, BELOW for those that are not places."""
+        numbers = numpy.full(len(profile.frames), BELOW, "<i4")
         key, names = profile.keys("function", fold=False)
         for place in used.tolist():
             frame = profile.frames[place]
@@ -108,16 +108,16 @@ class _Frames:
                 name = self.names.setdefault(plain(names[key[place]]), len(self.names))
                 module = self.modules.setdefault(plain(module_name(frame)), len(self.modules))
                 row = (name, module, _cut(labels.source(frame)), int(is_allocator(frame)))
-                found[place] = self.frames.setdefault(row, len(self.frames))
-        return found
+                numbers[place] = self.frames.setdefault(row, len(self.frames))
+        return numbers
 
 
 def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> Page:
-    """Everything that is drawn of these profiles."""
+    """The figures of these profiles."""
     frames = _Frames()
     points = [_points(profile) for profile in profiles]
-    trees = [[one for one in chosen if one.tree is not None] for chosen in points]
-    share = _share([one.tree for chosen in trees for one in chosen if one.tree is not None])
+    trees = [[snapshot for snapshot in chosen if snapshot.tree is not None] for chosen in points]
+    share = _share([snapshot.tree for chosen in trees for snapshot in chosen if snapshot.tree is not None])
     files = [
         _file(profile, name, shown, with_trees, share, frames)
         for profile, name, shown, with_trees in zip(profiles, names, points, trees, strict=True)
@@ -135,18 +135,18 @@ def _cut(text: str) -> str:
 
 
 def _points(profile: HeapProfile) -> list[Snapshot]:
-    """The snapshots that are drawn, with no more trees than a page has room for; those that lose theirs keep their total."""
+    """The snapshots that are drawn, with no more trees than a page has room for. A snapshot that loses its tree keeps its total."""
     chosen = thinned(profile.snapshots, _MOST_SNAPSHOTS)
-    having = [one for one in chosen if one.tree is not None]
-    kept = {one.index for one in thinned(having, _MOST_TREES)}
+    having = [snapshot for snapshot in chosen if snapshot.tree is not None]
+    kept = {snapshot.index for snapshot in thinned(having, _MOST_TREES)}
     best = profile.peak_tree
     if best is not None:
         kept.add(best[0].index)
-    return [one if one.tree is None or one.index in kept else _without_tree(one) for one in chosen]
+    return [snapshot if snapshot.tree is None or snapshot.index in kept else _without_tree(snapshot) for snapshot in chosen]
 
 
-def _without_tree(one: Snapshot) -> Snapshot:
-    return replace(one, tree=None, kind="empty")
+def _without_tree(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, tree=None, kind="empty")
 
 
 def _share(trees: Sequence[Tree]) -> float:
@@ -162,45 +162,46 @@ def _file(
 ) -> File:
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
     places = numpy.array([frame.places or 0 for frame in profile.frames], "i8")
-    thin = [_thin(one.tree, share, below, places) for one in with_trees if one.tree is not None]
+    thin = [_thin(snapshot.tree, share, below, places) for snapshot in with_trees if snapshot.tree is not None]
     used = numpy.unique(numpy.concatenate([columns[0] for columns in thin])) if thin else numpy.zeros(0, "i8")
     numbers = frames.numbers(profile, used[used >= 0])
-    number = {one.index: place for place, one in enumerate(with_trees)}
+    number = {snapshot.index: place for place, snapshot in enumerate(with_trees)}
     peak = max(range(len(points)), key=lambda place: (points[place].total_bytes, points[place].tree is not None, -place)) if points else -1
     shown = max(
-        (place for place, one in enumerate(points) if one.index in number), key=lambda place: points[place].total_bytes, default=peak
+        (place for place, snapshot in enumerate(points) if snapshot.index in number),
+        key=lambda place: points[place].total_bytes,
+        default=peak,
     )
     return File(
         name=name,
         tool=profile.tool,
         unit=profile.time_unit,
-        index=[one.index for one in points],
-        time=[one.time for one in points],
-        until=[one.until for one in points],
-        total=[one.total_bytes for one in points],
-        phase=[plain(one.phase or "") for one in points],
-        known=[one.index in number or one.total_bytes == 0 for one in points],
-        tree=[number.get(one.index, -1) for one in points],
+        index=[snapshot.index for snapshot in points],
+        time=[snapshot.time for snapshot in points],
+        until=[snapshot.until for snapshot in points],
+        total=[snapshot.total_bytes for snapshot in points],
+        phase=[plain(snapshot.phase or "") for snapshot in points],
+        known=[snapshot.index in number or snapshot.total_bytes == 0 for snapshot in points],
+        tree=[number.get(snapshot.index, -1) for snapshot in points],
         peak=peak,
         shown=shown,
         phases=[(plain(span.name), span.begin, span.end) for span in profile.phases],
         stacks={by: _stack(profile, by, points) for by in ("function", "module")} if points else {},
-        trees=[_node(columns, numbers, one.tree) for columns, one in zip(thin, with_trees, strict=True)],
-        left_out=len(profile.snapshots) - len(points) + sum(one.tree is not None for one in profile.snapshots) - len(with_trees),
+        trees=[_node(columns, numbers, snapshot.tree) for columns, snapshot in zip(thin, with_trees, strict=True)],
+        left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
 
 
 def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
-    found = series(profile, by, _MOST_SITES, True, points)
-    areas = rows(found)
-    columns = numpy.array([area.values for area in areas], "i8").reshape(len(areas), len(found.snapshots))
+    table = series(profile, by, _MOST_SITES, True, points)
+    areas = rows(table)
     return Stack(
         tuple(_cut(area.name.text) for area in areas),
         tuple(_cut(area.name.full) for area in areas),
         tuple(_cut(area.name.module) for area in areas),
         tuple(area.kind for area in areas),
-        tuple(row.astype("i8").tolist() for row in filled(found, columns, points).values),
+        tuple(row.astype("i8").tolist() for row in filled(table, points).values),
     )
 
 
@@ -208,7 +209,7 @@ _Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def _thin(tree: Tree | None, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
-    """A tree's frame, parent, bytes and places without nodes below the share; what they held is in nodes of frame -1 behind the others."""
+    """A tree's frame, parent, bytes and places without nodes below the share. Nodes of frame -1, behind the others, hold their bytes."""
     assert tree is not None
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
     keep = (size >= share * size[0]) & ~below[frame]
@@ -250,21 +251,21 @@ def _packed(values: NDArray[Any], kind: str) -> str:
     return base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
-def estimated(pages: Page) -> bool:
-    """Whether any chart has areas that are not a tree's own."""
-    return any(file.trees and not all(file.known) for file in pages.files)
+def estimated(data: Page) -> bool:
+    """Whether any chart has estimated areas."""
+    return any(file.trees and not all(file.known) for file in data.files)
 
 
-def gathering(pages: Page, profiles: Sequence[HeapProfile]) -> list[str]:
-    """What the page leaves out, in sentences."""
-    found = []
-    share = max((file.share for file in pages.files), default=0.0)
+def gathering(data: Page, profiles: Sequence[HeapProfile]) -> list[str]:
+    """The sentences that say which nodes and snapshots the page leaves out."""
+    sentences = []
+    share = max((file.share for file in data.files), default=0.0)
     if share:
-        found.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
+        sentences.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
     if any(wording.gathered(profile) for profile in profiles):
-        found.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
-    if any(file.left_out for file in pages.files):
-        kept = sum(len(file.index) for file in pages.files)
-        trees = sum(len(file.trees) for file in pages.files)
-        found.append(f"Of all snapshots {kept:,} are drawn, {trees:,} of them with their tree, the largest among them.")
-    return found
+        sentences.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
+    if any(file.left_out for file in data.files):
+        kept = sum(len(file.index) for file in data.files)
+        trees = sum(len(file.trees) for file in data.files)
+        sentences.append(f"Of all snapshots {kept:,} are drawn, {trees:,} of them with their tree, the largest among them.")
+    return sentences

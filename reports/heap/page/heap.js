@@ -1,5 +1,5 @@
 "use strict";
-// Draws what drawn.py handed over: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
+// Draws the figures of drawn.py: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
 // measured programs: they reach the page as text nodes or as canvas text, never as markup. No walk over a tree is recursive.
 (() => {
   const { TONES, root, $, element, say, unpacked, colour, mixed, font, cut, fitted, tip, chart, theming } = memprof;
@@ -22,7 +22,7 @@
     fold: true,
     scaled: true,
     search: "",
-    files: data.files.map((file) => ({ point: file.shown, zoom: 0, focus: 0, hover: -1, made: null, rows: [] })),
+    files: data.files.map((file) => ({ point: file.shown, zoom: 0, focus: 0, hover: -1, layout: null, rows: [] })),
   };
 
   // -- small tools
@@ -37,7 +37,7 @@
     return `${sign}${size.toFixed(2)} GiB`;
   }
 
-  // 100% is said of the whole only, and 0% of nothing only.
+  // 100% is written only for the whole, and 0% only for nothing.
   function percent(part, whole) {
     const text = whole ? ((100 * part) / whole).toFixed(1) : "0.0";
     if (part > 0 && part < whole && text === "0.0") return "<0.1%";
@@ -60,7 +60,7 @@
     return `${time} instructions`;
   }
 
-  // When a snapshot was taken: where the tool knows it between two times only, both.
+  // When a snapshot was taken: both times where the tool knows only that it was between them.
   function when(file, point) {
     const begin = moment(file.time[point], file.unit);
     const end = file.until[point] === null ? begin : moment(file.until[point], file.unit);
@@ -83,7 +83,7 @@
 
   // -- names
 
-  // unknown: a chain of frames of one module that have no name says no more than one of them.
+  // unknown: a chain of nameless frames of a module says no more than its first.
   const frames = data.frames.map(([name, module, source, allocator]) => ({ name, module, source, allocator, unknown: data.names[name][1].startsWith("???") }));
 
   function named(node) {
@@ -108,12 +108,12 @@
     return { text: text + beside, full, module, source: frame.source };
   }
 
-  // Modules by what they allocate in the largest trees; the first have a colour each, the others share grey.
+  // Modules by the bytes that they allocate in the largest trees. The first have a colour each, the others share grey.
   const modules = (() => {
     const held = new Map();
     data.files.forEach((file, place) => {
-      const made = shaped(place, file.shown, { by: "module", invert: false, fold: true });
-      if (made) for (const child of made.nodes[0].children) add(held, made.nodes[child].key, made.nodes[child].bytes);
+      const layout = shaped(place, file.shown, { by: "module", invert: false, fold: true });
+      if (layout) for (const child of layout.nodes[0].children) add(held, layout.nodes[child].key, layout.nodes[child].bytes);
       const deep = shaped(place, file.shown, { by: "module", invert: false, fold: false });
       if (deep) for (const node of deep.nodes) if (node.key >= 0) add(held, node.key, node.bytes * 1e-6);
     });
@@ -148,7 +148,7 @@
     return frames.map((frame, place) => (fold && frame.allocator ? -1 : by === "module" ? frame.module : by === "line" ? place : frame.name));
   }
 
-  // A snapshot's tree merged by function, module or line, in the direction asked for: nodes with their children, larger ones first.
+  // A snapshot's tree merged by function, module or line, in the wanted direction: nodes with their children, the larger first.
   function shaped(place, point, { by, invert, fold }) {
     const tree = treeOf(place, point);
     if (!tree) return null;
@@ -158,15 +158,15 @@
     const many = frames.length + data.names.length + data.modules.length + 3;
     const child = (above, group, frame, places) => {
       const name = above * many + group + 3;
-      let found = known.get(name);
-      if (found === undefined) {
-        found = nodes.length;
+      let number = known.get(name);
+      if (number === undefined) {
+        number = nodes.length;
         nodes.push({ key: group, frame, parent: above, own: 0, places: 0, children: [] });
-        known.set(name, found);
-        nodes[above].children.push(found);
+        known.set(name, number);
+        nodes[above].children.push(number);
       }
-      nodes[found].places += places;
-      return found;
+      nodes[number].places += places;
+      return number;
     };
     const step = (above, node) => {
       const frame = tree.frame[node];
@@ -181,7 +181,7 @@
         nodes[at[node]].own += tree.own[node];
       }
     } else
-      // A turned tree can have as many nodes as its stacks have frames together: the largest come first, the rest is gathered.
+      // A turned tree can have as many nodes as its stacks have frames together. The largest come first, the others are gathered.
       for (const end of [...tree.own.keys()].filter((node) => node && tree.own[node] > 0).sort((a, b) => tree.own[b] - tree.own[a])) {
         let above = 0;
         if (nodes.length > MOST_NODES) above = child(0, BELOW, -1, 1);
@@ -196,7 +196,6 @@
   function laidOut(nodes) {
     nodes[0].x = 0;
     nodes[0].depth = 0;
-    let deepest = 0;
     const todo = [0];
     while (todo.length) {
       const node = nodes[todo.pop()];
@@ -205,12 +204,11 @@
       for (const child of node.children) {
         nodes[child].x = x;
         nodes[child].depth = node.depth + 1;
-        deepest = Math.max(deepest, node.depth + 1);
         x += nodes[child].bytes;
         todo.push(child);
       }
     }
-    return { nodes, deepest };
+    return { nodes };
   }
 
   // -- search
@@ -218,30 +216,30 @@
   function matcher() {
     const wanted = state.search.trim().toLowerCase();
     if (!wanted) return null;
-    const found = new Map();
+    const hits = new Map();
     return (node) => {
       if (node.parent < 0 || node.key === BELOW) return false;
-      let hit = found.get(node.key);
+      let hit = hits.get(node.key);
       if (hit === undefined) {
         const name = named(node);
         hit = `${name.full}\n${name.text}\n${name.module}\n${name.source}`.toLowerCase().includes(wanted);
-        found.set(node.key, hit);
+        hits.set(node.key, hit);
       }
       return hit;
     };
   }
 
-  // What matches, and the bytes of the outermost matches: what lies below a match is not counted twice.
-  function matches(made) {
+  // The matching nodes, and the bytes of the outermost of them, for a match contains the matches below it.
+  function matches(layout) {
     const hits = matcher();
-    const marked = new Uint8Array(made.nodes.length);
+    const marked = new Uint8Array(layout.nodes.length);
     if (!hits) return { marked, count: 0, size: 0, any: false };
     let count = 0;
     let size = 0;
     const todo = [[0, false]];
     while (todo.length) {
       const [place, inside] = todo.pop();
-      const node = made.nodes[place];
+      const node = layout.nodes[place];
       const hit = hits(node);
       if (hit) {
         marked[place] = 1;
@@ -257,13 +255,13 @@
 
   // The look of an area, by its full name: the same in every file. Modules have the colours that they have in the trees.
   const rankOf = (() => {
-    const found = { function: new Map(), module: new Map(modules.map((module, place) => [data.modules[module], place])) };
-    for (const [by, ranks] of Object.entries(found))
+    const ranksBy = { function: new Map(), module: new Map(modules.map((module, place) => [data.modules[module], place])) };
+    for (const [by, ranks] of Object.entries(ranksBy))
       for (const file of data.files)
         (file.stacks[by]?.full || []).forEach((name, place) => {
           if (file.stacks[by].kinds[place] === "site" && !ranks.has(name)) ranks.set(name, ranks.size);
         });
-    return found;
+    return ranksBy;
   })();
 
   function areaTone(stack, place) {
@@ -306,16 +304,16 @@
   }
 
   const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
-  const SLIVER = 1 / 40; // of the width: what is narrower between two paler stretches is drawn as they are, or the areas would be all stripes
+  const SLIVER = 1 / 40; // of the width: between two paler stretches, anything narrower is drawn paler too, or the areas would be all stripes
   const NEAR = 4; // pixels
   const PHASES = 16; // pixels above the plot, in which phases have their names
 
-  // What a file's chart is made of: x where each snapshot begins and, as it is drawn on to the next, where the last one ends.
+  // The scale of a file's chart. xs: where each snapshot begins and, as it is drawn on to the next, where the last ends.
   function chartScale(file) {
     const first = file.time[0];
     const last = Math.max(...file.time);
     const tail = (last - first || 1) / 59;
-    const most = Math.max(1, state.scaled ? Math.max(...data.files.map((one) => (one.peak < 0 ? 0 : one.total[one.peak]))) : file.total[file.peak]) * 1.08;
+    const most = Math.max(1, state.scaled ? Math.max(...data.files.map((other) => (other.peak < 0 ? 0 : other.total[other.peak]))) : file.total[file.peak]) * 1.08;
     const range = last > first ? [first, last + tail] : [first - 0.5, first + 0.5];
     return { xs: [...file.time, file.time[file.time.length - 1] + tail], range, most };
   }
@@ -325,15 +323,15 @@
   function steps(most, count) {
     const unit = most >= 2 ** 30 ? 2 ** 30 : most >= 2 ** 20 ? 2 ** 20 : most >= 1024 ? 1024 : 1;
     const step = niceStep(most / unit, count) * unit;
-    const found = [];
-    for (let value = 0; value <= most && found.length < 50; value += step) found.push(value);
-    return found;
+    const values = [];
+    for (let value = 0; value <= most && values.length < 50; value += step) values.push(value);
+    return values;
   }
 
   function niceStep(most, count) {
     const rough = most / count;
     const power = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 5, 10].find((one) => one * power >= rough) * power;
+    return [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   }
 
   function drawChart(place) {
@@ -368,25 +366,25 @@
     });
   }
 
-  // The unit of a time axis, and what its ticks say.
+  // The unit of a time axis, and the text of a tick.
   function ticks(unit) {
     if (unit === "B") return ["allocated since the program began", (value) => (value ? bytes(value) : "0")];
     if (unit === "s" || unit === "ms") return ["seconds", (value) => `${Number((unit === "ms" ? value / 1000 : value).toPrecision(4))}`];
     return ["instructions", (value) => (value ? moment(value, unit).replace(" instructions", "") : "0")];
   }
 
-  // Areas and the total as uPlot draws them: each filled down to 0 and the highest first, so that each covers what is not its own.
+  // Areas and the total as uPlot draws them: each is filled down to 0, the highest first, so that the next covers the part below it.
   function areas(file) {
     const total = { values: file.total, look: { stroke: colour("--ink"), width: 1.5 } };
     if (!file.trees.length) return [total];
     const stack = file.stacks[state.areas];
     let sum = file.total.map(() => 0);
-    const found = stack.values.map((values, row) => {
+    const stacked = stack.values.map((values, row) => {
       sum = sum.map((below, point) => below + values[point]);
       const tone = areaTone(stack, row);
       return { values: sum, look: { width: 0, stroke: "transparent", fill: (u) => painted(u.ctx, tone) } };
     });
-    return [...found.reverse(), total];
+    return [...stacked.reverse(), total];
   }
 
   // A dot where each snapshot was taken, where they are few, and a tick below the axis where it has a tree.
@@ -415,7 +413,7 @@
     });
   }
 
-  // Phases have their names above the chart; where one has no room, numbers that a line below the chart explains.
+  // Phases have their names above the chart. Where any has no room, they have numbers that a line below the chart explains.
   function phases(pen, file, at) {
     const shown = file.phases
       .map(([name, begin, end], place) => ({ name, place, left: Math.max(at.left(begin), 0), right: Math.min(end === null ? at.wide : at.left(end), at.wide) }))
@@ -436,8 +434,8 @@
   }
 
   function phaseList(file) {
-    const one = ([name, begin, end], place) => `${place + 1} ${name} ${moment(begin, file.unit)} to ${end === null ? "the end" : moment(end, file.unit)}`;
-    return `Phases: ${file.phases.map(one).join(" · ")}`;
+    const words = ([name, begin, end], place) => `${place + 1} ${name} ${moment(begin, file.unit)} to ${end === null ? "the end" : moment(end, file.unit)}`;
+    return `Phases: ${file.phases.map(words).join(" · ")}`;
   }
 
   function estimates(pen, file, at, edges) {
@@ -510,15 +508,15 @@
     pen.fillText(text, Math.min(Math.max(x, half), at.wide - half), -PHASES - 4);
   }
 
-  // The snapshot that is drawn at a place on the chart, or one that begins so near that it can be meant.
+  // The snapshot that is drawn at a place on the chart, or another that begins so near that it can be meant.
   function pointAt(place, x) {
     const file = data.files[place];
     const edges = edgesOf(place);
     const away = (point) => (Math.abs(edges[point] - x) <= NEAR ? Math.abs(edges[point] - x) : edges[point] <= x ? NEAR + x - edges[point] : Infinity);
     let best = 0;
     file.time.forEach((_, point) => {
-      const [one, other] = [away(point), away(best)];
-      if (one < other - 1e-6 || (Math.abs(one - other) <= 1e-6 && (file.tree[point] >= 0) > (file.tree[best] >= 0))) best = point;
+      const [distance, least] = [away(point), away(best)];
+      if (distance < least - 1e-6 || (Math.abs(distance - least) <= 1e-6 && (file.tree[point] >= 0) > (file.tree[best] >= 0))) best = point;
     });
     return best;
   }
@@ -534,14 +532,14 @@
 
   function choose(place, point) {
     const file = data.files[place];
-    const own = state.files[place];
+    const view = state.files[place];
     const chosen = file.tree[point] >= 0 ? point : nearestTree(place, point);
     if (chosen < 0) {
       say("No snapshot of this profile has a tree");
       return;
     }
-    own.asked = chosen === point ? null : point;
-    Object.assign(own, { point: chosen, zoom: 0, focus: 0, hover: -1 });
+    view.asked = chosen === point ? null : point;
+    Object.assign(view, { point: chosen, zoom: 0, focus: 0, hover: -1 });
     reshape(place);
     drawChart(place);
     drawList(place);
@@ -581,112 +579,112 @@
   // -- the tree
 
   function reshape(place) {
-    const own = state.files[place];
-    own.made = shaped(place, own.point, state);
-    if (own.made && own.zoom >= own.made.nodes.length) own.zoom = 0;
-    own.found = own.made && matches(own.made);
+    const view = state.files[place];
+    view.layout = shaped(place, view.point, state);
+    if (view.layout && view.zoom >= view.layout.nodes.length) view.zoom = 0;
+    view.matched = view.layout && matches(view.layout);
   }
 
   function scaleOf(place) {
-    const own = state.files[place];
-    const node = own.made.nodes[own.zoom];
-    if (!state.scaled || own.zoom) return node.bytes || 1;
-    return Math.max(1, ...state.files.map((one) => (one.made ? one.made.nodes[0].bytes : 0)));
+    const view = state.files[place];
+    const node = view.layout.nodes[view.zoom];
+    if (!state.scaled || view.zoom) return node.bytes || 1;
+    return Math.max(1, ...state.files.map((view) => (view.layout ? view.layout.nodes[0].bytes : 0)));
   }
 
   // The chain from the root to the zoomed node; only its end is drawn where it is long.
-  function above(made, zoom) {
-    const found = [];
-    for (let node = made.nodes[zoom].parent; node >= 0; node = made.nodes[node].parent) found.push(node);
-    return found.reverse().slice(-ANCESTORS);
+  function above(layout, zoom) {
+    const chain = [];
+    for (let node = layout.nodes[zoom].parent; node >= 0; node = layout.nodes[node].parent) chain.push(node);
+    return chain.reverse().slice(-ANCESTORS);
   }
 
-  function nodeColour(own, node) {
+  function nodeColour(view, node) {
     const page = colour("--page");
     if (node.parent < 0) return mixed(colour("--muted"), page, 0.35);
     if (node.key === BELOW) return mixed(colour("--muted"), page, 0.14);
-    if (state.colours === "size") return mixed(colour("--v1"), page, 0.12 + 0.6 * Math.sqrt(node.bytes / (own.made.nodes[0].bytes || 1)));
+    if (state.colours === "size") return mixed(colour("--v1"), page, 0.12 + 0.6 * Math.sqrt(node.bytes / (view.layout.nodes[0].bytes || 1)));
     const rank = toneOf.get(frames[node.frame].module);
     return rank !== undefined && rank < TONES ? mixed(colour(`--v${rank}`), page, TINT) : mixed(colour("--muted"), page, 0.28);
   }
 
   function drawTree(place) {
-    const own = state.files[place];
+    const view = state.files[place];
     const canvas = $(`tree-${place}`);
     $(`caption-${place}`).textContent =
       caption(place) +
-      (own.made ? `: ${bytes(own.made.nodes[0].bytes)}` : "") +
-      (own.asked === undefined || own.asked === null ? "" : ` (snapshot ${data.files[place].index[own.asked]} has no tree)`);
-    if (!own.made) {
+      (view.layout ? `: ${bytes(view.layout.nodes[0].bytes)}` : "") +
+      (view.asked === undefined || view.asked === null ? "" : ` (snapshot ${data.files[place].index[view.asked]} has no tree)`);
+    if (!view.layout) {
       canvas.hidden = true;
       return;
     }
     canvas.hidden = false;
-    const { nodes } = own.made;
-    const chain = above(own.made, own.zoom);
+    const { nodes } = view.layout;
+    const chain = above(view.layout, view.zoom);
     const wide = canvas.clientWidth;
     const scale = wide / scaleOf(place);
-    const begin = nodes[own.zoom].x;
-    const rows = visible(own.made, own.zoom, scale);
+    const begin = nodes[view.zoom].x;
+    const rows = visible(view.layout, view.zoom, scale);
     const count = Math.min(rows.length, MOST_ROWS);
     const high = (chain.length + count) * ROW + 1;
     const pen = sharp(canvas, wide, high);
     const flame = state.shape === "flame";
     const top = (row) => (flame ? high - 1 - (row + 1) * ROW : row * ROW);
-    own.rows = [];
-    const style = { own, pen, ink: colour("--ink"), page: colour("--page"), accent: colour("--accent"), found: own.found };
+    view.rows = [];
+    const style = { view, pen, ink: colour("--ink"), page: colour("--page"), accent: colour("--accent"), matched: view.matched };
     pen.font = font(12);
     pen.textAlign = "left";
     chain.forEach((node, row) => {
-      rectangle(style, node, 0, nodes[own.zoom].parent >= 0 ? wide : 0, top(row), true);
-      own.rows.push({ y: top(row), boxes: [{ node, x: 0, w: wide }] });
+      rectangle(style, node, 0, nodes[view.zoom].parent >= 0 ? wide : 0, top(row), true);
+      view.rows.push({ y: top(row), boxes: [{ node, x: 0, w: wide }] });
     });
     for (let row = 0; row < count; row++) {
       const y = top(chain.length + row);
       const boxes = rows[row].map((node) => ({ node, x: (nodes[node].x - begin) * scale, w: nodes[node].bytes * scale }));
       for (const { node, x, w } of boxes) rectangle(style, node, x, w, y, false);
-      own.rows.push({ y, boxes });
+      view.rows.push({ y, boxes });
     }
-    if (own.focus || document.activeElement === canvas) outline(style, own.rows, own.focus);
+    if (view.focus || document.activeElement === canvas) outline(style, view.rows, view.focus);
     if (flame) canvas.parentElement.scrollTop = canvas.parentElement.scrollHeight;
     Object.assign(canvas.dataset, {
-      rows: own.rows.length,
-      boxes: own.rows.reduce((sum, row) => sum + row.boxes.length, 0),
-      zoom: named(nodes[own.zoom]).text,
-      cut: rows.length > MOST_ROWS || rows.cut ? "1" : "",
+      rows: view.rows.length,
+      boxes: view.rows.reduce((sum, row) => sum + row.boxes.length, 0),
+      zoom: named(nodes[view.zoom]).text,
+      cut: rows.length > MOST_ROWS ? "1" : "",
     });
     canvas.setAttribute("aria-label", `${state.shape === "flame" ? "Flame graph" : "Icicle"} of ${caption(place)}, ${nodes.length} frames`);
-    $("reset").disabled = !state.files.some((one) => one.zoom);
-    detail(place, own.hover >= 0 ? own.hover : own.focus);
+    $("reset").disabled = !state.files.some((view) => view.zoom);
+    detail(place, view.hover >= 0 ? view.hover : view.focus);
   }
 
   // The nodes below the zoomed one, row by row, that are at least half a pixel wide.
-  function visible(made, zoom, scale) {
+  function visible(layout, zoom, scale) {
     const rows = [[zoom]];
     while (rows.length <= MOST_ROWS) {
       const next = [];
       for (const node of rows[rows.length - 1])
-        for (const child of made.nodes[node].children) if (made.nodes[child].bytes * scale >= 0.5) next.push(child);
+        for (const child of layout.nodes[node].children) if (layout.nodes[child].bytes * scale >= 0.5) next.push(child);
       if (!next.length) break;
       rows.push(next);
     }
     return rows;
   }
 
-  function rectangle({ own, pen, ink, page, accent, found }, place, x, w, y, faint) {
-    const node = own.made.nodes[place];
+  function rectangle({ view, pen, ink, page, accent, matched }, place, x, w, y, faint) {
+    const node = view.layout.nodes[place];
     const gap = w > 3 ? 1 : 0;
-    const dim = faint || (found.any && !found.marked[place]);
+    const dim = faint || (matched.any && !matched.marked[place]);
     pen.globalAlpha = dim ? 0.38 : 1;
-    pen.fillStyle = nodeColour(own, node);
+    pen.fillStyle = nodeColour(view, node);
     pen.fillRect(x, y, Math.max(w - gap, 0.5), ROW - 1);
     pen.globalAlpha = 1;
-    if (found.any && found.marked[place]) {
+    if (matched.any && matched.marked[place]) {
       pen.strokeStyle = accent;
       pen.lineWidth = 2;
       pen.strokeRect(x + 1, y + 1, Math.max(w - gap - 2, 0.5), ROW - 3);
     }
-    if (place === own.hover) {
+    if (place === view.hover) {
       pen.strokeStyle = ink;
       pen.lineWidth = 1;
       pen.strokeRect(x + 0.5, y + 0.5, Math.max(w - gap - 1, 0.5), ROW - 2);
@@ -717,28 +715,28 @@
     const canvas = $(`tree-${place}`);
     const box = canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const row = state.files[place].rows.find((one) => y >= one.y && y < one.y + ROW);
-    const hit = row && row.boxes.find((one) => x >= one.x && x < one.x + Math.max(one.w, 1));
+    const row = state.files[place].rows.find((row) => y >= row.y && y < row.y + ROW);
+    const hit = row && row.boxes.find((box) => x >= box.x && x < box.x + Math.max(box.w, 1));
     return hit ? hit.node : -1;
   }
 
-  function shareLine(own, node) {
-    const [whole, zoomed] = [own.made.nodes[0].bytes, own.made.nodes[own.zoom].bytes];
-    const ofZoomed = own.zoom ? `, ${percent(node.bytes, zoomed)} of what is zoomed` : "";
+  function shareLine(view, node) {
+    const [whole, zoomed] = [view.layout.nodes[0].bytes, view.layout.nodes[view.zoom].bytes];
+    const ofZoomed = view.zoom ? `, ${percent(node.bytes, zoomed)} of what is zoomed` : "";
     const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.invert ? "below" : "above"}` : "";
     return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
   }
 
-  function facts(own, place) {
-    const node = own.made.nodes[place];
+  function facts(view, place) {
+    const node = view.layout.nodes[place];
     const name = named(node);
     const where = [name.module, name.source].filter(Boolean).join(" · ");
-    return { name, where, share: shareLine(own, node) };
+    return { name, where, share: shareLine(view, node) };
   }
 
   function detail(place, node) {
-    const own = state.files[place];
-    const { name, where, share } = facts(own, node);
+    const view = state.files[place];
+    const { name, where, share } = facts(view, node);
     $(`detail-${place}`).replaceChildren(
       element("b", { class: "full name" }, name.full),
       ...(where ? [element("span", { class: "where" }, where), document.createElement("br")] : []),
@@ -747,22 +745,22 @@
   }
 
   function zoom(place, node) {
-    const own = state.files[place];
-    Object.assign(own, { zoom: node, focus: node, hover: -1 });
+    const view = state.files[place];
+    Object.assign(view, { zoom: node, focus: node, hover: -1 });
     drawTree(place);
-    say(`Zoomed to ${named(own.made.nodes[node]).text}, ${bytes(own.made.nodes[node].bytes)}`);
+    say(`Zoomed to ${named(view.layout.nodes[node]).text}, ${bytes(view.layout.nodes[node].bytes)}`);
   }
 
   function treeKeys(place, event) {
-    const own = state.files[place];
-    if (!own.made) return;
-    const { nodes } = own.made;
-    const node = nodes[own.focus];
-    const siblings = node.parent >= 0 && own.focus !== own.zoom ? nodes[node.parent].children : [own.focus];
-    const at = siblings.indexOf(own.focus);
+    const view = state.files[place];
+    if (!view.layout) return;
+    const { nodes } = view.layout;
+    const node = nodes[view.focus];
+    const siblings = node.parent >= 0 && view.focus !== view.zoom ? nodes[node.parent].children : [view.focus];
+    const at = siblings.indexOf(view.focus);
     const [deeper, higher] = state.shape === "flame" ? ["ArrowUp", "ArrowDown"] : ["ArrowDown", "ArrowUp"];
-    if (event.key === "Enter" || event.key === " ") zoom(place, own.focus);
-    else if (event.key === "Escape") zoom(place, own.zoom ? nodes[own.zoom].parent : 0);
+    if (event.key === "Enter" || event.key === " ") zoom(place, view.focus);
+    else if (event.key === "Escape") zoom(place, view.zoom ? nodes[view.zoom].parent : 0);
     else if (event.key === "Home") zoom(place, 0);
     else {
       const next = {
@@ -773,10 +771,10 @@
       }[event.key];
       if (next === undefined) return;
       if (next >= 0) {
-        own.focus = next;
-        if (event.key === higher && own.zoom && !inside(nodes, next, own.zoom)) own.zoom = next;
+        view.focus = next;
+        if (event.key === higher && view.zoom && !inside(nodes, next, view.zoom)) view.zoom = next;
         drawTree(place);
-        const { name, share } = facts(own, next);
+        const { name, share } = facts(view, next);
         say(`${name.text}: ${share}`);
       }
     }
@@ -784,11 +782,11 @@
   }
 
   function inside(nodes, node, zoomed) {
-    for (let one = node; one >= 0; one = nodes[one].parent) if (one === zoomed) return true;
+    for (let at = node; at >= 0; at = nodes[at].parent) if (at === zoomed) return true;
     return false;
   }
 
-  // -- what the tooltip says
+  // -- tooltips
 
   function chartTip(place, x) {
     const file = data.files[place];
@@ -810,65 +808,65 @@
   }
 
   function treeTip(place, event) {
-    const own = state.files[place];
-    if (!own.made) return;
+    const view = state.files[place];
+    if (!view.layout) return;
     const node = nodeAt(place, event);
-    if (node !== own.hover) {
-      own.hover = node;
+    if (node !== view.hover) {
+      view.hover = node;
       drawTree(place);
     }
     if (node < 0) {
       tip(event);
       return;
     }
-    const { name, where, share } = facts(own, node);
+    const { name, where, share } = facts(view, node);
     tip(event, element("span", { class: "full name" }, name.full), where ? element("span", { class: "where" }, where) : null, element("div", {}, share));
   }
 
   // -- tables
 
-  // By group: what it allocates itself, and what it stands anywhere in the stack of, counted once a stack.
+  // Bytes by group: those that it allocates itself, and those in whose stack it stands anywhere, counted once a stack.
   function sums(place, by) {
-    const own = state.files[place];
-    const made = own.point < 0 ? null : shaped(place, own.point, { by, invert: false, fold: state.fold });
-    if (!made) return null;
-    const found = new Map();
+    const view = state.files[place];
+    const layout = view.point < 0 ? null : shaped(place, view.point, { by, invert: false, fold: state.fold });
+    if (!layout) return null;
+    const groups = new Map();
     const group = (key, frame) => {
-      if (!found.has(key)) found.set(key, { key, frame, own: 0, total: 0 });
-      return found.get(key);
+      if (!groups.has(key)) groups.set(key, { key, frame, own: 0, total: 0 });
+      return groups.get(key);
     };
     const open = new Map();
-    const todo = [...made.nodes[0].children];
+    const todo = [...layout.nodes[0].children];
     while (todo.length) {
       const place = todo.pop();
       if (place < 0) {
-        const key = made.nodes[~place].key;
+        const key = layout.nodes[~place].key;
         open.set(key, open.get(key) - 1);
         continue;
       }
-      const node = made.nodes[place];
+      const node = layout.nodes[place];
       if (node.key !== BELOW) {
-        const one = group(node.key, node.frame);
-        if (node.parent === 0) one.own += node.bytes;
-        if (!open.get(node.key)) one.total += node.bytes;
+        const sum = group(node.key, node.frame);
+        if (node.parent === 0) sum.own += node.bytes;
+        if (!open.get(node.key)) sum.total += node.bytes;
       }
       open.set(node.key, (open.get(node.key) || 0) + 1);
       todo.push(~place, ...node.children);
     }
-    return { whole: made.nodes[0].bytes, found };
+    return { whole: layout.nodes[0].bytes, groups };
   }
 
   function drawTables() {
     const by = state.tableBy;
-    const each = data.files.map((_, place) => sums(place, by));
+    const tables = data.files.map((_, place) => sums(place, by));
     const rows = new Map();
-    each.forEach((one, place) => {
-      if (one)
-        for (const [key, row] of one.found) {
+    tables.forEach((table, place) => {
+      if (table)
+        for (const [key, row] of table.groups) {
           if (!rows.has(key)) rows.set(key, { frame: row.frame, cells: [], most: 0 });
-          const all = rows.get(key);
-          all.cells[place] = row;
-          all.most = Math.max(all.most, row.own, row.total * 1e-6);
+          const line = rows.get(key);
+          line.cells[place] = row;
+          line.most = Math.max(line.most, row.own, row.total * 1e-6);
         }
     });
     const ordered = [...rows.values()].sort((a, b) => b.most - a.most).slice(0, 25);
@@ -878,15 +876,14 @@
     );
     const body = ordered.map((row) => {
       const name = ofFrame(frames[row.frame], by);
-      const beside = [name.module, by === "line" ? "" : ""].filter(Boolean).join(" ");
       return element(
         "tr",
         {},
-        element("th", { scope: "row" }, element("span", { class: "clamp name", title: name.full }, name.text, beside ? element("span", { class: "muted" }, `  ${beside}`) : null)),
+        element("th", { scope: "row" }, element("span", { class: "clamp name", title: name.full }, name.text, name.module ? element("span", { class: "muted" }, `  ${name.module}`) : null)),
         ...data.files.flatMap((_, place) => {
           const cell = row.cells[place];
           if (!cell) return [element("td", { class: "absent" }, "-"), element("td"), element("td", { class: "absent" }, "-")];
-          return [element("td", {}, bytes(cell.own)), element("td", { class: "absent" }, percent(cell.own, each[place].whole)), element("td", {}, bytes(cell.total))];
+          return [element("td", {}, bytes(cell.own)), element("td", { class: "absent" }, percent(cell.own, tables[place].whole)), element("td", {}, bytes(cell.total))];
         }),
       );
     });
@@ -923,9 +920,9 @@
   }
 
   function drawMatched() {
-    const found = state.files.filter((one) => one.found?.any);
-    $("matched").textContent = found.length
-      ? found.map((one) => `${one.found.count} frame${one.found.count === 1 ? "" : "s"} match, ${bytes(one.found.size)} (${percent(one.found.size, one.made.nodes[0].bytes)})`).join(" | ")
+    const searched = state.files.filter((view) => view.matched?.any);
+    $("matched").textContent = searched.length
+      ? searched.map((view) => `${view.matched.count} frame${view.matched.count === 1 ? "" : "s"} match, ${bytes(view.matched.size)} (${percent(view.matched.size, view.layout.nodes[0].bytes)})`).join(" | ")
       : "";
   }
 
@@ -941,7 +938,7 @@
   }
 
   function rebuild() {
-    state.files.forEach((own) => Object.assign(own, { zoom: 0, focus: 0, hover: -1 }));
+    state.files.forEach((view) => Object.assign(view, { zoom: 0, focus: 0, hover: -1 }));
     data.files.forEach((_, place) => reshape(place));
     drawTrees();
     drawMatched();
@@ -1015,8 +1012,8 @@
 
   function walkTo(place, by) {
     const { tree } = data.files[place];
-    const own = state.files[place];
-    for (let point = own.point + by; point >= 0 && point < tree.length; point += by)
+    const view = state.files[place];
+    for (let point = view.point + by; point >= 0 && point < tree.length; point += by)
       if (tree[point] >= 0) {
         choose(place, point);
         return;
@@ -1028,50 +1025,50 @@
     const act = {
       ArrowLeft: () => walkTo(place, -1),
       ArrowRight: () => walkTo(place, 1),
-      Home: () => choose(place, tree.findIndex((one) => one >= 0)),
-      End: () => choose(place, tree.findLastIndex((one) => one >= 0)),
+      Home: () => choose(place, tree.findIndex((number) => number >= 0)),
+      End: () => choose(place, tree.findLastIndex((number) => number >= 0)),
       p: () => choose(place, shown),
       P: () => choose(place, shown),
     }[event.key];
-    if (!act || !tree.some((one) => one >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act || !tree.some((number) => number >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
     act();
     event.preventDefault();
   }
 
   function connect() {
     const on = (id, act) => $(id)?.addEventListener("change", (event) => act(event.target));
-    on("areas", (one) => {
-      state.areas = one.value;
+    on("areas", (control) => {
+      state.areas = control.value;
       drawCharts();
     });
-    on("by", (one) => {
-      state.by = one.value;
+    on("by", (control) => {
+      state.by = control.value;
       rebuild();
     });
-    on("table-by", (one) => {
-      state.tableBy = one.value;
+    on("table-by", (control) => {
+      state.tableBy = control.value;
       drawTables();
     });
-    on("shape", (one) => {
-      state.shape = one.value;
+    on("shape", (control) => {
+      state.shape = control.value;
       drawTrees();
     });
-    on("colours", (one) => {
-      state.colours = one.value;
+    on("colours", (control) => {
+      state.colours = control.value;
       drawModules();
       drawTrees();
     });
-    on("invert", (one) => {
-      state.invert = one.checked;
+    on("invert", (control) => {
+      state.invert = control.checked;
       rebuild();
     });
-    on("fold", (one) => {
-      state.fold = one.checked;
+    on("fold", (control) => {
+      state.fold = control.checked;
       rebuild();
       drawTables();
     });
-    on("scaled", (one) => {
-      state.scaled = one.checked;
+    on("scaled", (control) => {
+      state.scaled = control.checked;
       drawCharts();
       drawTrees();
     });
@@ -1080,13 +1077,13 @@
       clearTimeout(waiting);
       waiting = setTimeout(() => {
         state.search = event.target.value;
-        for (const own of state.files) own.found = own.made && matches(own.made);
+        for (const view of state.files) view.matched = view.layout && matches(view.layout);
         drawTrees();
         drawMatched();
       }, 120);
     });
     $("reset").addEventListener("click", () => {
-      for (const own of state.files) Object.assign(own, { zoom: 0, focus: 0 });
+      for (const view of state.files) Object.assign(view, { zoom: 0, focus: 0 });
       drawTrees();
       say("The whole tree is shown");
     });

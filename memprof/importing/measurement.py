@@ -1,4 +1,4 @@
-"""What a reader of a log hands back, and the numbers that logs are made of."""
+"""The measurement that a reader of a log hands back, and the numbers and sentences that several formats share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,20 @@ from ..runs.records import Mark, Timeline, Value
 MIB = 1 << 20
 KIB = 1 << 10
 _MOST_MEASUREMENTS = 10_000
-_MOST = 1 << 62  # what the other side of a runs file takes for a size or a time
+_MOST = 1 << 62  # the bound of a size or a time in a runs file
+
+# A group for a number as C++ prints it: `12.5`, `1e-05`.
+NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)"
+
+# Notes on measurements.
+SAMPLED = "all memory was sampled; which part of it is file-backed is not known"
+RSS_POLLED = "RSS was polled, its peaks may have been higher"
+MEAN_LATENCY = "EXECUTE's latency is the mean of its runs"
 
 
 @dataclass(frozen=True)
-class Found:
-    """A measurement as a log tells it; what it does not say is empty. version: the runtime's."""
+class Measurement:
+    """A measurement as a log tells it; fields that the log does not tell are empty. version: the runtime's."""
 
     tool: str
     runtime: str
@@ -43,8 +51,8 @@ class Found:
     values: Sequence[Value] = ()
     timeline: Timeline | None = None
 
-    def cut_off(self, why: str) -> Found:
-        """The same with a note that its end is missing, where there is none yet."""
+    def cut_off(self, why: str) -> Measurement:
+        """The same with a note that its end is missing, unless it has one."""
         return self if any(note.startswith(_CUT_OFF) for note in self.notes) else replace(self, notes=[*self.notes, torn(why)])
 
 
@@ -52,12 +60,12 @@ _CUT_OFF = "the log is cut off"
 
 
 def torn(why: str) -> str:
-    """The note on a log whose own end is missing."""
+    """The note on a log whose end is missing."""
     return f"{_CUT_OFF}: {why}"
 
 
 def whole_lines(text: str) -> tuple[list[str], list[str]]:
-    """Lines, and the notes on them: a last one without an end is left out, for what is left of a number is a number too."""
+    """Lines, and the notes on them. A last line without an end is left out, since a part of a number is a number too."""
     lines = text.splitlines()
     if not lines or text.splitlines(keepends=True)[-1] != lines[-1]:
         return lines, []
@@ -65,7 +73,7 @@ def whole_lines(text: str) -> tuple[list[str], list[str]]:
 
 
 def count(number: float | str | None, unit: float = 1) -> int | None:
-    """A size or a time in whole bytes or nanoseconds; None for what is no such number: no text that is none, no infinity, nothing negative."""
+    """A size or a time in whole bytes or nanoseconds; None for other text, infinity and negative numbers."""
     try:
         value = float(number) * unit if number is not None else math.nan
     except (TypeError, ValueError, OverflowError):
@@ -80,7 +88,7 @@ def check_count(measurements: int, tool: str) -> None:
 
 
 def in_a_row(phases: Sequence[tuple[str, int | None, Mapping[str, object]]]) -> list[Mark]:
-    """Marks of phases that follow one another from 0: (phase, duration in ns, other fields). One of which nothing at all is said is left out."""
+    """Marks of phases that follow one another from 0: (phase, duration in ns, other fields). A phase without duration and fields is left out."""
     marks, now_ns = [], 0
     for phase, time_ns, fields in phases:
         known = {name: value for name, value in fields.items() if value is not None and value != ()}
@@ -94,7 +102,7 @@ def in_a_row(phases: Sequence[tuple[str, int | None, Mapping[str, object]]]) -> 
 
 
 def timeline(rows: Sequence[tuple[int, int, int]]) -> Timeline:
-    """A timeline of (t_ns, rss, vms) rows; which part is file-backed is not known, and none is said to be."""
+    """A timeline of (t_ns, rss, vms) rows. The file-backed part is not known and stands as 0."""
     rows = sorted(rows)
     t_ns, rss, vms = (list(column) for column in zip(*rows, strict=True))
     spans = [after - now for now, after in pairwise(t_ns)]

@@ -1,0 +1,15 @@
+"""onert's nnpackage: a folder whose metadata/MANIFEST, a JSON file, names its models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def first_model(folder: Path) -> Path:
+    """The first model of a package.
+
+    Raises OSError where the manifest cannot be read, and ValueError, LookupError or TypeError where it names no model.
+    """
+    with (folder / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
+        return folder / str(json.load(file)["models"][0])
