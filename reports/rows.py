@@ -40,9 +40,23 @@ def named(keys: Collection[Key]) -> dict[Key, str]:
     return {key: label(key, names) for key in keys}
 
 
+def place(key: Key, phase: str = "") -> str:
+    """A key with its model, and a phase of it: `net.onnx, ort, 4 threads, EXECUTE`."""
+    threads = [counted(key.threads, "thread")] if key.threads else []
+    return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
+
+
 def counted(number: int, noun: str) -> str:
     """`1 thread`, `1,200 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by the name of their model, in the order in which models first come."""
+    models: dict[str, list[Run]] = {}
+    for run in runs:
+        models.setdefault(run.job.model.name, []).append(run)
+    return models
 
 
 def phases(runs: Sequence[Run]) -> list[str]:

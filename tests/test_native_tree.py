@@ -95,7 +95,7 @@ def test_processes_are_named_and_shown(tmp_path):
         process.parent == root.pid and f"{tmp_path}/worker 0.4" in process.command for process in run.processes if process.name == "worker"
     )
     text = table.render([run])
-    assert "Processes, each one's largest" in text
+    assert "Processes, the largest figures of each" in text
     assert all(f"{process.name} ({process.pid})" in text for process in run.processes)
 
 

@@ -1,7 +1,7 @@
 """Runs -> one HTML page that needs nothing else: no network, no server, no second file.
 
-words.py says in sentences and tables what was found and under which conditions; drawn.py holds the figures that page.js draws and switches
-between. standalone.py is why what comes from a runs file stays text.
+words.py has the findings and conditions in sentences and tables; drawn.py holds the figures that page.js draws and switches between.
+standalone.py sees to it that text from a runs file stays text.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from memprof.plan.measured import Measured
 from memprof.runs.records import Run
 
 from .. import standalone
+from ..rows import by_model
 from ..soundness import sound
 from ..standalone import check
 from ..tables import plan, table
@@ -23,7 +24,7 @@ from . import drawn, explained, words
 
 __all__ = ["check", "render"]
 
-# Where scripts do not run (a CI service's own viewer), these tables are what the page has.
+# The metrics of the tables on a page whose scripts do not run, as in a CI service's viewer.
 _TABLES_WITHOUT_SCRIPT = ("rss_peak_bytes", "time_ns")
 
 
@@ -35,28 +36,28 @@ def render(
     explanations: Sequence[Explanation] = (),
     plans: Mapping[str, Sequence[Measured]] | None = None,
 ) -> str:
-    """The page of these runs. warnings: what was wrong with their files; sources: the files' names; explanations: what explain found; plans: of
-    their models, by name.
+    """The page of these runs.
 
+    warnings: on their files. sources: the files' names. explanations: results of `memprof explain`. plans: of the runs' models, by name.
     Raises InputError where there is no run, or a run's timeline is damaged.
     """
     if not runs:
         raise InputError("there is no run to make a page of")
     sound(runs)
-    by_model = [[run for run in runs if run.job.model.name == name] for name in dict.fromkeys(run.job.model.name for run in runs)]
+    models = by_model(runs)
     return standalone.render(
         __package__,
         "page",
-        drawn.page(by_model),
+        drawn.page(list(models.values())),
         title=words.title(runs),
         subtitle=words.subtitle(runs),
         sources=sources,
         notices=words.notices(runs, warnings),
-        models=[words.model(group) for group in by_model],
-        plans=[plan.beside(group, (plans or {}).get(group[0].job.model.name, ())) for group in by_model],
-        plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in by_model],
+        models=[words.model(group) for group in models.values()],
+        plans=[plan.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
+        plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
         machines=words.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
-        explained=[Markup(explained.page_piece(found)) for found in explanations],
+        explained=[Markup(explained.page_piece(explanation)) for explanation in explanations],
     )

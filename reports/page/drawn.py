@@ -1,6 +1,6 @@
-"""What page.js draws, and how it travels: these types as JSON, in a script element of the page.
+"""The figures that page.js draws. They travel as JSON of these types, in a script element of the page.
 
-Figures are bytes and nanoseconds, one for each repeat, None where it could not be had. A timeline's columns are base64 of little-endian unsigned
+Figures are bytes and nanoseconds, a value for each repeat, None where it could not be had. A timeline's columns are base64 of little-endian unsigned
 32-bit integers: ticks of `tick_ns` since the begin of the run's first phase, and KiB.
 """
 
@@ -61,7 +61,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Trace:
-    """The timeline of one run. end: how it ended, empty where it ended well. peak_phase: where it reaches its peak."""
+    """The timeline of a run. end: how the run ended, empty if it ended well. peak_phase: the phase of its peak."""
 
     repeat: int
     end: str
@@ -85,10 +85,10 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Group:
-    """Repeats of one variant. values: by metric and column; grounds: by metric, what is subtracted to show it above the baseline.
+    """Repeats of a variant. values: by metric and column; grounds: by metric, the figure to subtract to show it above the baseline.
 
-    failed: by phase, in a word, how runs ended there. failures: how many of the repeats failed. absent: by metric and column, why there is no
-    value. inexact: by column, notes on why its RSS peak is not exact. peak_phase: where its largest peak falls.
+    failed: by phase, in a word, how runs ended there. failures: the number of repeats that failed. absent: by metric and column, why there is no
+    value. inexact: by column, notes on why its RSS peak is not exact. peak_phase: the phase of its largest peak.
     """
 
     label: str
@@ -107,7 +107,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Model:
-    """One model: its groups, and by metric the columns that its table has. spread: what a cell is where runs were repeated."""
+    """A model: its groups, and by metric the columns of its table. spread: the meaning of a cell if runs were repeated."""
 
     name: str
     label_names: tuple[str, ...]
@@ -119,7 +119,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a kind of figure as grid.py has them: how much each is, and the least value for which each is chosen, the largest first."""
+    """The units of a kind of figure as grid.py has them. sizes: of each unit. steps: the least value for which each is chosen, the largest first."""
 
     sizes: Mapping[str, int]
     steps: Sequence[tuple[str, int]]
@@ -127,7 +127,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Page:
-    """All of it. latencies: the metrics of the table of latencies; places: how many decimals a number has from which size on."""
+    """All figures of a page. latencies: the metrics of the table of latencies. places: (least size, decimals of numbers from that size on)."""
 
     metrics: tuple[Column, ...]
     models: tuple[Model, ...]
@@ -137,7 +137,7 @@ class Page:
 
 
 def page(by_model: Sequence[Sequence[Run]]) -> Page:
-    """What is drawn of these runs, a sequence a model. Raises InputError where a timeline is damaged."""
+    """The figures of these runs, a sequence a model. Raises InputError where a timeline is damaged."""
     rows = min(_MOST_ROWS_A_RUN, max(_LEAST_ROWS_A_RUN, _ROWS // sum(map(len, by_model))))
     points = max(50, _POINTS // sum(len(summary.groups(runs)) for runs in by_model))
     models = tuple(_model(runs, rows, points) for runs in by_model)
@@ -168,7 +168,7 @@ def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
         runs[0].job.model.name,
         names,
         tuple(phases),
-        {name: found for name, found in columns.items() if name == "rss_peak_bytes" or _any_values(groups, name)},
+        {name: of_metric for name, of_metric in columns.items() if name == "rss_peak_bytes" or _any_values(groups, name)},
         groups,
         table.cells_note(runs),
     )
@@ -203,23 +203,23 @@ def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence
 
 
 def _failed(runs: Sequence[Run]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for run in runs:
         if not run.outcome.ok:
             phase = run.outcome.phase or ""
-            found.setdefault(BASELINE if phase == STARTUP else phase, run.outcome.word)
-    return found
+            words.setdefault(BASELINE if phase == STARTUP else phase, run.outcome.word)
+    return words
 
 
 def _values(runs: Sequence[Run], phases: Sequence[str], metric: Metric) -> dict[str, list[float | None]]:
     """By column; a column that no run has is left out."""
-    found: dict[str, list[float | None]] = {}
+    columns: dict[str, list[float | None]] = {}
     for phase in (*phases, PEAK):
         if phase == STARTUP and metric.baseline:
-            found[BASELINE] = [metrics.baseline(run, metric) for run in runs]
+            columns[BASELINE] = [metrics.baseline(run, metric) for run in runs]
         else:
-            found[BASELINE if phase == STARTUP else phase] = [metrics.value(run, phase, metric) for run in runs]
-    return {name: values for name, values in found.items() if any(value is not None for value in values)}
+            columns[BASELINE if phase == STARTUP else phase] = [metrics.value(run, phase, metric) for run in runs]
+    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
 def _absent(runs: Sequence[Run], phases: Sequence[str], metric: Metric, values: Mapping[str, object]) -> dict[str, str]:
@@ -278,7 +278,7 @@ def _trace(run: Run, rows: int) -> Trace:
 
 
 def _within(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Without what was seen after the last phase of a run that ended well: the process tearing itself down."""
+    """Columns without the samples after the last phase of a run that ended well: the process tearing itself down."""
     if not run.outcome.ok or not run.marks:
         return t, rss, file
     last = int(numpy.searchsorted(t, max(mark.end_ns for mark in run.marks), "right"))
@@ -286,10 +286,10 @@ def _within(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers,
 
 
 def _with_marks(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """With what the child itself said where phases end, and where those that were not polled begin: else lines would run aslant or stop short."""
-    said = [_row(mark.end_ns, mark) for mark in run.marks]
-    said += [_row(mark.begin_ns, before) for before, mark in zip(run.marks, run.marks[1:], strict=False) if not mark.interval_ns]
-    rows = numpy.array([row for row in said if row is not None], dtype=numpy.int64).reshape(-1, 3)
+    """Columns with the child's marks where phases end, and where unpolled phases begin: else lines would run aslant or stop short."""
+    marked = [_row(mark.end_ns, mark) for mark in run.marks]
+    marked += [_row(mark.begin_ns, before) for before, mark in zip(run.marks, run.marks[1:], strict=False) if not mark.interval_ns]
+    rows = numpy.array([row for row in marked if row is not None], dtype=numpy.int64).reshape(-1, 3)
     if not len(rows):
         return t, rss, file
     merged = numpy.concatenate([numpy.stack([t, rss, file], axis=1), rows])
@@ -322,7 +322,7 @@ def _rows_of(mark: Mark, t: Numbers) -> tuple[int, int]:
 
 
 def thinned(t: Numbers, rss: Numbers, file: Numbers, marks: Sequence[Mark], most: int) -> Numbers:
-    """Which rows to keep, about `most` of them: of each bucket of neighbours the extremes of RSS, anonymous and file-backed memory.
+    """The rows to keep, about `most`: of each bucket of neighbours the extremes of RSS, anonymous and file-backed memory.
 
     The ends stay, and the highest row of each phase, so that no phase loses its maximum to a neighbour in its bucket.
     """
@@ -346,8 +346,8 @@ def _unpacked(run: Run) -> tuple[Numbers, Numbers, Numbers]:
     if not run.timeline.samples:
         empty = numpy.zeros(0, dtype=numpy.int64)
         return empty, empty, empty
-    found = unpacked(run.timeline, f"the timeline of {run.job.variant}, repeat {run.job.repeat},")
-    return found.t_ns, found.rss, found.file
+    rows = unpacked(run.timeline, f"the timeline of {run.job.variant}, repeat {run.job.repeat},")
+    return rows.t_ns, rows.rss, rows.file
 
 
 def _packed(column: Numbers) -> str:

@@ -1,4 +1,4 @@
-"""What the page says in words: the finding, what must be known before figures are compared, failures, and the conditions of measuring.
+"""The words of the page: the finding, notices that come before any comparison, failures, and the conditions of measuring.
 
 All of it is plain text, or Markup whose parts were escaped when they were put in.
 """
@@ -27,7 +27,7 @@ _PEAK = METRICS["rss_peak_bytes"]
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, alike, in some repeats of a variant."""
+    """A failure that some repeats of a variant share."""
 
     who: str
     share: str
@@ -61,7 +61,7 @@ class File:
 
 @dataclass(frozen=True)
 class Model:
-    """What is said of one model. common: conditions that all variants share, (name, text); differing: the names of the others."""
+    """The words on a model. common: conditions that all variants share, (name, text); differing: the names of the others."""
 
     name: str
     findings: tuple[Markup, ...]
@@ -79,18 +79,17 @@ def title(runs: Sequence[Run]) -> str:
 
 
 def subtitle(runs: Sequence[Run]) -> str:
-    """What was measured, how often, where and when."""
+    """The numbers of variants and runs, the machine and the days."""
     groups = summary.groups(runs)
     variants = len({key.variant for key in groups})
     machines = list(dict.fromkeys(run.machine.name for run in runs))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
-    days = sorted({_day(run) for run in runs if run.started_ns})
-    when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
-    return "; ".join([f"{_count(variants, 'variant')}, {_count(len(runs), 'run')} on {where}{when}", *ran.heading(runs)])
+    parts = [rows.counted(variants, "variant"), f"{rows.counted(len(runs), 'run')} on {where}", *([_when(runs)] if _when(runs) else [])]
+    return "; ".join([", ".join(parts), *ran.heading(runs)])
 
 
 def model(runs: Sequence[Run]) -> Model:
-    """What is said of one model's runs."""
+    """The words on the runs of a model."""
     groups = summary.groups(runs)
     measured = [(label, _conditions(group)) for label, group in _labelled(groups)]
     differing = [place for place in range(len(_CONDITIONS)) if len({texts[place] for _, texts in measured}) > 1]
@@ -132,39 +131,39 @@ class _Peak:
 
 
 def _findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
-    """One sentence a machine, since no figure of one is set against another's."""
+    """A sentence a machine: figures of different machines are never set against each other."""
     names = rows.label_names(groups)
     machines = list(dict.fromkeys(key.machine for key in groups))
     for machine in machines:
         here = {key: group for key, group in groups.items() if key.machine == machine}
         peaks = [_peak(rows.label(key, [name for name in names if name != "machine"]), group) for key, group in here.items()]
-        what = "variants and thread counts" if "threads" in names else "variants"
+        subject = "variants and thread counts" if "threads" in names else "variants"
         where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
         yield Markup(" ").join(
-            part for part in (where + _finding([peak for peak in peaks if peak], what, bool(where)), _failed(here)) if part
+            part for part in (where + _finding([peak for peak in peaks if peak], subject, bool(where)), _failed(here)) if part
         )
 
 
 def _peak(label: str, runs: Sequence[Run]) -> _Peak | None:
-    having = [(run, value) for run in runs if (value := metrics.value(run, PEAK, _PEAK)) is not None]
-    if not having:
+    measured = [(run, value) for run in runs if (value := metrics.value(run, PEAK, _PEAK)) is not None]
+    if not measured:
         return None
-    values = [value for _, value in having]
-    grounds = [ground for run, _ in having if (ground := metrics.baseline(run, _PEAK)) is not None]
+    values = [value for _, value in measured]
+    grounds = [ground for run, _ in measured if (ground := metrics.baseline(run, _PEAK)) is not None]
     return _Peak(
         label,
         statistics.median(values),
         min(values),
         max(values),
-        summary.peak_phase([run for run, _ in having]),
+        summary.peak_phase([run for run, _ in measured]),
         statistics.median(grounds) if grounds else None,
-        all(metrics.exact(run, PEAK, _PEAK) for run, _ in having),
+        all(metrics.exact(run, PEAK, _PEAK) for run, _ in measured),
         len(values),
-        max(run.machine.peak_bound_bytes for run, _ in having),
+        max(run.machine.peak_bound_bytes for run, _ in measured),
     )
 
 
-def _finding(peaks: Sequence[_Peak], what: str, continued: bool) -> Markup:
+def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
     if not peaks:
         return Markup("<strong>{} run ended well</strong>, so there is no peak to report.").format("no" if continued else "No")
     highest, lowest = max(peaks, key=lambda peak: peak.middle), min(peaks, key=lambda peak: peak.middle)
@@ -172,9 +171,9 @@ def _finding(peaks: Sequence[_Peak], what: str, continued: bool) -> Markup:
         return _single(highest)
     if highest.middle == lowest.middle:
         return Markup("{} {} {} peak alike, at <strong>{}</strong> in {}.").format(
-            "all" if continued else "All", len(peaks), what, highest.shown, highest.phase
+            "all" if continued else "All", len(peaks), subject, highest.shown, highest.phase
         )
-    of = Markup("{} {} {}, ").format("of" if continued else "Of", len(peaks), what) if len(peaks) > 2 else Markup("")
+    of = Markup("{} {} {}, ").format("of" if continued else "Of", len(peaks), subject) if len(peaks) > 2 else Markup("")
     return of + Markup(
         "<strong>{}</strong> peaks highest, at <strong>{}</strong> in {}: {} more than <strong>{}</strong>, the lowest, "
         "which peaks at <strong>{}</strong> in {}{}."
@@ -221,7 +220,7 @@ def _failed(groups: dict[Key, list[Run]]) -> Markup:
     if not failed:
         return Markup("")
     variants = [key for key, group in groups.items() if not any(run.outcome.ok for run in group)]
-    who = f"{_count(failed, 'run')} of {len(runs)}"
+    who = f"{rows.counted(failed, 'run')} of {len(runs):,}"
     all_of = ""
     if variants:
         names = _quoted(variants[0].variant) if len(variants) == 1 else f"{len(variants)} variants"
@@ -233,34 +232,34 @@ def _quoted(text: str) -> str:
     return f"“{text if len(text) <= 60 else text[:59] + '…'}”"
 
 
-# -- what must be known before figures are compared
+# -- notices
 
 
 def notices(runs: Sequence[Run], warnings: Sequence[str]) -> list[str]:
-    """What a reader must know first: mixtures, and files that were not whole."""
-    said = list(warnings)
+    """Facts that a reader must know first: mixtures, and files that were not whole."""
+    sentences = list(warnings)
     machines = list(dict.fromkeys(run.machine.name for run in runs))
     if len(machines) > 1:
-        said.append(
-            f"These runs come from {len(machines)} machines ({', '.join(machines)}). Each has rows of its own; nothing is averaged over them."
+        sentences.append(
+            f"These runs come from {len(machines)} machines ({', '.join(machines)}). Each has separate rows; nothing is averaged over machines."
         )
     schemas = sorted({run.memprof for run in runs})
     if len(schemas) > 1:
-        said.append(
+        sentences.append(
             f"These runs were written in schema versions {', '.join(map(str, schemas))}: a figure that a version did not have is “-”."
         )
-    by_model = {name: [run for run in runs if run.job.model.name == name] for name in dict.fromkeys(run.job.model.name for run in runs)}
-    for name, of_model in by_model.items():
+    models = rows.by_model(runs)
+    for name, of_model in models.items():
         for label, group in _labelled(summary.groups(of_model)):
             if differing := _differing(group):
-                who = label if len(by_model) == 1 else f"{name}, {label}"
-                said.append(
+                who = label if len(models) == 1 else f"{name}, {label}"
+                sentences.append(
                     f"{who}: its repeats were not measured alike, they differ in {', '.join(differing)}. Its medians are over all of them."
                 )
-    return said
+    return sentences
 
 
-# What repeats of a variant must have in common, by the name a reader knows it by.
+# Facts that repeats of a variant must have in common, by the name that a reader knows.
 _SHARED: dict[str, Callable[[Run], object]] = {
     "the model's content": lambda run: run.job.model.sha256,
     "the runtime": lambda run: run.job.runtime,
@@ -281,13 +280,13 @@ _SHARED: dict[str, Callable[[Run], object]] = {
 
 
 def _differing(runs: Sequence[Run]) -> list[str]:
-    # What a run that failed early could not say of itself is no difference.
-    found = []
+    names = []
     for name, of in _SHARED.items():
-        said = {repr(value) for run in runs if (value := of(run)) is not None}
-        if len(said) > 1:
-            found.append(name)
-    return found
+        # A run that failed early lacks some facts; that is no difference.
+        facts = {repr(value) for run in runs if (value := of(run)) is not None}
+        if len(facts) > 1:
+            names.append(name)
+    return names
 
 
 # -- failures
@@ -311,7 +310,7 @@ def _failures(label: str, runs: Sequence[Run]) -> Iterable[Failure]:
         run = group[-1]
         yield Failure(
             who=label,
-            share=f"failed in {len(group)} of {_count(len(runs), 'repeat')}",
+            share=f"failed in {len(group)} of {rows.counted(len(runs), 'repeat')}",
             how=_how(run.outcome),
             message=_message(run.outcome),
             output=run.output_tail or "",
@@ -336,8 +335,8 @@ def _message(outcome: Outcome) -> str:
 
 def machines(runs: Sequence[Run]) -> list[tuple[str, tuple[str, ...]]]:
     """Facts of the machines: (name of the fact, its text for each machine); a machine whose facts changed is there twice."""
-    found = list(dict.fromkeys(run.machine for run in runs))
-    return [(name, tuple(of(machine) for machine in found)) for name, of in _FACTS.items()]
+    distinct = list(dict.fromkeys(run.machine for run in runs))
+    return [(name, tuple(of(machine) for machine in distinct)) for name, of in _FACTS.items()]
 
 
 def _swap(machine: Machine) -> str:
@@ -357,20 +356,24 @@ _FACTS: dict[str, Callable[[Machine], str]] = {
 
 
 def _conditions(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Texts by _CONDITIONS, what differs between repeats one after another."""
+    """A text for each of _CONDITIONS; if repeats differ, their texts one after another."""
 
-    def each(of: Callable[[Run], str]) -> str:
+    def texts(of: Callable[[Run], str]) -> str:
         return "; ".join(dict.fromkeys(text for run in runs if (text := of(run))))
 
     return (
-        each(_runtime),
-        each(_python),
-        each(_knobs),
-        each(lambda run: str(run.job.threads or "the runtime's default")),
-        each(ran.shapes),
-        each(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
-        each(lambda run: run.job.cache),
-        each(lambda run: f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "the command's own"),
+        texts(_runtime),
+        texts(_python),
+        texts(_knobs),
+        texts(lambda run: str(run.job.threads or "the runtime's default")),
+        texts(ran.shapes),
+        texts(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
+        texts(lambda run: run.job.cache),
+        texts(
+            lambda run: (
+                f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "chosen by the command"
+            )
+        ),
         str(len(runs)),
         _when(runs),
     )
@@ -421,36 +424,37 @@ def _files(groups: dict[Key, list[Run]]) -> Iterable[File]:
 
 
 def exactness(runs: Sequence[Run]) -> list[str]:
-    """How far the figures can be trusted, in sentences."""
-    said = []
+    """Sentences on how far the figures can be trusted."""
+    sentences = []
     marks = [mark for run in runs for mark in run.marks if mark.rss_peak_bytes is not None]
     inexact = [mark for mark in marks if not mark.sure]
     bound = format_bytes(max(run.machine.peak_bound_bytes for run in runs))
     if len(inexact) < len(marks):
-        said.append(
+        sentences.append(
             "Peaks without a ~ are exact: the kernel's high-water mark was reset where each phase began and read where it ended, so that no "
             f"transient is lost. The kernel adds its counters up late, by up to {bound} here; no difference below that means anything."
         )
     if inexact:
-        said.append(
-            f"{'All' if len(inexact) == len(marks) else len(inexact)} of {_count(len(marks), 'phase peak')} are inexact and carry a ~, and the "
-            f"true peak may be higher: {'; or '.join(missing.why_inexact(runs))}."
+        number = "All" if len(inexact) == len(marks) else f"{len(inexact):,}"
+        sentences.append(
+            f"{number} of {rows.counted(len(marks), 'phase peak')} are inexact and carry a ~, and the true peak may be higher: "
+            f"{'; or '.join(missing.why_inexact(runs))}."
         )
-    said += _polling(runs)
-    said.append(
+    sentences += _polling(runs)
+    sentences.append(
         "Cells are medians over repeats, each a fresh process; ± is the distance to the farthest repeat. EXECUTE's latency is the median "
         "iteration of each repeat. 1 MiB is 1024 KiB, 1 MB is 1000 kB."
     )
-    return said
+    return sentences
 
 
 def _polling(runs: Sequence[Run]) -> Iterable[str]:
-    achieved = [run.polling for run in runs if run.polling]
-    if achieved:
-        middle = statistics.median(one.median_ns for one in achieved)
+    pollings = [run.polling for run in runs if run.polling]
+    if pollings:
+        middle = statistics.median(polling.median_ns for polling in pollings)
         yield (
             f"Timelines come from polling, every {format_duration(middle)} in the middle and within "
-            f"{format_duration(max(one.p99_ns for one in achieved))} in 99 of 100 polls of the worst run. Long ones are thinned for "
+            f"{format_duration(max(polling.p99_ns for polling in pollings))} in 99 of 100 polls of the worst run. Long ones are thinned for "
             "this page without losing a maximum of any phase."
         )
     blind = summary.order(mark.phase for run in runs if not run.imported for mark in run.marks if not mark.interval_ns)
@@ -473,7 +477,3 @@ def remarks(runs: Sequence[Run], warnings: Sequence[str]) -> list[tuple[str, str
             for text in (*run.warnings, *(run.about.notes if run.about else ())):
                 users.setdefault(text, {})[f"{key.model}, {label}" if several else label] = None
     return [(text, "; ".join(who)) for text, who in users.items()]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

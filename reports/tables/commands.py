@@ -1,4 +1,4 @@
-"""What only commands have: the processes of their tree, and figures that they report of themselves, as tables."""
+"""Tables that only commands have: the processes of their tree, and the figures that they report themselves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Labels = Callable[[Key], tuple[str, ...]]
 
 
 def tables(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
-    """Both tables, where there is anything to show. labels: what a row of a key begins with, under label_names."""
+    """Both tables, if there is anything to show. labels: the first cells of a key's row, under label_names."""
     return [*_values(groups, label_names, labels, unit), *_processes(groups, label_names, labels, unit)]
 
 
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
-    """Rows as frame.runs_frame has them, the first of each run with what the tables show besides: values (the last by name) and processes."""
+    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name) and processes."""
     first: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in rows:
         first.setdefault(tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat")), row)
@@ -42,7 +42,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
 
 
 def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
-    """The last that a run reported of each name; the median over the repeats. A word where a repeat's last was no finite number."""
+    """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
     medians: dict[Key, dict[str, float]] = {}
     notes: dict[Key, dict[str, str]] = {}
     for key, group in groups.items():
@@ -53,49 +53,52 @@ def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: 
             if value.value is not None:
                 numbers.setdefault(value.name, []).append(value.value)
         medians[key] = {name: statistics.median(values) for name, values in numbers.items() if name not in notes[key]}
-    everything = list(dict.fromkeys(name for key in groups for name in (*medians[key], *notes[key])))
-    if not everything:
+    reported = list(dict.fromkeys(name for key in groups for name in (*medians[key], *notes[key])))
+    if not reported:
         return []
     sizes = [value for values in medians.values() for name, value in values.items() if name.endswith("_bytes")]
     size = grid.choose_unit(BYTES, sizes, unit)
-    columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in everything}
+    columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in reported}
     rows = []
     for key, values in medians.items():
-        cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in everything}
-        rows.append((*labels(key), *(cells[name] for name in everything)))
-    header = (*label_names, *(columns[name][0] for name in everything))
+        cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in reported}
+        rows.append((*labels(key), *(cells[name] for name in reported)))
+    header = (*label_names, *(columns[name][0] for name in reported))
     return [Table("Reported by the program itself, last", header, tuple(rows), len(label_names))]
 
 
 def _processes(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
-    """A row a process of the repeat with the most; processes of one name are a row together where there are many."""
+    """A row a process, of the repeat with the most processes; if there are many, those with the same name share a row."""
     chosen = {key: max((run.processes for run in group), key=len) for key, group in groups.items()}
-    everything = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
-    if not everything:
+    peaks = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
+    if not peaks:
         return []
-    size = grid.choose_unit(BYTES, everything, unit)
+    size = grid.choose_unit(BYTES, peaks, unit)
     rows = []
     for key, processes in chosen.items():
-        for name, same in _together(processes):
-            shares = [process.pss_peak_bytes for process in same if process.pss_peak_bytes is not None]
-            seen_s = max(process.end_ns - process.begin_ns for process in same) / 1e9
+        for name, namesakes in _together(processes):
+            shares = [process.pss_peak_bytes for process in namesakes if process.pss_peak_bytes is not None]
+            seen_s = max(process.end_ns - process.begin_ns for process in namesakes) / 1e9
             rows.append(
                 (
                     *labels(key),
                     name,
-                    grid.number(max(process.rss_peak_bytes for process in same) / size.size),
+                    grid.number(max(process.rss_peak_bytes for process in namesakes) / size.size),
                     grid.number(max(shares) / size.size) if shares else "-",
                     f"{seen_s:.2f}",
                 )
             )
     header = (*label_names, "process", "RSS peak", "PSS peak", "seen (s)")
-    return [Table(size.caption("Processes, each one's largest"), header, tuple(rows), len(label_names) + 1)]
+    return [Table(size.caption("Processes, the largest figures of each"), header, tuple(rows), len(label_names) + 1)]
 
 
 def _together(processes: Sequence[Process]) -> list[tuple[str, list[Process]]]:
     if len(processes) <= _ROWS:
         return [(f"{process.name} ({process.pid})", [process]) for process in processes]
-    names: dict[str, list[Process]] = {}
+    by_name: dict[str, list[Process]] = {}
     for process in processes:
-        names.setdefault(process.name, []).append(process)
-    return [(f"{name} x{len(same)}" if len(same) > 1 else f"{name} ({same[0].pid})", same) for name, same in names.items()]
+        by_name.setdefault(process.name, []).append(process)
+    return [
+        (f"{name} x{len(namesakes)}" if len(namesakes) > 1 else f"{name} ({namesakes[0].pid})", namesakes)
+        for name, namesakes in by_name.items()
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from memprof.judge.compare import Comparison, Difference
 from memprof.runs import metrics
 
+from ..rows import counted, place
 from . import grid
 from .grid import Section, Table, Unit
 
@@ -23,21 +24,24 @@ def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None =
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:
     """One table a metric, and the geometric means of the ratios."""
-    shown = [one for one in comparison.differences if all_rows or one.verdict != "noise"]
-    tables = [_table([one for one in shown if one.metric == name], unit) for name in dict.fromkeys(one.metric for one in shown)]
+    rows = [row for row in comparison.differences if all_rows or row.verdict != "noise"]
+    tables = [_table([row for row in rows if row.metric == name], unit) for name in dict.fromkeys(row.metric for row in rows)]
     tables.append(_means(comparison))
-    folded = len(comparison.differences) - len(shown)
-    notes = [f"{folded} rows are within noise and left out; --all shows them."] if folded else []
+    folded = len(comparison.differences) - len(rows)
+    notes = []
+    if folded:
+        verb, pronoun = ("is", "it") if folded == 1 else ("are", "them")
+        notes.append(f"{counted(folded, 'row')} {verb} within noise and left out; --all shows {pronoun}.")
     notes.append("95% interval of the difference by bootstrap; beyond noise by an exact rank test at 0.01 with 5 repeats a side or more.")
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
-        notes += [f"only in the {side}: {key.model}, {key.variant}{f', {key.threads} threads' if key.threads else ''}" for key in keys]
+        notes += [f"only in the {side}: {place(key)}" for key in keys]
     return Section("", tuple(tables), (*notes, *comparison.remarks))
 
 
 def _table(rows: Sequence[Difference], wanted: str | None) -> Table:
     metric = metrics.METRICS[rows[0].metric]
-    unit = grid.choose_unit(metric.unit, [value for one in rows for value in (one.base.median, one.head.median)], wanted)
-    threads = any(one.key.threads for one in rows)
+    unit = grid.choose_unit(metric.unit, [value for row in rows for value in (row.base.median, row.head.median)], wanted)
+    threads = any(row.key.threads for row in rows)
     header = (
         "model",
         "variant",
@@ -50,26 +54,26 @@ def _table(rows: Sequence[Difference], wanted: str | None) -> Table:
         "95% interval",
         "verdict",
     )
-    texts = tuple((*_labels(one, threads), *_figures(one, unit)) for one in rows)
+    texts = tuple((*_labels(row, threads), *_figures(row, unit)) for row in rows)
     return Table(unit.caption(metric.title), header, texts, 4 if threads else 3)
 
 
-def _labels(one: Difference, threads: bool) -> tuple[str, ...]:
-    count = str(one.key.threads) if one.key.threads else "default"
-    return (one.key.model, one.key.variant, *([count] if threads else []), one.phase)
+def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
+    count = str(row.key.threads) if row.key.threads else "default"
+    return (row.key.model, row.key.variant, *([count] if threads else []), row.phase)
 
 
-def _figures(one: Difference, unit: Unit) -> tuple[str, ...]:
-    base, head, difference = (value / unit.size for value in (one.base.median, one.head.median, one.difference))
-    low, high = (value / unit.size for value in one.interval)
-    tilde = "" if one.base.exact and one.head.exact else "~"
+def _figures(row: Difference, unit: Unit) -> tuple[str, ...]:
+    base, head, difference = (value / unit.size for value in (row.base.median, row.head.median, row.difference))
+    low, high = (value / unit.size for value in row.interval)
+    tilde = "" if row.base.exact and row.head.exact else "~"
     return (
         tilde + grid.number(base),
         tilde + grid.number(head),
         _signed(difference, base),
-        f"{one.ratio:.3f}" if one.ratio is not None else "-",
-        f"{_signed(low, base)} to {_signed(high, base)}" if one.verdict != "too few" else "-",
-        _WORDS[one.verdict],
+        f"{row.ratio:.3f}" if row.ratio is not None else "-",
+        f"{_signed(low, base)} to {_signed(high, base)}" if row.verdict != "too few" else "-",
+        _WORDS[row.verdict],
     )
 
 
@@ -92,22 +96,22 @@ def _means(comparison: Comparison) -> Table:
 def _json(comparison: Comparison) -> str:
     rows = [
         {
-            "model": one.key.model,
-            "variant": one.key.variant,
-            "threads": one.key.threads,
-            "phase": one.phase,
-            "metric": one.metric,
-            "unit": metrics.METRICS[one.metric].unit,
-            "base": list(one.base.values),
-            "head": list(one.head.values),
-            "base_median": one.base.median,
-            "head_median": one.head.median,
-            "difference": one.difference,
-            "ratio": one.ratio,
-            "interval": list(one.interval),
-            "verdict": one.verdict,
+            "model": row.key.model,
+            "variant": row.key.variant,
+            "threads": row.key.threads,
+            "phase": row.phase,
+            "metric": row.metric,
+            "unit": metrics.METRICS[row.metric].unit,
+            "base": list(row.base.values),
+            "head": list(row.head.values),
+            "base_median": row.base.median,
+            "head_median": row.head.median,
+            "difference": row.difference,
+            "ratio": row.ratio,
+            "interval": list(row.interval),
+            "verdict": row.verdict,
         }
-        for one in comparison.differences
+        for row in comparison.differences
     ]
     means = [{"metric": metric, "phase": phase, "ratio": ratio} for (metric, phase), ratio in comparison.geometric_means().items()]
     return json.dumps({"differences": rows, "geometric_means": means, "remarks": list(comparison.remarks)}, indent=1)

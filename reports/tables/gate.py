@@ -13,8 +13,8 @@ from memprof.judge.baseline import Updated
 from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 from memprof.runs import metrics
 from memprof.runs.metrics import amount
-from memprof.runs.summary import Key
 
+from ..rows import place
 from . import grid
 from .grid import Table
 
@@ -37,11 +37,11 @@ _MARKS = {
     "new": "+ new",
     "ok": "✓ ok",
 }
-# A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; what is folded gives way first.
+# A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; the folded rows give way first.
 _MOST_ROWS = 300
-# Of one verdict; more of them say nothing that the first do not.
+# Of each verdict; more lines say nothing that the first do not.
 _MOST_LINES = 20
-# What a row is as a test. Whether an undecided one fails the job is the job's affair: it is a test that could not be made.
+# A row as a test. An undecided row is a test that could not be made; the job decides whether that fails it.
 _KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
@@ -53,7 +53,7 @@ def render(report: Report, format: str = "markdown") -> str:
 
 
 def headline(report: Report) -> str:
-    """What it comes to, in a line."""
+    """The outcome in a line: how many rows have each verdict."""
     counts = [
         _many(report.count("failed"), "failure", "failures"),
         _regressions(report),
@@ -71,26 +71,16 @@ def headline(report: Report) -> str:
 
 def _regressions(report: Report) -> str:
     causes = sum(row.verdict == "regressed" and row.cause is None for row in report.rows)
-    several = _many(report.count("regressed"), "regression", "regressions")
-    return several if causes == report.count("regressed") else f"{several} of {'one cause' if causes == 1 else f'{causes} causes'}"
+    regressions = _many(report.count("regressed"), "regression", "regressions")
+    return regressions if causes == report.count("regressed") else f"{regressions} of {'one cause' if causes == 1 else f'{causes} causes'}"
 
 
-def _many(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}" if count else ""
-
-
-def place(row: Judged) -> str:
-    """Where a row is, in words: model, variant, threads, phase."""
-    return _place(row.key, row.phase)
-
-
-def _place(key: Key, phase: str) -> str:
-    threads = [f"{key.threads} thread{'s' if key.threads > 1 else ''}"] if key.threads else []
-    return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
+def _many(count: int, singular: str, plural: str) -> str:
+    return f"{count} {singular if count == 1 else plural}" if count else ""
 
 
 def title(row: Judged) -> str:
-    """What the row is about: its metric, and the budget where it is judged by one."""
+    """The row's metric, and whether a budget judges it."""
     if row.metric == OUTCOME:
         return "outcome"
     return metrics.METRICS[row.metric].title + (" (budget)" if row.budget is not None else "")
@@ -103,8 +93,8 @@ def _markdown(report: Report) -> str:
     word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
     parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
     rows = worst_first(report.rows)
-    said = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
-    parts += ["\n".join(said)] if said else []
+    lines = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
+    parts += ["\n".join(lines)] if lines else []
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
@@ -113,13 +103,13 @@ def _markdown(report: Report) -> str:
 
 
 def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
-    own = [row for row in rows if row.verdict == verdict and row.cause is None]
-    more = [f"- and {len(own) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(own) > _MOST_LINES else []
-    return [_line(row) + _following(row, rows) for row in own[:_MOST_LINES]] + more
+    causes = [row for row in rows if row.verdict == verdict and row.cause is None]
+    more = [f"- and {len(causes) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(causes) > _MOST_LINES else []
+    return [_line(row) + _following(row, rows) for row in causes[:_MOST_LINES]] + more
 
 
 def _following(cause: Judged, rows: Sequence[Judged]) -> str:
-    """What else is worse because of it: a sentence behind the cause's own."""
+    """The rows that are worse because of this cause: a sentence behind the cause's."""
     places = [_also(row, cause) for row in _follow(cause, rows)]
     return f". It explains {_many(len(places), 'further row', 'further rows')}: {grid.escaped(', '.join(places))}" if places else ""
 
@@ -135,16 +125,20 @@ def _follow(cause: Judged, rows: Sequence[Judged]) -> list[Judged]:
 
 
 def _line(row: Judged) -> str:
-    figures = f": {_figure(row, 'base')} → {_figure(row, 'head')}" if row.base and row.head else ""
-    return f"- **{_MARKS[row.verdict]}** {grid.escaped(place(row))}, {grid.escaped(title(row))}{figures}; {grid.escaped(row.reason)}"
+    where = f"{grid.escaped(place(row.key, row.phase))}, {grid.escaped(title(row))}"
+    return f"- **{_MARKS[row.verdict]}** {where}{_change(row)}; {grid.escaped(row.reason)}"
+
+
+def _change(row: Judged) -> str:
+    return f": {_figure(row, 'base')} → {_figure(row, 'head')}" if row.base and row.head else ""
 
 
 def _figure(row: Judged, side: str) -> str:
-    """What a side comes to: the median of its repeats, or the largest of them where a budget limits each."""
-    found = getattr(row, side)
-    if found is None:
+    """The figure of a side: the median of its repeats, or the largest of them if a budget limits each."""
+    figures = getattr(row, side)
+    if figures is None:
         return "-"
-    return ("" if found.exact else "~") + amount(row.metric, found.median if row.budget is None else found.max)
+    return ("" if figures.exact else "~") + amount(row.metric, figures.median if row.budget is None else figures.max)
 
 
 def _folded(rows: Sequence[Judged]) -> str:
@@ -152,8 +146,8 @@ def _folded(rows: Sequence[Judged]) -> str:
     header = (*_LABELS[:2], *(["threads"] if swept else []), *_LABELS[2:], "base", "head", "change", "needed", "repeats", "verdict")
     shown = rows[:_MOST_ROWS]
     table = Table("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
-    left = f"\n\n{len(rows) - len(shown)} more rows are in the JSON." if len(rows) > len(shown) else ""
-    return f"<details><summary>All {len(rows)} rows</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{left}\n\n</details>"
+    more = f"\n\n{len(rows) - len(shown)} more rows are in the JSON." if len(rows) > len(shown) else ""
+    return f"<details><summary>All {len(rows)} rows</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{more}\n\n</details>"
 
 
 def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
@@ -196,7 +190,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
         row = after or before
         if row is not None:
             figures = " → ".join(amount(row.metric, side.median) if side else "-" for side in (before, after))
-            lines.append(f"- {grid.escaped(_place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
+            lines.append(f"- {grid.escaped(place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
     return "\n".join(lines) or "No median changed."
 
 
@@ -257,8 +251,8 @@ def _junit(report: Report) -> str:
     rows = worst_first(report.rows)
     suites: dict[str, list[Judged]] = {}
     for row in rows:
-        suites.setdefault(place(_without_phase(row)), []).append(row)
-    parts = [_suite(name, found) for name, found in suites.items()]
+        suites.setdefault(place(row.key), []).append(row)
+    parts = [_suite(name, suite_rows) for name, suite_rows in suites.items()]
     if report.proof:
         problem = "" if report.proof.holds else f"<failure message={_attribute(report.proof.sentence)}/>"
         case = f'<testcase classname="memprof gate" name="positive control">{problem}</testcase>'
@@ -266,19 +260,15 @@ def _junit(report: Report) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="memprof gate">\n' + "\n".join(parts) + "\n</testsuites>"
 
 
-def _without_phase(row: Judged) -> Judged:
-    return Judged(row.key, "", row.metric, row.verdict, row.reason)
-
-
 def _suite(name: str, rows: Sequence[Judged]) -> str:
     counts = Counter(_KINDS.get(row.verdict) for row in rows)
-    said = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
-    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {said}>']
-    met: Counter[str] = Counter()
+    totals = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
+    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {totals}>']
+    uses: Counter[str] = Counter()
     for row in rows:
         case = f"{row.phase} {title(row)}".strip()
-        met[case] += 1  # a variant may have several outcomes, and a reader takes two tests of one name for one
-        lines.append(_case(name, case if met[case] == 1 else f"{case} ({met[case]})", row))
+        uses[case] += 1  # a variant may have several outcomes, and readers count two tests of the same name once
+        lines.append(_case(name, case if uses[case] == 1 else f"{case} ({uses[case]})", row))
     return "\n".join([*lines, "</testsuite>"])
 
 
@@ -298,7 +288,7 @@ def _attribute(text: str) -> str:
 
 
 def _legal(text: str) -> str:
-    """Text without what XML 1.0 cannot hold: control characters, halves of surrogate pairs."""
+    """Text without the characters that XML 1.0 cannot hold: control characters, halves of surrogate pairs."""
     return "".join(letter if letter in "\t\n\r" or _is_legal(letter) else "\ufffd" for letter in text)
 
 
@@ -324,13 +314,15 @@ def _github(report: Report) -> str:
 
 
 def _annotated(row: Judged, rows: Sequence[Judged]) -> str:
-    figures = f": {_figure(row, 'base')} → {_figure(row, 'head')}" if row.base and row.head else ""
     follow = _many(len(_follow(row, rows)), "further row follows", "further rows follow")
-    return f"{place(row)}, {title(row)}{figures}; {row.reason}{f'; {follow} from it' if follow else ''}"
+    return f"{place(row.key, row.phase)}, {title(row)}{_change(row)}; {row.reason}{f'; {follow} from it' if follow else ''}"
 
 
 def _annotation(kind: str, title: str, text: str) -> str:
     # Escaped as actions/toolkit does it (packages/core/src/command.ts): data by the first three, a property by all five.
-    data = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    name = title.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={name}::{data}"
+    name = _command_data(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={name}::{_command_data(text)}"
+
+
+def _command_data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,4 @@
-"""Tables of text, and how they become Markdown or HTML; numbers and their units as a reader of tables wants them."""
+"""Tables of text as Markdown or HTML; numbers and their units as readers of tables want them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memprof.units import BYTE_UNITS
 
 _WIDEST = 100  # one long name must not push all other rows off the screen
 
-# The unit of a table is the largest whose threshold its largest value reaches.
+# A table has the largest unit whose threshold its largest value reaches.
 BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
 TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
 TIME_SIZES = {"us": 10**3, "ms": 10**6, "s": 10**9}
@@ -42,7 +42,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit by name, and how many bytes or nanoseconds one of it is."""
+    """A unit by name, and its size in bytes or nanoseconds."""
 
     name: str
     size: float
@@ -53,7 +53,7 @@ class Unit:
 
 
 def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -> Unit:
-    """One unit for all values of a table: the wanted one for bytes, else the one that suits the largest. Raises UsageError."""
+    """The unit of all values of a table: for bytes the wanted unit, else the unit that suits the largest value. Raises UsageError."""
     if kind == BYTES and wanted is not None:
         if wanted not in BYTE_UNITS:
             raise UsageError(f"{wanted!r} is no unit: {', '.join(BYTE_UNITS)}")
@@ -74,7 +74,7 @@ def number(value: float, beside: float | None = None) -> str:
 
 
 def spread(middle: float, values: Sequence[float]) -> str:
-    """`137.2 ±0.4`: a value, and the distance to the farthest of those it stands for, where there are several."""
+    """`137.2 ±0.4`: a value, and if it stands for several its distance to the farthest of them."""
     if len(values) < 2:
         return number(middle)
     return f"{number(middle)} ±{number(max(abs(value - middle) for value in values), middle)}"
@@ -96,7 +96,7 @@ def markdown(section: Section) -> str:
 
 
 def laid_out(section: Section, say: Say) -> str:
-    """The same with each text as `say` writes it: `escaped` for Markdown, `plain` for a terminal, where nothing is escaped."""
+    """A section whose texts are written by `say`: `escaped` for Markdown, `plain` for a terminal, where nothing is escaped."""
     parts = [say(section.title)] if section.title else []
     for table in section.tables:
         parts += [*([say(table.title)] if table.title else []), _grid(table, say)]
@@ -125,7 +125,7 @@ def escaped(text: str) -> str:
 
 
 def html(sections: Sequence[Section]) -> str:
-    """Sections as a piece of HTML: headings, tables and notes, without a style of its own."""
+    """Sections as a piece of HTML: headings, tables and notes, without styles."""
     return "\n".join(_html_section(section) for section in sections)
 
 

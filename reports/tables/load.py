@@ -1,6 +1,6 @@
-"""The table that onert's developers compare loading with: a row a variant, the memory that MODEL_LOAD takes, and how long it and PREPARE last.
+"""The table by which onert's developers compare loading: a row a variant, the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE.
 
-In their words MB is 1024 * 1024 bytes, and a time is the whole milliseconds that have gone by: 288.84 ms are 288.
+In their tables MB is 1024 * 1024 bytes, and a time is the whole milliseconds that have gone by: 288.84 ms are 288.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above
 
 
 def notes(unit: str | None) -> tuple[str, ...]:
-    """What the cells are, in this unit."""
+    """The meaning of the cells, in this unit."""
     cells = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
     return (cells,) if unit else (cells, "MB means 1024 * 1024 bytes here, as in onert's own tables.")
 
 
 def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:
     metric = METRICS["rss_peak_bytes"]
-    found = []
+    values = []
     for run in group:
         value, ground = metrics.value(run, MODEL_LOAD, metric), metrics.baseline(run, metric) if above else 0
         if value is not None and ground is not None:
-            found.append(value - ground)
+            values.append(value - ground)
     size = BYTE_UNITS[unit] if unit else _MIB
-    return f"{statistics.median(found) / size:.0f} {unit or 'MB'}" if found else "-"
+    return f"{statistics.median(values) / size:.0f} {unit or 'MB'}" if values else "-"
 
 
 def _time(group: Sequence[Run], phase: str) -> str:

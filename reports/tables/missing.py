@@ -32,7 +32,7 @@ def _why_inexact(run: Run, mark: Mark) -> str:
     if run.processes:
         return "the peak is what polling saw of several processes together: each has a high-water mark, their sum has none"
     if mark.phase in run.job.phase_regexes:
-        return "the phase ends where a line of output arrived, which is later than what it tells of"
+        return "the phase ends where a line of output arrived, which is later than the event it tells of"
     return "the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw"
 
 
@@ -49,14 +49,14 @@ _AT_THE_END = {
 def _unread(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
     """Why figures that some phases have at their end are missing in those of commands."""
     marks = [(run, mark) for run in runs for mark in run.marks]
-    found: dict[str, dict[str, None]] = {}
+    by_reason: dict[str, dict[str, None]] = {}
     for metric in shown:
         if metric.name not in _AT_THE_END or all(metric.of(mark) is None for _, mark in marks):
             continue  # no table has it
         for run, mark in marks:
             if run.job.argv and metric.of(mark) is None:
-                found.setdefault(_why_unread(run, mark), {})[_AT_THE_END[metric.name]] = None
-    return [f"{', '.join(names)}: -, {why}" for why, names in found.items()]
+                by_reason.setdefault(_why_unread(run, mark), {})[_AT_THE_END[metric.name]] = None
+    return [f"{', '.join(names)}: -, {why}" for why, names in by_reason.items()]
 
 
 def _why_unread(run: Run, mark: Mark) -> str:
@@ -71,7 +71,7 @@ def _why_unread(run: Run, mark: Mark) -> str:
     return "memprof_marks.py does not read it, or /proc/PID/smaps_rollup could not be read"
 
 
-# Of metrics that a system may not have: what a table calls them, and why a finished phase lacks them.
+# Metrics that a system may not have: their name in a note, and why a finished phase lacks them.
 _NOT_SAID = {
     "pss_end_bytes": ("PSS", "/proc/PID/smaps_rollup could not be read"),
     "uss_end_bytes": ("USS", "/proc/PID/smaps_rollup could not be read"),
@@ -85,7 +85,7 @@ _NOT_SAID = {
 
 def absences(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
     """Why figures are missing that finished phases should have."""
-    # A command's marks may come from where such a figure is not looked for: see `_unread`.
+    # A command's marks may come from places that do not read such a figure: see `_unread`.
     marks = [mark for run in runs if not run.job.argv for mark in run.marks]
     lacking = {metric.name for metric in shown if any(metric.of(mark) is None for mark in marks)}
     notes = dict.fromkeys(f"{title}: -, {why}" for name, (title, why) in _NOT_SAID.items() if name in lacking)

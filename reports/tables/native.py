@@ -1,8 +1,8 @@
-"""The closing note on a runtime that was measured from Python and natively: whether both agree above their own baselines, else which memory makes
-the difference.
+"""The closing note on a runtime that was measured from Python and natively: whether both agree above their baselines, else which memory makes the
+difference.
 
-What the heap holds and what the allocator kept of it (mallinfo2), what is file-backed, and the rest of anonymous memory (stacks, mappings) add up to
-the resident set, so the differences of the four add up to the whole.
+Four parts add up to the resident set, so their differences add up to the whole: the heap in use, freed memory that the allocator kept (both from
+mallinfo2), file-backed memory, and other anonymous memory (stacks, mappings).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
     both = f"{names[0]} and {names[1]}, above their own baselines of {_mib(grounds[0])} and {_mib(grounds[1])} MiB"
     if max(map(abs, apart.values())) <= _FEW:
         return f"{both}, agree within {_mib(max(map(abs, apart.values())))} MiB."
-    told = " and ".join(f"{difference / _MIB:+.1f} MiB {where}" for where, difference in apart.items())
+    differences = " and ".join(f"{difference / _MIB:+.1f} MiB {where}" for where, difference in apart.items())
     why = ", ".join(f"{name} {difference / _MIB:+.1f}" for name, difference in _parts(pair, last) if abs(difference) >= _LEAST)
     where = _highest(pair)
-    return f"{both}, differ: {names[1]} is at {told}; at that end by: {why or 'no part alone'} MiB{where}."
+    return f"{both}, differ: {names[1]} is at {differences}; at that end by: {why or 'no part alone'} MiB{where}."
 
 
 def _parts(pair: Sequence[Sequence[Run]], phase: str) -> list[tuple[str, float]]:
-    """What makes the difference at the end of a phase, the largest part first."""
+    """The parts of the difference at the end of a phase, in bytes, the largest first."""
     sides = []
     for group in pair:
         figures = {}
@@ -67,12 +67,12 @@ def _parts(pair: Sequence[Sequence[Run]], phase: str) -> list[tuple[str, float]]
         if anon is not None and figures["heap in use"] is not None:
             figures["other anonymous"] = anon - figures["heap in use"] - (figures["freed but kept by the allocator"] or 0)
         sides.append(figures)
-    found = [(name, other - value) for name, value in sides[0].items() if value is not None and (other := sides[1].get(name)) is not None]
-    return sorted(found, key=lambda part: -abs(part[1]))
+    parts = [(name, other - value) for name, value in sides[0].items() if value is not None and (other := sides[1].get(name)) is not None]
+    return sorted(parts, key=lambda part: -abs(part[1]))
 
 
 def _highest(pair: Sequence[Sequence[Run]]) -> str:
-    """Where the two have their peaks, if that is not the same phase."""
+    """The phases of both peaks, if they differ."""
     phases = [max(group[0].marks, key=lambda mark: mark.height_bytes).phase for group in pair]
     return f"; their peaks are in {phases[0]} and in {phases[1]}" if phases[0] != phases[1] else ""
 

@@ -1,8 +1,9 @@
-"""What was planned, as text and JSON: the costs of an order, its table of steps, residency, and a section that stands beside measurements."""
+"""Plans as text and JSON: the costs of an order, its table of steps, residency, and a section that stands beside measurements."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
@@ -20,7 +21,7 @@ from memprof.runs import metrics, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
 from memprof.units import BYTE_UNITS, format_bytes
 
-from ..rows import named
+from ..rows import counted, named
 from . import grid, swap
 from .grid import Section, Table, Unit
 
@@ -39,7 +40,7 @@ _NAMES = {
 
 
 def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
-    """One unit for a table: the wanted one, bytes where all are small, else the one that suits the largest. Raises UsageError."""
+    """The unit of a table: the wanted unit, bytes if all values are small, else the unit that suits the largest value. Raises UsageError."""
     if wanted is None and max(values, default=0) < _PLAIN_BYTES:
         return Unit("B", 1)
     if wanted == "B":
@@ -49,23 +50,18 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
     return grid.choose_unit(metrics.BYTES, values, wanted)
 
 
-def show(found: Analysis, steps: Sequence[Row] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
+def show(analysis: Analysis, steps: Sequence[Row] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
     """An analysis as text. format: `markdown` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
     if format == "json":
-        content: dict[str, Any] = asdict(found)
+        content: dict[str, Any] = asdict(analysis)
         if steps is not None:
             content["steps"] = [asdict(row) for row in steps]
         return json.dumps(content, indent=1, ensure_ascii=False)
-    tables = [_costs(found, unit), *([_training(found, unit)] if found.training else []), _weights(found, unit)]
-    tables += [_steps(found.chosen, steps, unit)] if steps is not None else [_peak(found.chosen, unit)]
-    title = (
-        f"{Path(found.model).name}: {_count(found.operators, 'operator')} in {found.mode}{', working in place' if found.in_place else ''}"
-    )
-    return grid.markdown(Section(title, tuple(tables), tuple(_notes(found))))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    tables = [_costs(analysis, unit), *([_training(analysis, unit)] if analysis.training else []), _weights(analysis, unit)]
+    tables += [_steps(analysis.chosen, steps, unit)] if steps is not None else [_peak(analysis.chosen, unit)]
+    in_place = ", working in place" if analysis.in_place else ""
+    title = f"{Path(analysis.model).name}: {counted(analysis.operators, 'operator')} in {analysis.mode}{in_place}"
+    return grid.markdown(Section(title, tuple(tables), tuple(_notes(analysis))))
 
 
 def order_name(order: Ordered) -> str:
@@ -76,30 +72,30 @@ def _exact(bytes: int, unit: Unit) -> str:
     return f"{bytes:,}" if unit.size == 1 else grid.number(bytes / unit.size)
 
 
-def _columns(found: Analysis) -> list[Ordered]:
-    return [found.chosen, *([found.best] if found.best is not None and found.best is not found.chosen else [])]
+def _columns(analysis: Analysis) -> list[Ordered]:
+    return [analysis.chosen, *([analysis.best] if analysis.best is not None and analysis.best is not analysis.chosen else [])]
 
 
-def _costs(found: Analysis, wanted: str | None) -> Table:
-    orders = _columns(found)
+def _costs(analysis: Analysis, wanted: str | None) -> Table:
+    orders = _columns(analysis)
     unit = unit_of([order.peak_bytes for order in orders], wanted)
-    least = "at least " if found.unsized else ""
+    least = "at least " if analysis.unsized else ""
     rows = [("peak of tensors", *(least + _exact(order.peak_bytes, unit) for order in orders))]
-    if found.best is not None:
-        rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(found, unit)))
+    if analysis.best is not None:
+        rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(analysis, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
         rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
     rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
     names = [order_name(order) for order in orders]
-    if found.best is found.chosen and found.chosen.name != "best":
-        names = [f"{names[0]}, a best one" if found.proven else f"{names[0]}, the best found"]
+    if analysis.best is analysis.chosen and analysis.chosen.name != "best":
+        names = [f"{names[0]}, a best one" if analysis.proven else f"{names[0]}, the best found"]
     return Table(unit.caption("Tensors"), ("", *names), tuple(rows))
 
 
-def _bound(found: Analysis, unit: Unit) -> str:
-    assert found.lower_bound_bytes is not None and found.best is not None
-    proven = "as far as sizes are known" if found.unsized else "proven"
-    return f"{_exact(found.lower_bound_bytes, unit)}, {proven if found.proven else 'not proven to be reached'}"
+def _bound(analysis: Analysis, unit: Unit) -> str:
+    assert analysis.lower_bound_bytes is not None and analysis.best is not None
+    proven = "as far as sizes are known" if analysis.unsized else "proven"
+    return f"{_exact(analysis.lower_bound_bytes, unit)}, {proven if analysis.proven else 'not proven to be reached'}"
 
 
 def _greedy(order: Ordered, unit: Unit) -> str:
@@ -113,8 +109,8 @@ def _packed(order: Ordered, unit: Unit) -> str:
     return f"{text}, proven" if order.arena.proven else f"{text} (bound {_exact(order.arena.lower_bound_bytes, unit)})"
 
 
-def _weights(found: Analysis, wanted: str | None) -> Table:
-    weights = found.weights
+def _weights(analysis: Analysis, wanted: str | None) -> Table:
+    weights = analysis.weights
     shown: list[tuple[str, Account]] = [
         ("stored", weights.stored),
         ("read by several operators", weights.shared),
@@ -130,32 +126,31 @@ def _weights(found: Analysis, wanted: str | None) -> Table:
     return Table(unit.caption("Weights"), ("", "tensors", "size"), tuple(rows))
 
 
-def _training(found: Analysis, wanted: str | None) -> Table:
-    beside = found.training
-    assert beside is not None
-    tensors = found.chosen.peak_bytes - beside.kept_activation_bytes_at_peak - beside.gradient_bytes_at_peak
+def _training(analysis: Analysis, wanted: str | None) -> Table:
+    training = analysis.training
+    assert training is not None
+    tensors = analysis.chosen.peak_bytes - training.kept_activation_bytes_at_peak - training.gradient_bytes_at_peak
     lines: list[tuple[str, int, int | None]] = [
-        ("activations kept for the backward pass", beside.kept_activation_bytes_at_peak, beside.kept_activation_bytes),
-        ("gradients of weights", beside.gradient_bytes_at_peak, beside.gradient_bytes),
+        ("activations kept for the backward pass", training.kept_activation_bytes_at_peak, training.kept_activation_bytes),
+        ("gradients of weights", training.gradient_bytes_at_peak, training.gradient_bytes),
         ("other tensors", tensors, None),
-        ("trained weights", beside.trainable_bytes, beside.trainable_bytes),
-        ("other weights", found.weights.held.bytes - beside.trainable_bytes, found.weights.held.bytes - beside.trainable_bytes),
-        (f"optimizer's state ({beside.optimizer})", beside.state_bytes, beside.state_bytes),
+        ("trained weights", training.trainable_bytes, training.trainable_bytes),
+        ("other weights", analysis.weights.held.bytes - training.trainable_bytes, analysis.weights.held.bytes - training.trainable_bytes),
+        (f"optimizer's state ({training.optimizer})", training.state_bytes, training.state_bytes),
     ]
     lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
     unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
     rows = tuple((label, *("" if bytes is None else _exact(bytes, unit) for bytes in both)) for label, *both in lines)
-    return Table(unit.caption(f"Training in {order_name(found.chosen)}"), ("", "at the peak", "in the whole step"), rows)
+    return Table(unit.caption(f"Training in {order_name(analysis.chosen)}"), ("", "at the peak", "in the whole step"), rows)
 
 
 def _peak(order: Ordered, wanted: str | None) -> Table:
-    unit = unit_of([one.bytes for one in order.alive], wanted)
-    shown = order.alive[:_MOST_NAMES]
-    names = _shortened(one.name for one in shown)
-    rows: list[tuple[str, str, str]] = [(names[one.name], one.use, _exact(one.bytes, unit)) for one in shown]
-    rest = order.alive[_MOST_NAMES:]
-    if rest:
-        rows.append((f"{len(rest)} more", "", _exact(sum(one.bytes for one in rest), unit)))
+    unit = unit_of([tensor.bytes for tensor in order.alive], wanted)
+    named_tensors, others = order.alive[:_MOST_NAMES], order.alive[_MOST_NAMES:]
+    names = _shortened(tensor.name for tensor in named_tensors)
+    rows: list[tuple[str, str, str]] = [(names[tensor.name], tensor.use, _exact(tensor.bytes, unit)) for tensor in named_tensors]
+    if others:
+        rows.append((f"{len(others)} more", "", _exact(sum(tensor.bytes for tensor in others), unit)))
     return Table(
         unit.caption(f"In memory at {_short(order.operator)}, the peak of {order_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
     )
@@ -180,58 +175,65 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
 
 
 def _short(name: str, most: int = _LONGEST_NAME) -> str:
-    """A name with its middle left out where it is long, as exporters' are; JSON has it whole."""
+    """A name without its middle if it is long, as exporters' names are; JSON has it whole."""
     keep = most - 1
     return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
 
 
-def _sentence(said: str) -> str:
-    return f"{said[0].upper()}{said[1:]}."
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _shortened(names: Iterable[str], most: int = _LONGEST_NAME) -> dict[str, str]:
-    """Names by what is shown for them. Of those that would come out alike what they begin with in common is left out instead; what is alike
-    even so is numbered."""
-    found = {name: _short(name, most) for name in names}
-    for alike in _alike(found):
+    """For each name the text that is shown for it.
+
+    Names that would look alike lose the beginning that they have in common, instead of their middle. Those that still look alike are numbered.
+    """
+    texts = {name: _short(name, most) for name in names}
+    for alike in _alike(texts):
         differ = next(place for place, letters in enumerate(zip_longest(*alike)) if len(set(letters)) > 1)
-        found.update({name: _short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
-    for alike in _alike(found):
-        found.update({name: _short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
-    return found
+        texts.update({name: _short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
+    for alike in _alike(texts):
+        texts.update({name: _short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
+    return texts
 
 
-def _alike(shown: dict[str, str]) -> list[list[str]]:
-    """Different names that are shown the same."""
-    found: dict[str, list[str]] = {}
-    for name, short in shown.items():
-        found.setdefault(short, []).append(name)
-    return [names for names in found.values() if len(names) > 1]
+def _alike(texts: dict[str, str]) -> list[list[str]]:
+    """Different names that have the same text."""
+    by_text: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        by_text.setdefault(text, []).append(name)
+    return [names for names in by_text.values() if len(names) > 1]
 
 
 def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
     return ", ".join(_short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _notes(found: Analysis) -> list[str]:
-    notes = [SCRATCH, *(_sentence(said) for said in (found.moved, found.source) if said)]
-    if found.best is not None and found.lower_bound_bytes is not None:
-        optimum = "" if found.proven else f"; the least peak is between {found.lower_bound_bytes:,} and {found.best.peak_bytes:,} bytes"
-        notes.append(f"Best order: {found.how}{optimum}.")
-    if found.folded_operators:
-        notes.append(
-            f"{_count(found.folded_operators, 'operator')} computed from constants alone are no steps: a runtime folds them at load."
+def _notes(analysis: Analysis) -> list[str]:
+    notes = [SCRATCH, *(_sentence(words) for words in (analysis.moved, analysis.source) if words)]
+    if analysis.best is not None and analysis.lower_bound_bytes is not None:
+        optimum = (
+            "" if analysis.proven else f"; the least peak is between {analysis.lower_bound_bytes:,} and {analysis.best.peak_bytes:,} bytes"
         )
-    if found.unsized:
-        count = _count(len(found.unsized), "tensor")
-        counts = "counts" if len(found.unsized) == 1 else "count"
-        notes.append(f"{count} of unknown size {counts} nothing, so every figure reads at least: {_names(found.unsized, longest=120)}.")
-    notes += [f"Not understood: {one.what}{': ' + _names(one.names, longest=80) if one.names else ''}." for one in found.unknown]
-    return notes + [f"Assumed: {assumption}." for assumption in found.assumptions]
+        notes.append(f"Best order: {analysis.how}{optimum}.")
+    if analysis.folded_operators:
+        verb, pronoun = ("is no step", "it") if analysis.folded_operators == 1 else ("are no steps", "them")
+        count = counted(analysis.folded_operators, "operator")
+        notes.append(f"{count} computed from constants alone {verb}: a runtime folds {pronoun} at load.")
+    if analysis.unsized:
+        count = counted(len(analysis.unsized), "tensor")
+        counts = "counts" if len(analysis.unsized) == 1 else "count"
+        notes.append(f"{count} of unknown size {counts} nothing, so every figure reads at least: {_names(analysis.unsized, longest=120)}.")
+    notes += [
+        f"Not understood: {unknown.what}{': ' + _names(unknown.names, longest=80) if unknown.names else ''}."
+        for unknown in analysis.unknown
+    ]
+    return notes + [f"Assumed: {assumption}." for assumption in analysis.assumptions]
 
 
 def reordered(done: Reordered, *, format: str = "text") -> str:
-    """What was written in another order, as a sentence or as JSON."""
+    """The outcome of reordering as a sentence or as JSON."""
     if format == "json":
         return json.dumps(asdict(done), indent=1, ensure_ascii=False)
     copied = f"; its external data is written too: {_names(done.files[1:])}" if done.files[1:] else ""
@@ -245,23 +247,23 @@ def reordered(done: Reordered, *, format: str = "text") -> str:
     return f"{done.files[0]} is written: its tensors peak at {done.after_bytes:,} bytes{least}{copied}"
 
 
-def packed(found: Packed, *, format: str = "markdown") -> str:
+def packed(result: Packed, *, format: str = "markdown") -> str:
     """Offsets for a file's buffers, as a table or as JSON."""
     if format == "json":
-        content = asdict(found)
+        content = asdict(result)
         del content["csv"]
         return json.dumps(content, indent=1, ensure_ascii=False)
-    least = ", proven the least" if found.proven else ""
+    least = ", proven the least" if result.proven else ""
     rows = [
-        ("arena", f"{found.size_bytes:,}{least}"),
-        ("no arena is smaller than", f"{found.lower_bound_bytes:,}"),
-        ("greedy by size (TFLite's rule)", f"{found.greedy_bytes:,}"),
+        ("arena", f"{result.size_bytes:,}{least}"),
+        ("no arena is smaller than", f"{result.lower_bound_bytes:,}"),
+        ("greedy by size (TFLite's rule)", f"{result.greedy_bytes:,}"),
     ]
-    if found.capacity_bytes is not None:
+    if result.capacity_bytes is not None:
         words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
-        rows.append(("capacity", f"{found.capacity_bytes:,}: {words[str(found.verdict)]}"))
-    title = f"{Path(found.file).name}: {_count(found.buffers, 'buffer')}"
-    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {found.how}.",) if found.how else ()))
+        rows.append(("capacity", f"{result.capacity_bytes:,}: {words[str(result.verdict)]}"))
+    title = f"{Path(result.file).name}: {counted(result.buffers, 'buffer')}"
+    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {result.how}.",) if result.how else ()))
 
 
 # -- residency
@@ -269,7 +271,7 @@ def packed(found: Packed, *, format: str = "markdown") -> str:
 
 def residency(
     model: str,
-    found: Residency,
+    planned: Residency,
     runs: Sequence[Run],
     *,
     format: str = "markdown",
@@ -278,50 +280,49 @@ def residency(
     timed: bool = False,
     assumptions: Sequence[str] = (),
 ) -> str:
-    """What is resident, in the shape of the swap table, beside what runs of the model measured.
+    """Planned residency in the shape of the swap table, beside the measured RSS of runs of the model.
 
-    bandwidth: of the device, bytes a second. timed: the operators' times come from a profile. assumptions: what the graph's reader took for
-    granted.
+    bandwidth: of the device, bytes a second. timed: the operators' times come from a profile. assumptions: those of the graph's reader.
     """
     run_ns = _latency(runs)
     if format == "json":
-        return json.dumps({**_residency_json(model, found, runs, bandwidth, run_ns), "assumptions": list(assumptions)}, indent=1)
+        return json.dumps({**_residency_json(model, planned, runs, bandwidth, run_ns), "assumptions": list(assumptions)}, indent=1)
     measured = _measured(runs)
-    header = ["", f"planned, {found.lookahead} ahead", "planned, all resident", *(f"{name}, RSS" for name in measured)]
+    header = ["", f"planned, {planned.lookahead} ahead", "planned, all resident", *(f"{name}, RSS" for name in measured)]
     lines: list[tuple[str, list[float | None]]] = [
-        ("MIN", [found.min_bytes, None, *(values[0] for values in measured.values())]),
-        ("AVR", [found.mean_bytes, None, *(values[1] for values in measured.values())]),
-        ("MAX", [found.max_bytes, found.all_bytes, *(values[2] for values in measured.values())]),
+        ("MIN", [planned.min_bytes, None, *(values[0] for values in measured.values())]),
+        ("AVR", [planned.mean_bytes, None, *(values[1] for values in measured.values())]),
+        ("MAX", [planned.max_bytes, planned.all_bytes, *(values[2] for values in measured.values())]),
     ]
     size = unit_of([value for _, values in lines for value in values if value is not None], unit)
     rows = [(label, *("-" if value is None else _exact(round(value), size) for value in values)) for label, values in lines]
     resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
-    tables = (resident, _moved(found, unit), *_times(found, bandwidth, run_ns))
-    notes = _said(found, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
+    tables = (resident, _moved(planned, unit), *_times(planned, bandwidth, run_ns))
+    notes = _residency_notes(planned, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
     return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
 
 
-def _moved(found: Residency, wanted: str | None) -> Table:
+def _moved(planned: Residency, wanted: str | None) -> Table:
     lines = [
-        ("moved in a run", found.in_bytes + found.out_bytes),
-        ("of that in", found.in_bytes),
-        ("of that out", found.out_bytes),
-        ("before the first operator", found.before_bytes),
+        ("moved in a run", planned.in_bytes + planned.out_bytes),
+        ("of that in", planned.in_bytes),
+        ("of that out", planned.out_bytes),
+        ("before the first operator", planned.before_bytes),
     ]
     unit = unit_of([bytes for _, bytes in lines], wanted)
     return Table(unit.caption("Moved"), ("", "size"), tuple((label, _exact(bytes, unit)) for label, bytes in lines))
 
 
-def _times(found: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
-    """How long a run and its transfers take, where a run was measured or a bandwidth given."""
+def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
+    """Times of a run and its transfers, if a run was measured or a bandwidth given."""
     lines = [] if run_ns is None else [("a run, measured with all resident", run_ns)]
     if bandwidth:
-        lines.append((f"transfers at {_rate(bandwidth)}, all of a run", (found.in_bytes + found.out_bytes) / bandwidth * 1e9))
+        lines.append((f"transfers at {_rate(bandwidth)}, all of a run", (planned.in_bytes + planned.out_bytes) / bandwidth * 1e9))
         if run_ns is not None:
-            slowed = found.slowed_ns(run_ns, bandwidth)
+            slowed = planned.slowed_ns(run_ns, bandwidth)
             lines.append((f"a run at {_rate(bandwidth)} ({grid.percent(slowed / run_ns)})", slowed))
-        elif found.speed is not None:
-            lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", found.speed / bandwidth * 1e9))
+        elif planned.speed is not None:
+            lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", planned.speed / bandwidth * 1e9))
     unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
     return [Table(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))] if lines else []
 
@@ -332,21 +333,21 @@ def _rate(bytes: float) -> str:
     return f"{grid.number(bytes / size)} {name}/s"
 
 
-def _said(found: Residency, measured: dict[str, Any], timed: bool, run_ns: float | None) -> list[str]:
+def _residency_notes(planned: Residency, measured: dict[str, Any], timed: bool, run_ns: float | None) -> list[str]:
     notes = [
-        "Resident is what the running operator"
-        + (f" and the {found.lookahead} after it" if found.lookahead else "")
-        + " read and what it writes, weights and activations; AVR is weighted by time.",
+        "Resident: weights and activations that the running operator"
+        + (f" and the next {planned.lookahead if planned.lookahead > 1 else ''}".rstrip() + " read" if planned.lookahead else " reads")
+        + ", and those that it writes; AVR is weighted by time.",
         "Operators' times are those of the profile."
         if timed
         else "An operator's time is taken in proportion to its multiply-adds and the bytes it touches; --profile has it measured.",
         SCRATCH,
     ]
-    if found.max_operator:
-        notes.append(f"Most is resident at {_short(found.max_operator)}.")
-    if run_ns is not None and (needed := found.bandwidth(run_ns)) is not None:
+    if planned.max_operator:
+        notes.append(f"Most is resident at {_short(planned.max_operator)}.")
+    if run_ns is not None and (needed := planned.bandwidth(run_ns)) is not None:
         notes.append(f"A device that moves {_rate(needed)} slows the measured run down by 1% at most.")
-    if not found.lookahead:
+    if not planned.lookahead:
         notes.append("Looking no operator ahead, no transfer overlaps with computing: any device slows a run down.")
     if measured:
         notes.append(
@@ -355,16 +356,16 @@ def _said(found: Residency, measured: dict[str, Any], timed: bool, run_ns: float
     return notes
 
 
-def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth: float | None, run_ns: float | None) -> dict[str, Any]:
-    content = {name: value for name, value in asdict(found).items() if name not in ("resident", "shares", "loads", "speed")}
+def _residency_json(model: str, planned: Residency, runs: Sequence[Run], bandwidth: float | None, run_ns: float | None) -> dict[str, Any]:
+    content = {name: value for name, value in asdict(planned).items() if name not in ("resident", "shares", "loads", "speed")}
     return {
         "model": model,
         **content,
-        "moved_bytes": found.in_bytes + found.out_bytes,
+        "moved_bytes": planned.in_bytes + planned.out_bytes,
         "run_ns": run_ns,
-        "bandwidth_needed_bytes_per_s": found.bandwidth(run_ns) if run_ns is not None else None,
+        "bandwidth_needed_bytes_per_s": planned.bandwidth(run_ns) if run_ns is not None else None,
         "device_bandwidth_bytes_per_s": bandwidth,
-        "slowed_run_ns": found.slowed_ns(run_ns, bandwidth) if run_ns is not None and bandwidth else None,
+        "slowed_run_ns": planned.slowed_ns(run_ns, bandwidth) if run_ns is not None and bandwidth else None,
         "measured": {
             name: {"rss_min_bytes": least, "rss_mean_bytes": mean, "rss_max_bytes": most}
             for name, (least, mean, most) in _measured(runs).items()
@@ -375,14 +376,12 @@ def _residency_json(model: str, found: Residency, runs: Sequence[Run], bandwidth
 def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
     """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
     groups = summary.groups(runs)
-    each = {name: swap.extremes(groups[key], "RSS", swap.Window()) for key, name in named(groups).items()}
-    return {name: found for name, found in each.items() if found}
+    extremes = {name: swap.extremes(groups[key], "RSS", swap.Window()) for key, name in named(groups).items()}
+    return {name: figures for name, figures in extremes.items() if figures}
 
 
 def _latency(runs: Sequence[Run]) -> float | None:
     """The shortest of the variants' median iterations."""
-    import statistics
-
     by_variant: dict[str, list[float]] = {}
     for run in runs:
         value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.outcome.ok else None
@@ -449,22 +448,19 @@ def _beside_notes(analysis: Analysis) -> list[str]:
 
 
 def _phases(runs: Sequence[Run], among: Iterable[summary.Key]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
-    """What phases measured, by variant and threads; among: all rows of the model, whose names must differ."""
-    import statistics
-
+    """Measured bytes above the baseline, as `_above` has them, by variant and threads. among: all rows of the model, whose names must differ."""
     names = named(list(among))
     groups = summary.groups([run for run in runs if run.outcome.ok and run.mark(STARTUP) is not None])
     rows = []
     for key, group in groups.items():
-        each = [_above(run) for run in group]
-        columns = [[value for one in each if (value := one[place]) is not None] for place in range(3)]
-        middle = [statistics.median(values) if values else None for values in columns]
-        rows.append((names[key], tuple(middle)))
+        columns = [[value for value in column if value is not None] for column in zip(*map(_above, group), strict=True)]
+        rows.append((names[key], tuple(statistics.median(values) if values else None for values in columns)))
     largest = [value for _, values in rows for value in values if value is not None]
     return rows, grid.choose_unit(metrics.BYTES, largest)
 
 
 def _above(run: Run) -> tuple[float | None, ...]:
+    """RSS above the baseline after MODEL_LOAD, after PREPARE, and at the peak of WARMUP and EXECUTE."""
     start = run.mark(STARTUP)
     ground = start.rss_end_bytes if start else None
     load, prepare = run.mark(MODEL_LOAD), run.mark(PREPARE)

@@ -8,10 +8,10 @@ _MOST = 4
 
 
 def shaped(shapes: Mapping[str, tuple[int, ...]], assumed: Mapping[str, tuple[int, ...]]) -> str:
-    """`, x 1x3x224x224` of each input, and which of them have dimensions that were taken as 1; empty where nothing is known."""
-    every = [
+    """`, x 1x3x224x224` for each input, with a remark if dimensions were taken as 1; empty if nothing is known."""
+    texts = [
         f", {name} {'x'.join(map(str, shape)) or 'scalar'}{' (open dimensions taken as 1: --shape)' if name in assumed else ''}"
         for name, shape in sorted({**shapes, **assumed}.items(), key=lambda pair: pair[0] not in assumed)
     ]
-    more = f", {len(every) - _MOST} more inputs" if len(every) > _MOST + 1 else ""
-    return "".join(every[:_MOST] if more else every) + more
+    more = f", {len(texts) - _MOST} more inputs" if len(texts) > _MOST + 1 else ""
+    return "".join(texts[:_MOST] if more else texts) + more

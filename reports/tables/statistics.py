@@ -12,16 +12,16 @@ from . import grid
 from .grid import Section, Table
 
 
-def render(found: Sequence[Row], *, format: str = "markdown") -> str:
+def render(summary: Sequence[Row], *, format: str = "markdown") -> str:
     """The tables as Markdown or html."""
-    section = Section("", tuple(_table(name, found) for name in dict.fromkeys(row.metric for row in found)), tuple(_notes(found)))
+    section = Section("", tuple(_table(name, summary) for name in dict.fromkeys(row.metric for row in summary)), tuple(_notes(summary)))
     return grid.html([section]) if format == "html" else grid.markdown(section)
 
 
-def _table(metric: str, found: Sequence[Row]) -> Table:
-    of_metric = [row for row in found if row.metric == metric]
-    names = rows.label_names({row.key for row in found})
-    several = len({row.key.model for row in found}) > 1
+def _table(metric: str, summary: Sequence[Row]) -> Table:
+    of_metric = [row for row in summary if row.metric == metric]
+    names = rows.label_names({row.key for row in summary})
+    several = len({row.key.model for row in summary}) > 1
     labels = (*(["model"] if several else []), *names, "phase")
     unit = grid.choose_unit(METRICS[metric].unit, [row.max for row in of_metric])
     lines = []
@@ -33,5 +33,5 @@ def _table(metric: str, found: Sequence[Row]) -> Table:
     return Table(unit.caption(METRICS[metric].title), header, tuple(lines), len(labels))
 
 
-def _notes(found: Sequence[Row]) -> list[str]:
-    return [] if all(row.exact for row in found) else ["~ not exact: it may have been higher."]
+def _notes(summary: Sequence[Row]) -> list[str]:
+    return [] if all(row.exact for row in summary) else ["~ not exact: it may have been higher."]

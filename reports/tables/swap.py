@@ -1,11 +1,11 @@
 """The swap table: MIN, AVR and MAX of memory over a window of the run, original against swap, with the difference in percent.
 
 For RSS, for anonymous and for file-backed memory, because a mapped swap file moves memory from one to the other and a verdict on RSS alone
-is then wrong. What the program reports of itself (tensor and weight bytes) stands in further columns of the first table.
+is then wrong. Values that the program reports itself (tensor and weight bytes) stand in further columns of the first table.
 
 A window is a phase (`EXECUTE`), a span of time since the program's start (`2s..10s`), or either of them from and to: `PREPARE..` from the
-begin of PREPARE to the end of the run, `MODEL_LOAD..EXECUTE`, `loss..` from the first value of that name on. Without a window it is all but
-STARTUP.
+begin of PREPARE to the end of the run, `MODEL_LOAD..EXECUTE`, `loss..` from the first value of that name on. The default window is the run
+without STARTUP.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Extremes = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Window:
-    """From where to where: a time since the start in ns, the name of a phase or value, or None for the run's own begin or end."""
+    """Each end is a time since the start in ns, the name of a phase or value, or None for the run's begin or end. words: as the user wrote it."""
 
     begin: int | str | None = None
     end: int | str | None = None
@@ -44,7 +44,7 @@ class Window:
 
     @property
     def title(self) -> str:
-        """As a title has it: `over the run`, `in EXECUTE`, `from PREPARE on`."""
+        """The words of a title: `over the run`, `in EXECUTE`, `from PREPARE on`."""
         if not self.words:
             return "over the run"
         first, dots, last = self.words.partition("..")
@@ -86,47 +86,47 @@ def _is_time(text: str) -> bool:
 
 
 def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | None) -> list[Table]:
-    """A table each kind of memory. names: what a column is called, by key. Raises UsageError where no run has the window."""
+    """A table for each kind of memory. names: of columns, by key. Raises UsageError where no run has the window."""
     _check(groups, over)
-    made = []
+    tables = []
     for kind in KINDS:
         columns = {key: extremes(group, kind, over) for key, group in groups.items()}
-        everything = [value for found in columns.values() if found for value in found]
-        if not everything:
+        values = [value for figures in columns.values() if figures for value in figures]
+        if not values:
             continue
-        size = grid.choose_unit(BYTES, everything, unit)
+        size = grid.choose_unit(BYTES, values, unit)
         header = ["", *(names[key] for key in columns)]
-        rows = [[name, *(_shown(found, place, size) for found in columns.values())] for place, name in enumerate(ROWS)]
+        rows = [[name, *(_shown(figures, place, size) for figures in columns.values())] for place, name in enumerate(ROWS)]
         rows += _differences(columns)
         if kind == KINDS[0]:
             for title, cells in _reported(groups, names, over, size):
                 header.append(title)
                 for place, row in enumerate(rows):
                     row.append(cells[place] if place < len(cells) else "")
-        made.append(Table(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
-    return made
+        tables.append(Table(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
+    return tables
 
 
 def note(over: Window) -> str:
-    """What the cells are."""
+    """The meaning of the cells."""
     where = "the whole run as polled, from the baseline on" if not over.words else "that part of the run, as polled"
     exact = "MAX of RSS takes in the exact peaks of phases that lie within it"
     return f"MIN, AVR and MAX over {where}, AVR weighted by time; {exact}; the median over repeats."
 
 
 def as_json(groups: Groups, over: Window) -> str:
-    """The same figures, an object a variant, kind of memory or value: bytes, or what the value is in."""
+    """The same figures as JSON, an object for each variant and kind of memory or value: bytes, or the value's unit."""
     _check(groups, over)
     rows = []
     for key, group in groups.items():
         about = {"model": key.model, "variant": key.variant, "threads": key.threads, "machine": key.machine, "window": over.words or "run"}
         good = [run for run in group if run.outcome.ok]
-        found = [(kind, extremes(good, kind, over)) for kind in KINDS]
-        found += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]
-        for kind, seen in found:
-            if seen is not None:
-                figures = dict(zip(("min", "avr", "max"), seen, strict=True))
-                rows.append({**{name: value for name, value in about.items() if value is not None}, "what": kind, **figures})
+        figures = [(kind, extremes(good, kind, over)) for kind in KINDS]
+        figures += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]
+        for kind, values in figures:
+            if values is not None:
+                row = {name: value for name, value in about.items() if value is not None}
+                rows.append({**row, "what": kind, **dict(zip(("min", "avr", "max"), values, strict=True))})
     return json.dumps(rows, indent=1)
 
 
@@ -139,26 +139,26 @@ def _check(groups: Groups, over: Window) -> None:
             raise UsageError(f"window {over.words}: no run has a phase or value {side!r}{meant}")
 
 
-def _shown(found: Extremes | None, place: int, unit: grid.Unit) -> str:
-    return grid.number(found[place] / unit.size) if found else "-"
+def _shown(figures: Extremes | None, place: int, unit: grid.Unit) -> str:
+    return grid.number(figures[place] / unit.size) if figures else "-"
 
 
 def extremes(group: Iterable[Run], kind: str, over: Window) -> Extremes | None:
-    """Medians over the repeats that succeeded of the smallest, mean and largest of one of KINDS, in bytes."""
+    """Smallest, mean and largest of a kind of memory (one of KINDS) in bytes: medians over the repeats that succeeded."""
     return _over_repeats(run_extremes(run, kind, over) for run in group if run.outcome.ok)
 
 
-def _over_repeats(each: Iterable[Extremes | None]) -> Extremes | None:
+def _over_repeats(repeats: Iterable[Extremes | None]) -> Extremes | None:
     """Medians over repeats."""
-    found = [extremes for extremes in each if extremes is not None]
-    if not found:
+    known = [extremes for extremes in repeats if extremes is not None]
+    if not known:
         return None
-    smallest, mean, largest = (statistics.median(values) for values in zip(*found, strict=True))
+    smallest, mean, largest = (statistics.median(values) for values in zip(*known, strict=True))
     return smallest, mean, largest
 
 
 def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
-    """Rows with the change in percent from a model's first variant to each other one."""
+    """Rows with the change in percent from a model's first variant to each other variant."""
     firsts: dict[tuple[str, int | None, str], Key] = {}
     for key in columns:
         firsts.setdefault((key.model, key.threads, key.machine), key)
@@ -167,10 +167,10 @@ def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
     rows = []
     for place, name in enumerate(ROWS):
         cells = []
-        for key, found in columns.items():
+        for key, figures in columns.items():
             first = firsts[key.model, key.threads, key.machine]
             base = columns[first] if first != key else None
-            cells.append(grid.percent(found[place] / base[place]) if found and base and base[place] else "")
+            cells.append(grid.percent(figures[place] / base[place]) if figures and base and base[place] else "")
         rows.append([f"{name} difference", *cells])
     return rows
 
@@ -179,7 +179,7 @@ def _differences(columns: Mapping[Key, Extremes | None]) -> list[list[str]]:
 
 
 def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
-    """Smallest, mean (weighted by time) and largest of one of KINDS over the window, in bytes; None where the run has no such window."""
+    """Smallest, mean (weighted by time) and largest of a kind of memory over the window, in bytes; None where the run lacks the window."""
     if not run.timeline.samples or (run.imported and kind != KINDS[0]):  # a log does not say which part is file-backed
         return None
     columns = store.unpack(run.timeline)
@@ -190,20 +190,20 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
     values = [
         file if kind == KINDS[2] else rss - file if kind == KINDS[1] else rss for rss, file in zip(columns.rss, columns.file, strict=True)
     ]
-    found = _extremes(columns.t_ns, values, begin_ns, end_ns)
-    if found is None or kind != KINDS[0]:
-        return found
-    # A phase may end after the last sample: where the window does not end in a phase, it ends where it was asked to, if anywhere.
+    polled = _extremes(columns.t_ns, values, begin_ns, end_ns)
+    if polled is None or kind != KINDS[0]:
+        return polled
+    # A phase may end after the last sample. So a window without an end reaches to the last phase's end, and one that ends at a time to that time.
     if over.end is None:
         end_ns = max(end_ns, *(mark.end_ns for mark in run.marks), 0)
     elif isinstance(over.end, int) and run.marks:
         end_ns = run.marks[0].begin_ns + over.end
     peaks = [mark.height_bytes for mark in run.marks if mark.sure and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
-    return found[0], found[1], max(found[2], *peaks, 0)
+    return polled[0], polled[1], max(polled[2], *peaks, 0)
 
 
 def _extremes(t_ns: Sequence[int], values: Sequence[float], begin_ns: int, end_ns: int) -> Extremes | None:
-    """Of a level that holds from each time until the next: what it was where the window begins counts too."""
+    """Of a level that holds from each time until the next; its value where the window begins counts too."""
     inside = [(max(time, begin_ns), value) for time, value in zip(t_ns, values, strict=True) if time <= end_ns]
     first = max((index for index, (time, _) in enumerate(inside) if time <= begin_ns), default=0)
     inside = inside[first:]
@@ -250,7 +250,7 @@ def _place(run: Run, name: str) -> tuple[int, int] | None:
     return (times[0], times[-1]) if times else None
 
 
-# -- what programs report of themselves
+# -- values that programs report themselves
 
 
 def _value_names(runs: Iterable[Run]) -> list[str]:
@@ -258,35 +258,35 @@ def _value_names(runs: Iterable[Run]) -> list[str]:
 
 
 def _value_extremes(run: Run, name: str, over: Window) -> Extremes | None:
-    found = [(value.t_ns, value.value) for value in run.values if value.name == name and value.value is not None]
-    if not found or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
+    reported = [(value.t_ns, value.value) for value in run.values if value.name == name and value.value is not None]
+    if not reported or not run.timeline.samples or (span := _span(run, store.unpack(run.timeline).t_ns, over)) is None:
         return None
-    extremes = _extremes([t_ns for t_ns, _ in found], [value for _, value in found], *span)
+    extremes = _extremes([t_ns for t_ns, _ in reported], [value for _, value in reported], *span)
     if extremes is None or name.endswith("_bytes"):
         return extremes
-    inside = [value for t_ns, value in found if span[0] <= t_ns <= span[1]]  # a loss is no level that holds until the next one
+    inside = [value for t_ns, value in reported if span[0] <= t_ns <= span[1]]  # a loss is no level that holds until the next value
     return (min(inside), statistics.fmean(inside), max(inside)) if inside else extremes
 
 
 def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid.Unit) -> list[tuple[str, list[str]]]:
-    """Title and cells of a column for each value of each group; one column for all variants of a model where they report the same."""
-    found: dict[tuple[str, str], dict[Key, Extremes]] = {}
+    """Title and cells of a column for each value of each group; variants of a model that report the same figures share a column."""
+    reported: dict[tuple[str, str], dict[Key, Extremes]] = {}
     for key, group in groups.items():
         good = [run for run in group if run.outcome.ok]
         for name in _value_names(good):
-            seen = _over_repeats(_value_extremes(run, name, over) for run in good)
-            if seen is not None:
-                found.setdefault((key.model, name), {})[key] = seen
-    made = []
-    for (model, name), by_key in found.items():
+            figures = _over_repeats(_value_extremes(run, name, over) for run in good)
+            if figures is not None:
+                reported.setdefault((key.model, name), {})[key] = figures
+    columns = []
+    for (model, name), by_key in reported.items():
         shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
-        for key, seen in list(by_key.items())[: 1 if shared else None]:
-            title, cells = shown_value(name, seen, size)
-            made.append((f"{model if shared else names[key]}: {title}", cells))
-    return made
+        for key, figures in list(by_key.items())[: 1 if shared else None]:
+            title, cells = shown_value(name, figures, size)
+            columns.append((f"{model if shared else names[key]}: {title}", cells))
+    return columns
 
 
 def shown_value(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, list[str]]:
-    """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, all else as it is."""
+    """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, other values unchanged."""
     unit = size if name.endswith("_bytes") else grid.choose_unit(NS, values) if name.endswith("_ns") else grid.Unit("", 1)
     return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [grid.number(value / unit.size) for value in values]

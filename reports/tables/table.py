@@ -1,4 +1,4 @@
-"""Tables of a comparison, from Runs: what is a row and what is a column is the style's choice.
+"""Tables of a comparison, from Runs. The style chooses rows and columns:
 
     phases    for each model one table a metric, a row a variant, a column a phase
     models    one table a metric, a row a model, a column a variant, in one phase
@@ -6,8 +6,8 @@
     swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
     load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
 
-A cell is a statistic over the repeats, the median where nothing else is asked for; ± is the distance from it to the farthest repeat. Where a
-variant failed, the cell of the phase says how, and a note below says why.
+A cell is a statistic over the repeats, by default the median; ± is the distance from it to the farthest repeat. If a variant failed, the cell of
+the phase says how, and a note below says why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memprof.runs.metrics import BYTES, NS, Metric
 from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 
-from ..rows import BASELINE, columns, label_names, labels, named, phases
+from ..rows import BASELINE, by_model, columns, counted, label_names, labels, named, phases
 from ..soundness import sound
 from . import commands, grid, load, missing, native, ran, swap
 from .grid import Section, Table, Unit
@@ -39,7 +39,7 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "geomean": metrics.geometric_mean,
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
-# What most people look at first.
+# The metrics that most people look at first.
 BRIEF = ("rss_peak_bytes", "time_ns")
 Groups = dict[Key, list[Run]]
 
@@ -59,11 +59,11 @@ def render(
 ) -> str:
     """The tables of these runs as text.
 
-    names: metrics, the style's own where none are named. stat: one of STATISTICS. unit: for bytes, the one that suits each table where None.
-    phase: for the styles models and threads; PEAK for RSS peaks, EXECUTE for all else where None. window: for the style swap. brief: peak and
-    latency alone where no metric is named, with what the program reported itself. CSV and JSON have one row a run and phase, as
-    frame.runs_frame has it, and heed only the names; JSON of the style swap has its own figures. Raises UsageError, and InputError where a run
-    has figures that no machine has.
+    names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
+    styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only peak and latency
+    if no metric is named, with the values that the program reported itself. CSV and JSON have a row a run and phase, as frame.runs_frame has it,
+    and heed only the names; JSON of the style swap has the figures of its tables. Raises UsageError, and InputError where a run has figures that
+    no machine has.
     """
     sound(runs)
     if format == "json" and style == "swap":
@@ -71,14 +71,14 @@ def render(
     if format in ("csv", "json"):
         return _plain(runs, names, format)
     names = BRIEF if brief and not names else names
-    made = sections(
+    parts = sections(
         runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
     )
-    return grid.html(made) if format == "html" else "\n\n".join(grid.markdown(section) for section in made)
+    return grid.html(parts) if format == "html" else "\n\n".join(grid.markdown(section) for section in parts)
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
-    from .. import frame  # brings pandas along, which takes longer than all the rest and which Markdown does not need
+    from .. import frame  # brings pandas along, which takes longer than all else and which Markdown does not need
 
     table = frame.runs_frame(runs)
     if names:
@@ -113,20 +113,20 @@ def sections(
     window: str | None = None,
     iterations: bool = False,
 ) -> list[Section]:
-    """The same as texts in sections, before they are Markdown or HTML. iterations: also where metrics are named, for the style phases."""
+    """The tables as sections, before they are Markdown or HTML. iterations: for the style phases, their table also if metrics are named."""
     sound(runs)
-    made = _Tables(stat, unit, above_baseline)
+    tables = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
-    by_model = [[run for run in runs if run.job.model.name == model] for model in dict.fromkeys(run.job.model.name for run in runs)]
+    models = by_model(runs).values()
     if style == "phases":
-        return [made.by_phase(group, wanted, iterations or not wanted) for group in by_model]
+        return [tables.by_phase(group, wanted, iterations or not wanted) for group in models]
     if style == "threads":
-        return [made.by_threads(group, wanted, phase) for group in by_model]
+        return [tables.by_threads(group, wanted, phase) for group in models]
     if style == "models":
-        return [made.by_model(runs, wanted, phase)]
+        return [tables.by_model(runs, wanted, phase)]
     if style == "load":
-        return [made.load(group) for group in by_model]
-    return [made.swap(runs, swap.window(window))]
+        return [tables.load(group) for group in models]
+    return [tables.swap(runs, swap.window(window))]
 
 
 class _Tables:
@@ -140,7 +140,7 @@ class _Tables:
     def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], iterations: bool = True) -> Section:
         groups = summary.groups(runs)
         tables = []
-        # Where no run came past the baseline, one table says so as well as eight.
+        # If no run came past the baseline, one table says so as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
         shown = wanted or [metrics.METRICS[name] for name in usual]
         names = label_names(groups)
@@ -195,21 +195,21 @@ class _Tables:
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
         if self.unit is not None:
-            grid.choose_unit(BYTES, (), self.unit)  # one that is none is said here
+            grid.choose_unit(BYTES, (), self.unit)  # raises UsageError for an unknown unit
         called = named(groups)
-        made = load.table(groups, lambda key: called[key], self.above, self.unit)
-        return Section(_title(runs), (made,), (*load.notes(self.unit), *self._notes(groups, (), spread=False, exactness=False)))
+        table = load.table(groups, lambda key: called[key], self.above, self.unit)
+        return Section(_title(runs), (table,), (*load.notes(self.unit), *self._notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
         names = {key: f"{key.model}, {name}" for key, name in named(groups).items()}
-        made = swap.tables(groups, names, over, self.unit)
-        if not made:
+        tables = swap.tables(groups, names, over, self.unit)
+        if not tables:
             raise InputError(
                 "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
             )
         notes = [swap.note(over), *_shapes(runs), *self._notes(groups, (), spread=False)]
-        return Section("", tuple(made), tuple(notes))
+        return Section("", tuple(tables), tuple(notes))
 
     # -- one table
 
@@ -222,10 +222,10 @@ class _Tables:
         phase: str | None = None,
     ) -> list[Table]:
         """A table of a metric, a cell for each (repeats, phase); none where no cell has a value."""
-        everything = [value for cells in rows.values() for group, where in cells for value in self._values(group, where, metric)]
-        if not everything:
+        values = [value for cells in rows.values() for group, where in cells for value in self._values(group, where, metric)]
+        if not values:
             return []
-        unit = grid.choose_unit(metric.unit, everything, self.unit)
+        unit = grid.choose_unit(metric.unit, values, self.unit)
         texts = tuple((*label, *(self._cell(group, where, metric, unit) for group, where in cells)) for label, cells in rows.items())
         above = " above the baseline" if self.above and metric.baseline else ""
         stat = f", {self.stat}" if self.stat != "median" else ""
@@ -233,8 +233,8 @@ class _Tables:
         return [Table(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
 
     def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
-        found = [self._value(run, column, metric) for run in group]
-        return [value for value in found if value is not None]
+        values = [self._value(run, column, metric) for run in group]
+        return [value for value in values if value is not None]
 
     def _value(self, run: Run, column: str, metric: Metric) -> float | None:
         if column == BASELINE:
@@ -268,10 +268,10 @@ class _Tables:
     def _iterations_of(self, phase: str, groups: Groups) -> list[Table]:
         wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
         cells = {key: [self._values(group, phase, metric) for metric in wanted] for key, group in groups.items()}
-        everything = [value for row in cells.values() for values in row for value in values]
-        if not everything:
+        times = [value for row in cells.values() for values in row for value in values]
+        if not times:
             return []
-        unit = grid.choose_unit(NS, everything)
+        unit = grid.choose_unit(NS, times)
         names = label_names(groups)
         rows = tuple(
             (*labels(key, names), *(self._spread([value / unit.size for value in values]) for values in row)) for key, row in cells.items()
@@ -290,14 +290,14 @@ class _Tables:
             notes.append(cells_note(runs, self.stat))
         notes += missing.inexact(runs) if exactness else []
         notes += missing.absences(runs, shown)
-        said: dict[str, list[str]] = {}
+        concerned: dict[str, list[str]] = {}
         called = named(groups)
         several = len({key.model for key in groups}) > 1
         for key, group in groups.items():
             name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys(_sentences(group)):
-                said.setdefault(sentence, []).append(name)
-        for sentence, names in said.items():
+                concerned.setdefault(sentence, []).append(name)
+        for sentence, names in concerned.items():
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
@@ -308,61 +308,57 @@ def _usual_phase(metric: Metric) -> str:
 
 
 def cells_note(runs: Sequence[Run], stat: str = "median") -> str:
-    """What a cell is where runs were repeated."""
+    """The meaning of a cell if runs were repeated."""
     beside = ", ± the distance to the farthest repeat" if stat in ("median", "mean", "geomean") else ""
     return f"Cells: {stat} over repeats{beside}. {_iterated(runs)}'s latency: the {stat} iteration."
 
 
 def _iterated(runs: Sequence[Run]) -> str:
     """The phases that have iterations, in words."""
-    found = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
-    return " and ".join(found) or EXECUTE
+    phases = [phase for phase in summary.order(mark.phase for run in runs for mark in run.marks if mark.times_ns) if phase != WARMUP]
+    return " and ".join(phases) or EXECUTE
 
 
 def _shapes(runs: Sequence[Run]) -> list[str]:
-    """The shapes that ran, where no heading names a model."""
+    """The shapes that ran, for sections without a model in their heading."""
     return [f"Inputs: {text}." for text in ran.heading(runs)]
 
 
 def _title(runs: Sequence[Run], threads: bool = True) -> str:
     job = runs[0].job
     counts = sorted({run.job.threads for run in runs if run.job.threads})
-    said = [job.model.name]
+    parts = [job.model.name]
     if counts and threads:
-        said.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
-    if job.warmup or job.runs or not job.argv:  # a command's iterations are its own, unless it took their number from here
-        said.append(f"warming up {job.warmup} & running {job.runs}")
-    repeats = max(len(group) for group in summary.groups(runs).values())
-    said.append(f"{repeats} repeat{'s' if repeats > 1 else ''}")
-    said += ran.heading(runs)
-    return ", ".join(said)
-
-
-# -- notes
+        parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
+    if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
+        parts.append(f"warming up {job.warmup} & running {job.runs}")
+    parts.append(counted(max(len(group) for group in summary.groups(runs).values()), "repeat"))
+    parts += ran.heading(runs)
+    return ", ".join(parts)
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
     failed = [run for run in group if not run.outcome.ok]
-    said = []
+    sentences = []
     for run in failed:
         count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
-        said.append(f"failed{share}: {run.outcome.sentence}")
-    return said + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
+        sentences.append(f"failed{share}: {run.outcome.sentence}")
+    return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
 
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
-def _alike(each: Sequence[Sequence[str]]) -> list[str]:
-    """The notes of each repeat without those that differ from an earlier repeat's in their figures alone."""
+def _alike(notes_of_repeats: Sequence[Sequence[str]]) -> list[str]:
+    """The notes of all repeats, without those that differ from an earlier repeat's only in their figures."""
     kinds: dict[tuple[str, int], dict[str, None]] = {}
-    for notes in each:
+    for notes in notes_of_repeats:
         counts: Counter[str] = Counter()
         for note in notes:
-            if any(note in same for same in kinds.values()):
+            if any(note in alike for alike in kinds.values()):
                 continue
             words = _NUMBER.sub("", note)
             kinds.setdefault((words, counts[words]), {})[note] = None
             counts[words] += 1
-    return [next(iter(same)) + (" (in other repeats other figures)" if len(same) > 1 else "") for same in kinds.values()]
+    return [next(iter(alike)) + (" (in other repeats other figures)" if len(alike) > 1 else "") for alike in kinds.values()]
