@@ -109,7 +109,7 @@ class Checks:
 
     def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
         try:
-            orders = {side: orders for side in (BASE, HEAD) if (orders := self.known.again(side, place))}
+            orders = {side: again for side in (BASE, HEAD) if (again := self.known.again(side, place))}
         except MemprofError as error:  # the first verdict stands: it must not be lost
             return f"it cannot be measured again: {error}"
         named = {side: [_called(order, f"{side}, {_AGAIN}") for order in side_orders] for side, side_orders in orders.items()}
@@ -168,7 +168,7 @@ class Checks:
 
 
 def _called(order: Order, words: str) -> Order:
-    """The order under another variant's name: its runs are no repeats of the others."""
+    """The order with these words behind its variant's name: its runs are no repeats of the others."""
     return replace(order, job=replace(order.job, variant=f"{order.job.variant} ({words})"))
 
 
