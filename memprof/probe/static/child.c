@@ -1,0 +1,690 @@
+/* Starts one child, follows its marks, polls its memory and reaps it, in one loop: see memprof/probe/child.py. */
+#include "probe.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define LIVE_NS 100000000
+#define LATE_NS 200000
+#define KILL_NS 2000000000
+#define ORPHANS_NS 200000000
+#define HOLD_TICK_NS 1000000
+#define STOP_WITHIN_NS 2000000000
+#define LAST_READS 16
+
+extern char **environ;
+
+struct measurement m;
+
+static volatile sig_atomic_t child_ended, asked_to_stop;
+static const char *unsent;
+static size_t unsent_length;
+static int stopped, asked, grouped;
+
+static void on_child(int number) { (void)number, child_ended = 1; }
+static void on_stop(int number) { (void)number, asked_to_stop = 1; }
+
+char *formatted(const char *format, ...) {
+    va_list words;
+    int length;
+    char *text;
+    va_start(words, format);
+    length = vsnprintf(NULL, 0, format, words);
+    va_end(words);
+    text = take_memory((size_t)length + 1);
+    va_start(words, format);
+    vsnprintf(text, (size_t)length + 1, format, words);
+    va_end(words);
+    return text;
+}
+
+void warn(const char *format, ...) {
+    char text[4096];
+    va_list words;
+    va_start(words, format);
+    vsnprintf(text, sizeof text, format, words);
+    va_end(words);
+    names_add(&m.warnings, copy_text(text, strlen(text)));
+}
+
+i64 interval_of(const char *phase) { return json_int(m.intervals, phase, json_int(m.intervals, "", 0)); }
+
+void start_fails(const char *phase, const char *message) {
+    m.outcome = "start";
+    m.outcome_phase = phase;
+    m.outcome_message = message;
+}
+
+/* -- starting */
+
+/* A list of strings that ends with NULL; NULL where one of them holds a 0. */
+static char **texts(const struct json *list) {
+    const struct json *item;
+    char **words;
+    size_t count = 0;
+    for (item = list != NULL ? list->first : NULL; item != NULL; item = item->next) ++count;
+    words = take_memory((count + 1) * sizeof *words);
+    count = 0;
+    for (item = list != NULL ? list->first : NULL; item != NULL; item = item->next) {
+        if (item->zero) return NULL;
+        words[count++] = (char *)item->text;
+    }
+    words[count] = NULL;
+    return words;
+}
+
+static int names_variable(const char *variable, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(variable, name, length) == 0 && variable[length] == '=';
+}
+
+/* The child's environment: what is here, changed by the message, and memprof's own. NULL where the message holds a 0 or a name with '='. */
+static char **environment(const char *const own[]) {
+    const struct json *changes = json_get(m.start, "env"), *item;
+    char **here, **all;
+    size_t count = 0, filled = 0, at;
+    for (here = environ; *here != NULL; ++here) ++count;
+    for (item = changes != NULL ? changes->first : NULL; item != NULL; item = item->next) ++count;
+    all = take_memory((count + 8) * sizeof *all);
+    for (here = environ; *here != NULL; ++here) {
+        int changed = 0;
+        for (item = changes != NULL ? changes->first : NULL; item != NULL && !changed; item = item->next)
+            changed = names_variable(*here, item->name);
+        for (at = 0; own[at] != NULL && !changed; ++at) {
+            size_t length = strcspn(own[at], "=");
+            changed = strncmp(*here, own[at], length + 1) == 0;
+        }
+        if (!changed) all[filled++] = *here;
+    }
+    for (item = changes != NULL ? changes->first : NULL; item != NULL; item = item->next) {
+        int ours = 0;
+        for (at = 0; own[at] != NULL; ++at) ours |= names_variable(own[at], item->name);
+        if (item->kind == J_NULL || ours) continue;
+        if (item->zero || !*item->name || strchr(item->name, '=') != NULL) return NULL;
+        all[filled++] = formatted("%s=%s", item->name, item->text);
+    }
+    for (at = 0; own[at] != NULL; ++at) all[filled++] = (char *)own[at];
+    all[filled] = NULL;
+    return all;
+}
+
+/* execvp(3) along the PATH that the child will have; sets errno. */
+static void execute(char **words, char **variables) {
+    const char *path = "/bin:/usr/bin";
+    char file[4096];
+    int first = 0, last = ENOENT;
+    size_t at;
+    if (strchr(words[0], '/') != NULL) {
+        execve(words[0], words, variables);
+        return;
+    }
+    for (at = 0; variables[at] != NULL; ++at)
+        if (names_variable(variables[at], "PATH")) path = variables[at] + 5;
+    for (;;) {
+        size_t length = strcspn(path, ":");
+        int fits = snprintf(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < (int)sizeof file;
+        if (fits) execve(file, words, variables);
+        last = fits ? errno : ENAMETOOLONG;
+        if (last != ENOENT && last != ENOTDIR && !first) first = last;
+        if (!path[length]) break;
+        path += length + 1;
+    }
+    errno = first ? first : last;
+}
+
+static int limit(const char *name, i64 value) {
+    static const struct { const char *name; int number; } known[] = {
+        {"RLIMIT_AS", RLIMIT_AS}, {"RLIMIT_DATA", RLIMIT_DATA}, {"RLIMIT_STACK", RLIMIT_STACK}, {"RLIMIT_RSS", RLIMIT_RSS},
+        {"RLIMIT_CORE", RLIMIT_CORE}, {"RLIMIT_CPU", RLIMIT_CPU}, {"RLIMIT_FSIZE", RLIMIT_FSIZE}, {"RLIMIT_NOFILE", RLIMIT_NOFILE},
+        {"RLIMIT_NPROC", RLIMIT_NPROC}, {"RLIMIT_MEMLOCK", RLIMIT_MEMLOCK},
+    };
+    size_t at;
+    for (at = 0; at < LENGTH(known); ++at)
+        if (strcmp(name, known[at].name) == 0) {
+            struct rlimit limits;
+            if (getrlimit(known[at].number, &limits) < 0) return 0;
+            limits.rlim_cur = (rlim_t)value;
+            return setrlimit(known[at].number, &limits) == 0;
+        }
+    errno = EINVAL;
+    return 0;
+}
+
+/* In the child; returns only where that failed, with errno. */
+static void become(int parent, int input, int output, int marks, char **words, char **variables) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
+    const struct json *limits = json_get(m.start, "rlimits"), *item, *cwd = json_get(m.start, "cwd");
+    sigset_t none;
+    size_t at;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent) _exit(127); /* it ended before the line above */
+    for (at = 0; at < LENGTH(numbers); ++at) signal(numbers[at], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (json_true(json_get(m.start, "deterministic"))) personality(ADDR_NO_RANDOMIZE);
+    dup2(input, 0);
+    dup2(output, 1);
+    dup2(output, 2);
+    fcntl(marks, F_SETFD, 0);
+    if (words == NULL || variables == NULL || words[0] == NULL || (cwd != NULL && cwd->zero)) {
+        errno = EINVAL;
+        return;
+    }
+    if (grouped && !group_join()) return;
+    for (item = limits != NULL ? limits->first : NULL; item != NULL; item = item->next)
+        if (!limit(item->name, json_int(limits, item->name, 0))) return;
+    if (cwd != NULL && cwd->length && chdir(cwd->text) < 0) return;
+    execute(words, variables);
+}
+
+static void close_all(const int *descriptors, size_t count) {
+    size_t at;
+    for (at = 0; at < count; ++at)
+        if (descriptors[at] >= 0) close(descriptors[at]);
+}
+
+/* To a pipe the C library writes whole blocks, and each line would arrive with the last one. To a terminal it writes lines. */
+static int terminal(int ends[2]) {
+    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || grantpt(ends[0]) < 0 || unlockpt(ends[0]) < 0) return 0;
+    ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return ends[1] >= 0;
+}
+
+static void send_input(void) {
+    ssize_t count = unsent_length ? write(m.input, unsent, unsent_length) : 0;
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    unsent += count > 0 ? count : 0;
+    unsent_length = count < 0 ? 0 : unsent_length - (size_t)count;
+    if (unsent_length) return;
+    close(m.input);
+    m.input = -1;
+}
+
+enum { MARKS = 0, OUTPUT = 2, INPUT = 4, STATUS = 6 }; /* of each pair the side that is read, then the one that is written */
+
+static int launch(void) {
+    int ends[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, failed = 0, parent = getpid(), made;
+    const struct json *input = json_get(m.start, "input"), *text = json_get(m.start, "stdin"), *group = json_get(m.start, "group");
+    const struct json *argv = json_get(m.start, "argv");
+    const char *own[5], *first = argv != NULL && argv->first != NULL ? argv->first->text : "";
+    char **words, **variables;
+    size_t count = 0;
+    struct stat found;
+    made = pipe2(ends + MARKS, O_CLOEXEC) == 0 && pipe2(ends + INPUT, O_CLOEXEC) == 0 && pipe2(ends + STATUS, O_CLOEXEC) == 0
+        && (m.task == COMMAND && command_terminal() ? terminal(ends + OUTPUT) : pipe2(ends + OUTPUT, O_CLOEXEC) == 0);
+    if (!made) {
+        start_fails("STARTUP", formatted("%s: %s", first, strerror(errno)));
+        close_all(ends, LENGTH(ends));
+        return 0;
+    }
+    if (input != NULL) {
+        int given = (int)json_int(m.start, "input", -1);
+        dup3(given, ends[INPUT], O_CLOEXEC);
+        close(given);
+    }
+    fstat(ends[MARKS + 1], &found);
+    own[count++] = formatted("MEMPROF_MARKS=%d:%llu:%llu", ends[MARKS + 1], (unsigned long long)found.st_dev,
+                             (unsigned long long)found.st_ino);
+    own[count++] = formatted("MEMPROF_STARTED_NS=%lld", (long long)now_ns());
+    if (m.hold != NULL) own[count++] = "MEMPROF_HOLD=1";
+    if (m.task == COMMAND && command_terminal()) {
+        const struct json *env = json_get(m.start, "env"), *item;
+        int named = 0;
+        for (item = env != NULL ? env->first : NULL; item != NULL; item = item->next) named |= strcmp(item->name, "TERM") == 0;
+        if (!named) own[count++] = "TERM=dumb";
+    }
+    own[count] = NULL;
+    words = texts(argv);
+    variables = environment(own);
+    if (group != NULL && (failed = group_make(group)) != 0) {
+        start_fails("STARTUP", formatted("%s: %s", json_text(group, "path"), strerror(failed)));
+        close_all(ends, LENGTH(ends));
+        return 0;
+    }
+    grouped = group != NULL;
+    m.begin_ns = now_ns();
+    m.pid = m.measured = fork();
+    if (m.pid == 0) {
+        become(parent, ends[INPUT], ends[OUTPUT + 1], ends[MARKS + 1], words, variables);
+        failed = errno ? errno : EINVAL;
+        if (write(ends[STATUS + 1], &failed, sizeof failed) < 0) { /* nobody to tell */ }
+        _exit(127);
+    }
+    if (m.pid < 0) failed = errno;
+    close(ends[MARKS + 1]), close(ends[OUTPUT + 1]), close(ends[INPUT]), close(ends[STATUS + 1]);
+    while (m.pid > 0 && read(ends[STATUS], &failed, sizeof failed) < 0 && errno == EINTR) {} /* ends at the exec */
+    close(ends[STATUS]);
+    if (failed) {
+        if (m.pid > 0) waitpid(m.pid, NULL, 0);
+        start_fails("STARTUP", formatted("%s: %s", first, strerror(failed)));
+        close(ends[MARKS]), close(ends[OUTPUT]), close(ends[INPUT + 1]);
+        return 0;
+    }
+    m.marks = ends[MARKS], m.output = ends[OUTPUT], m.input = ends[INPUT + 1];
+    fcntl(m.marks, F_SETFL, O_NONBLOCK);
+    fcntl(m.output, F_SETFL, fcntl(m.output, F_GETFL) | O_NONBLOCK);
+    fcntl(m.input, F_SETFL, O_NONBLOCK | O_WRONLY);
+    if (m.task == OWN_SIDE) statm_open(&m.statm, m.pid);
+    unsent = text != NULL ? text->text : "";
+    unsent_length = text != NULL ? text->length : 0;
+    send_input();
+    return 1;
+}
+
+/* -- following */
+
+static int sample(i64 now, i64 *rss, i64 *file, i64 *vms) {
+    if (m.task != OWN_SIDE) {
+        int some = tree_poll(now, rss, file, vms);
+        command_settle();
+        if (!some && m.task == ATTACH) m.ended = 1;
+        return some;
+    }
+    if (m.statm.descriptor < 0 || !statm_read(&m.statm)) return 0;
+    *rss = m.statm.rss, *file = m.statm.file, *vms = m.statm.vms;
+    /* Another program had the CPU between the clock and the look: the process may be in its next phase by now. */
+    return now_ns() - now <= LATE_NS;
+}
+
+static void hold_inside(i64 now, i64 rss) {
+    struct json *at = json_get(json_get(m.hold, "at"), m.phase);
+    i64 size;
+    if (at == NULL || !json_count(at, &size) || rss < size) return;
+    at->kind = J_NULL;
+    kill(m.measured, SIGSTOP);
+    m.held = formatted("%s/peak", m.phase);
+    m.held_ns = now;
+    m.held_said = 0;
+}
+
+static void poll_once(i64 now, i64 interval) {
+    i64 rss, file, vms;
+    if (!sample(now, &rss, &file, &vms)) return;
+    if (m.task == OWN_SIDE) timeline_add(&m.timeline, now, rss, file, vms);
+    m.rss = rss;
+    if (m.hold != NULL) hold_inside(now, rss);
+    ++m.polls;
+    if (m.last_poll_ns && interval == m.last_interval_ns && interval == interval_of(""))
+        m.periods[m.period_count++ % (i64)LENGTH(m.periods)] = now - m.last_poll_ns;
+    m.last_poll_ns = now;
+    m.last_interval_ns = interval;
+}
+
+/* A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample. */
+static void look(void) {
+    i64 rss, file, vms;
+    if (sample(now_ns(), &rss, &file, &vms)) m.rss = rss;
+}
+
+static void live(void) {
+    char line[1200];
+    snprintf(line, sizeof line, "live %s %lld\n", *m.phase ? m.phase : "-", (long long)m.rss);
+    say(line);
+}
+
+static void let_go(void) {
+    kill(m.measured, SIGCONT);
+    m.held = NULL;
+    m.held_seen_ns = 0;
+}
+
+static void control(void) {
+    char text[4096];
+    ssize_t length = read(0, text, sizeof text);
+    if (length < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (length <= 0) {
+        stopped = 1;
+        return;
+    }
+    if (m.task == ATTACH) m.ended = 1;
+    while (length && strchr(" \r\n\t", text[length - 1]) != NULL) --length;
+    if (length == 2 && memcmp(text, "go", 2) == 0 && m.held != NULL && m.held_said) let_go();
+}
+
+/* Say once that the child stands still, and let it go when nobody does; returns the time to add to the job's own limit. */
+static i64 follow_hold(i64 now) {
+    i64 limit_ns = json_int(m.hold, "limit_ns", 0), before_ns;
+    if (!m.held_said && is_stopped(m.measured)) {
+        out_raw("held ", 5);
+        out_raw(m.held, strlen(m.held));
+        out(" %d\n", m.measured);
+        out_flush();
+        m.held_said = 1;
+        m.held_ns = now;
+    } else if (m.held_said && now - m.held_ns > limit_ns) {
+        warn("%s: it was held for %lld s, its limit, and let go", m.held, (long long)(limit_ns / 1000000000));
+        let_go();
+    } else if (!m.held_said && now - m.held_ns > STOP_WITHIN_NS) { /* the first process of a PID namespace cannot stop itself */
+        warn("%s: it could not be held, for it did not stop", m.held);
+        let_go();
+    }
+    before_ns = m.held_seen_ns ? m.held_seen_ns : now;
+    m.held_seen_ns = m.held != NULL ? now : 0;
+    return now - before_ns;
+}
+
+static void reap(void) {
+    struct rusage used;
+    int status, pid;
+    child_ended = 0;
+    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
+        if (pid == m.pid) m.ended = 1, m.status = status;
+        if (m.task == COMMAND) command_reaped(pid, &used);
+    }
+}
+
+static void printed(void) {
+    static char data[65536];
+    ssize_t length;
+    if (m.output < 0) return;
+    length = read(m.output, data, sizeof data);
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (length <= 0) { /* EIO: how a terminal says that nobody has its other side open */
+        close(m.output);
+        m.output = -1;
+        return;
+    }
+    m.output_bytes += length;
+    if ((size_t)length >= sizeof m.tail) {
+        memcpy(m.tail, data + length - sizeof m.tail, sizeof m.tail);
+        m.tail_length = sizeof m.tail;
+    } else {
+        size_t kept = sizeof m.tail - (size_t)length < m.tail_length ? sizeof m.tail - (size_t)length : m.tail_length;
+        memmove(m.tail, m.tail + m.tail_length - kept, kept);
+        memcpy(m.tail + kept, data, (size_t)length);
+        m.tail_length = kept + (size_t)length;
+    }
+    if (m.task == COMMAND) command_heard(data, (size_t)length);
+}
+
+/* -- ending */
+
+/* Kill a process; 0 where it may not be, because it has become another user's. */
+static int put_to_end(int pid) { return kill(pid, SIGKILL) == 0 || errno != EPERM; }
+
+static int is_writer(int pid, const struct json *writers) {
+    char name[64];
+    const struct json *item;
+    name_of(pid, name);
+    for (item = writers->first; item != NULL; item = item->next)
+        if (item->text != NULL && strcmp(item->text, name) == 0) return 1;
+    return 0;
+}
+
+/* A profiler writes its file at SIGTERM, and none at SIGKILL. The process that is measured is asked; where that is a profiler's script,
+ * what it started, but not the programs that write its file. */
+static void ask_to_end(void) {
+    const struct json *writers = json_get(m.start, "writers");
+    struct pids children = {0};
+    size_t at;
+    int told = 0;
+    asked = 1;
+    m.outcome = "timeout";
+    if (writers != NULL && writers->first != NULL && m.measured == m.pid && children_of(&children, m.pid))
+        for (at = 0; at < children.count; ++at)
+            if (!is_writer(children.items[at], writers)) {
+                kill(children.items[at], SIGTERM);
+                ++told;
+            }
+    if (!told) kill(m.measured, SIGTERM);
+    free(children.items);
+}
+
+static void time_out(void) {
+    struct pids children = {0};
+    i64 end_ns;
+    size_t at;
+    if (m.task == ATTACH) {
+        m.ended = 1;
+        return;
+    }
+    m.outcome = "timeout";
+    kill(-m.pid, SIGKILL);
+    children_of(&children, getpid());
+    for (at = 0; at < children.count; ++at) put_to_end(children.items[at]);
+    free(children.items);
+    end_ns = now_ns() + KILL_NS;
+    while (!m.ended) {
+        reap();
+        pause_ns(1000000);
+        if (now_ns() > end_ns && !put_to_end(m.pid)) m.ended = 1, m.status = 0; /* another user's by now: `sweep` says so */
+    }
+}
+
+static void check_layout(void) {
+    char path[64], text[64];
+    snprintf(path, sizeof path, "/proc/%d/personality", m.pid);
+    if (read_file(path, text, sizeof text) && strtoul(text, NULL, 16) & ADDR_NO_RANDOMIZE) return;
+    warn("address space randomisation could not be turned off here: --deterministic is only partly so");
+}
+
+/* Until the child has ended; 0 where whoever asked for this is gone, or wants no more of it. */
+static int loop(void) {
+    i64 end_ns = m.begin_ns + m.timeout_ns, next_ns = now_ns(), tick_ns = 0, interval = interval_of("");
+    i64 grace_ns = json_int(m.start, "grace_ns", 0);
+    int leaving = 0, last;
+    sigset_t open_signals;
+    sigemptyset(&open_signals);
+    if (m.task != ATTACH && json_true(json_get(m.start, "deterministic"))) check_layout();
+    while (!m.ended) {
+        struct pollfd watched[4] = {{0, POLLIN, 0}, {m.marks, POLLIN, 0}, {m.output, POLLIN, 0}, {m.input, POLLOUT, 0}};
+        struct timespec time = {0, 0};
+        i64 now = now_ns(), wait_ns = (interval && next_ns < tick_ns ? next_ns : tick_ns) - now, changed;
+        if (wait_ns > 0) time.tv_sec = wait_ns / 1000000000, time.tv_nsec = wait_ns % 1000000000;
+        if (ppoll(watched, LENGTH(watched), &time, &open_signals) > 0) {
+            if (watched[0].revents) control();
+            if (watched[1].revents) marks_read();
+            if (watched[2].revents) printed();
+            if (watched[3].revents) send_input();
+        }
+        if (child_ended) reap();
+        if (stopped || asked_to_stop) return 0;
+        changed = interval_of(m.phase);
+        if (changed != interval) interval = changed, next_ns = now_ns();
+        now = now_ns();
+        if (m.held != NULL) { /* no sample is taken: being looked at moves its figures */
+            end_ns += follow_hold(now);
+            tick_ns = now + HOLD_TICK_NS;
+            next_ns = now;
+            continue;
+        }
+        if (interval && now >= next_ns) {
+            poll_once(now, interval);
+            next_ns += interval;
+            if (next_ns <= now) next_ns = now + interval;
+        }
+        if (now < tick_ns) continue;
+        if (!interval) look();
+        live();
+        if (grace_ns && m.done && !leaving) leaving = 1, end_ns = min64(end_ns, now + grace_ns);
+        if (now >= end_ns && !m.ended) {
+            if (grace_ns && !asked) {
+                ask_to_end();
+                end_ns = now + grace_ns;
+            } else {
+                time_out();
+                end_ns = NEVER;
+            }
+        }
+        tick_ns = min64(now + LIVE_NS, end_ns);
+    }
+    for (last = 0; last < LAST_READS; ++last) { /* of what was written before the end; a grandchild may write for ever */
+        marks_read();
+        printed();
+    }
+    return 1;
+}
+
+static void judge(i64 kills_before) {
+    int code = WIFEXITED(m.status) ? WEXITSTATUS(m.status) : -1, number = WIFSIGNALED(m.status) ? WTERMSIG(m.status) : 0;
+    i64 peak, group_kills = -1;
+    if (m.task == COMMAND) command_judge_begins();
+    if (m.measured != m.pid && code > 128) number = code - 128; /* how a shell that wraps it says that a signal ended it */
+    if (strcmp(m.outcome, "timeout") == 0) {
+        code = -1, number = 0; /* the end that was put to it is none of its own */
+        m.outcome_message = formatted("did not end in time (timeout %g s)", (double)m.timeout_ns / 1e9);
+    } else if (m.error != NULL && !number) {
+        m.outcome = m.error, m.outcome_phase = m.error_phase, m.outcome_message = m.error_message;
+    } else if (number) {
+        m.outcome = "signal";
+    } else if (code != 0 || !m.done) {
+        m.outcome = code ? "exit" : "lost";
+    }
+    if (m.foreign) warn("%lld line(s) on the marks' descriptor were not understood and left out", (long long)m.foreign);
+    if (strcmp(m.outcome, "ok") != 0) {
+        if (m.outcome_phase == NULL)
+            m.outcome_phase = *m.phase        ? m.phase
+                            : m.records.count ? formatted("after %s", m.records.items[m.records.count - 1].phase)
+                                              : "STARTUP";
+        m.exit_code = code;
+        m.signal = number;
+        m.rss_last = m.rss ? m.rss : -1;
+        if (grouped) group_figures(&peak, &group_kills);
+        m.out_of_memory = number == SIGKILL && ((oom_kills() >= 0 && oom_kills() > max64(kills_before, 0)) || group_kills > 0);
+    }
+    if (m.task == COMMAND) command_judged();
+}
+
+/* Some end by themselves once the child has gone, and clean up. */
+static void let_orphans_end(void) {
+    i64 end_ns = now_ns() + ORPHANS_NS;
+    while (now_ns() < end_ns) {
+        int pid = waitpid(-1, NULL, WNOHANG);
+        if (pid < 0) return;
+        if (pid == 0) pause_ns(2000000);
+    }
+}
+
+static int in_order(const void *left, const void *right) { return strcmp(*(const char *const *)left, *(const char *const *)right); }
+
+static char *joined(struct names *names) {
+    char *text = copy_text("", 0);
+    size_t at;
+    for (at = 0; at < names->count; ++at) {
+        char *longer = formatted("%s%s%s", text, at ? ", " : "", names->items[at]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* End everything that is left of the child's tree: orphans have fallen to this process. */
+static void sweep(int ended_alone) {
+    struct pids pids = {0};
+    struct names names = {0};
+    int left = 0, status;
+    if (ended_alone) let_orphans_end();
+    if (m.pid > 0) kill(-m.pid, SIGKILL);
+    for (;;) {
+        struct names refused = {0};
+        size_t at;
+        int pid;
+        children_of(&pids, getpid());
+        for (at = 0; at < pids.count; ++at) {
+            char name[64];
+            const char *known;
+            name_of(pids.items[at], name);
+            known = interned(name);
+            if (pids.items[at] != m.pid && *name) {
+                names_remove(&names, known);
+                names_add(&names, known);
+            }
+            if (!put_to_end(pids.items[at])) names_add(&refused, *name ? known : formatted("%d", pids.items[at]));
+        }
+        pid = waitpid(-1, &status, refused.count ? WNOHANG : 0);
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid < 0) break;
+        if (pid == 0 && refused.count == pids.count) {
+            warn("%d process(es) of another user could not be ended and may still run: %s", (int)refused.count, joined(&refused));
+            break;
+        }
+        left += pid != 0 && pid != m.pid;
+        if (pid == 0) pause_ns(1000000);
+    }
+    if (!left || strcmp(m.outcome, "timeout") == 0) return;
+    if (names.count) qsort(names.items, names.count, sizeof *names.items, in_order);
+    warn("%d process(es) outlived the measured one and were ended%s%s", left, names.count ? ": " : "", joined(&names));
+}
+
+/* 0 where it was told to stop; the child is gone then too. */
+int follow(void) {
+    struct sigaction action;
+    sigset_t blocked;
+    i64 kills = oom_kills();
+    int done = 1, ended_alone = 0;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGCHLD);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_SETMASK, &blocked, NULL); /* they arrive while the loop waits, and only then */
+    action.sa_handler = on_child;
+    sigaction(SIGCHLD, &action, NULL);
+    action.sa_handler = on_stop;
+    sigaction(SIGTERM, &action, NULL);
+    if (m.task != COMMAND || command_begins()) {
+        if (launch()) {
+            if (m.task == COMMAND) command_launched();
+            done = loop();
+            if (done) judge(kills);
+            ended_alone = done && strcmp(m.outcome, "timeout") != 0;
+        } else if (m.task == COMMAND) {
+            m.outcome_message = command_why_not(m.outcome_message);
+        }
+    }
+    sweep(ended_alone);
+    if (grouped) {
+        m.charged = 1;
+        group_figures(&m.charged_peak, &m.charged_kills);
+        group_remove();
+    }
+    return done;
+}
+
+/* -- a process that already runs: see memprof/probe/attach.py */
+
+int attach(void) {
+    struct memory before = memory_of(m.pid), after;
+    struct mark record;
+    i64 rss, file, vms, end_ns, peak, low, high;
+    int alone, rose;
+    m.begin_ns = now_ns();
+    tree_begin(m.pid, m.begin_ns, 0);
+    if (before.rss < 0 || !tree_poll(m.begin_ns, &rss, &file, &vms)) {
+        start_fails("RUN", formatted("process %d has ended, or is one of the kernel's own", m.pid));
+        return 1;
+    }
+    m.phase = interned("RUN");
+    if (!loop()) return 0;
+    command_settle_all();
+    after = memory_of(m.pid);
+    end_ns = now_ns();
+    alone = tree.most == 1;
+    rose = alone && after.hwm > before.hwm;
+    peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? before.rss : 0));
+    record = mark_seen(m.phase, m.begin_ns, end_ns, peak);
+    record.exact = rose;
+    record.samples = m.polls;
+    record.interval_ns = interval_of("");
+    record.figures[RSS_BEGIN] = before.rss;
+    mark_memory_end(&record, &after);
+    if (tree.most > 1) {
+        sum_highest(tree.own, m.begin_ns, end_ns, &low, &high);
+        record.peak = max64(peak, low);
+        record.high = max64(record.peak, high);
+    }
+    if (after.hwm > 0) {
+        record.figures[HWM] = after.hwm;
+        record.figures[VMS_PEAK] = after.vms_peak;
+    } else {
+        warn("the process ended while it was polled");
+    }
+    marks_insert(0, record);
+    command_words();
+    return 1;
+}

@@ -1,0 +1,408 @@
+/* One look at a process or at the machine. The kernel's field tables stand in memprof/probe/procfs.py. */
+#include "probe.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+i64 page;
+
+static i64 clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (i64)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+i64 now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+i64 cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+
+void pause_ns(i64 ns) {
+    struct timespec time = {ns / 1000000000, ns % 1000000000};
+    nanosleep(&time, NULL);
+}
+
+int read_file(const char *path, char *text, int size) {
+    int filled = 0, descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        while (filled < size - 1) {
+            ssize_t count = read(descriptor, text + filled, (size_t)(size - 1 - filled));
+            if (count <= 0) break;
+            filled += (int)count;
+        }
+        close(descriptor);
+    }
+    text[filled] = 0;
+    return filled;
+}
+
+static int read_of(int pid, const char *name, char *text, int size) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return read_file(path, text, size);
+}
+
+/* The number after "NAME:" at a line's begin, in bytes where the kernel says kB, else -1. */
+static i64 field(const char *text, const char *name) {
+    size_t length = strlen(name);
+    const char *line = text;
+    while (line != NULL && *line) {
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            char *rest;
+            i64 number = strtoll(line + length + 1, &rest, 10);
+            if (rest == line + length + 1) return -1;
+            return strncmp(rest, " kB", 3) == 0 ? number * KIB : number;
+        }
+        line = strchr(line, '\n');
+        if (line != NULL) ++line;
+    }
+    return -1;
+}
+
+int statm_open(struct statm *statm, int pid) {
+    char path[64];
+    memset(statm, 0, sizeof *statm);
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    statm->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    return statm->descriptor >= 0;
+}
+
+int statm_read(struct statm *statm) {
+    char text[sizeof statm->text];
+    ssize_t length = pread(statm->descriptor, text, sizeof text - 1, 0);
+    if (length <= 0) return 0;
+    if (length != statm->length || memcmp(text, statm->text, (size_t)length) != 0) {
+        char *rest;
+        text[length] = 0;
+        memcpy(statm->text, text, (size_t)length + 1);
+        statm->length = (int)length;
+        statm->vms = strtoll(text, &rest, 10) * page;
+        statm->rss = strtoll(rest, &rest, 10) * page;
+        statm->file = strtoll(rest, &rest, 10) * page;
+    }
+    return statm->vms != 0;
+}
+
+void statm_close(struct statm *statm) {
+    if (statm->descriptor >= 0) close(statm->descriptor);
+    statm->descriptor = -1;
+}
+
+void pids_add(struct pids *pids, int pid) {
+    pids->items = grown(pids->items, pids->count, &pids->room, sizeof *pids->items);
+    pids->items[pids->count++] = pid;
+}
+
+void pids_parse(struct pids *pids, const char *text, size_t length) {
+    size_t at = 0;
+    while (at < length) {
+        int pid = 0;
+        while (at < length && text[at] >= '0' && text[at] <= '9') pid = pid * 10 + text[at++] - '0';
+        if (pid > 0) pids_add(pids, pid);
+        ++at;
+    }
+}
+
+static int number_of(const char *name) { return *name >= '1' && *name <= '9' ? atoi(name) : 0; }
+
+int children_of(struct pids *pids, int pid) {
+    static char text[65536];
+    char path[64];
+    struct dirent *entry;
+    DIR *folder;
+    pids->count = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    folder = opendir(path);
+    if (folder == NULL && errno != ENOENT) return 0;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        int descriptor, thread = number_of(entry->d_name);
+        ssize_t count, length = 0;
+        if (!thread) continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, thread);
+        descriptor = open(path, O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0) { /* a thread that ended meanwhile, or a kernel without CONFIG_PROC_CHILDREN */
+            int missing = errno == ENOENT;
+            closedir(folder);
+            if (!missing) return 0;
+            folder = NULL;
+            break;
+        }
+        while ((count = read(descriptor, text + length, sizeof text - (size_t)length)) > 0) length += count;
+        close(descriptor);
+        pids_parse(pids, text, (size_t)length);
+    }
+    if (folder != NULL) return closedir(folder), 1;
+    pids->count = 0;
+    folder = opendir("/proc");
+    if (folder == NULL) return 0;
+    while ((entry = readdir(folder)) != NULL) {
+        int other = number_of(entry->d_name);
+        if (other && parent_of(other) == pid) pids_add(pids, other);
+    }
+    return closedir(folder), 1;
+}
+
+/* The fields of /proc/PID/stat from the third, the state, on: after the name, which may hold anything. NULL where there is none. */
+static char *stat_fields(int pid, char *text, int size, char **name) {
+    char *end;
+    if (!read_of(pid, "stat", text, size) || (end = strrchr(text, ')')) == NULL || end[1] == 0) return NULL;
+    *end = 0;
+    if (name != NULL) *name = strchr(text, '(') != NULL ? strchr(text, '(') + 1 : text;
+    return end + 2;
+}
+
+/* Field `number` of proc_pid_stat(5), from 4 on. */
+static i64 stat_field(const char *fields, int number) {
+    for (; number > 3 && fields != NULL; --number) {
+        fields = strchr(fields, ' ');
+        if (fields != NULL) ++fields;
+    }
+    return fields != NULL ? (i64)strtoull(fields, NULL, 10) : 0;
+}
+
+int parent_of(int pid) {
+    char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
+    return fields != NULL && *fields != 'Z' ? (int)stat_field(fields, 4) : 0;
+}
+
+void name_of(int pid, char name[64]) {
+    size_t length = (size_t)read_of(pid, "comm", name, 64);
+    while (length && strchr(" \t\r\n", name[length - 1]) != NULL) name[--length] = 0;
+}
+
+int is_stopped(int pid) {
+    char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
+    return fields != NULL && *fields == 'T';
+}
+
+int stat_of(int pid, struct stat_of *found) {
+    char text[1024], *name, *fields = stat_fields(pid, text, sizeof text, &name);
+    if (fields == NULL) return 0;
+    snprintf(found->name, sizeof found->name, "%.63s", name);
+    found->ended = *fields == 'Z' || *fields == 'X';
+    found->faults = stat_field(fields, 10);
+    found->child_faults = stat_field(fields, 11);
+    found->threads = (int)stat_field(fields, 20);
+    found->stack = stat_field(fields, 28);
+    return 1;
+}
+
+int counters_of(int pid, struct counters *found) {
+    char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
+    if (fields == NULL || *fields == 'Z') return 0;
+    found->minor = stat_field(fields, 10);
+    found->major = stat_field(fields, 12);
+    found->cpu_ns = (stat_field(fields, 14) + stat_field(fields, 15)) * (1000000000 / sysconf(_SC_CLK_TCK));
+    return 1;
+}
+
+i64 high_water(int pid) {
+    char text[4096];
+    return read_of(pid, "status", text, sizeof text) ? max64(field(text, "VmHWM"), 0) : 0;
+}
+
+struct memory memory_of(int pid) {
+    char text[4096];
+    struct memory found;
+    read_of(pid, "status", text, sizeof text);
+    found.rss = field(text, "VmRSS");
+    found.anon = field(text, "RssAnon");
+    found.file = field(text, "RssFile");
+    found.shmem = field(text, "RssShmem");
+    found.swap = field(text, "VmSwap");
+    found.vms = field(text, "VmSize");
+    found.hwm = field(text, "VmHWM");
+    found.vms_peak = field(text, "VmPeak");
+    return found;
+}
+
+int shares_of(int pid, struct shares *found) {
+    char text[4096];
+    i64 anon, own_anon;
+    read_of(pid, "smaps_rollup", text, sizeof text);
+    found->rss = field(text, "Rss");
+    found->pss = field(text, "Pss");
+    if (found->rss < 0 || found->pss < 0) return 0;
+    anon = max64(field(text, "Anonymous"), 0);
+    own_anon = max64(field(text, "Pss_Anon"), 0);
+    found->file_overlap = max64(0, found->rss - found->pss - max64(0, anon - own_anon));
+    found->private_ = max64(field(text, "Private_Clean"), 0) + max64(field(text, "Private_Dirty"), 0);
+    found->shared_anon = min64(anon, max64(field(text, "Shared_Clean"), 0) + max64(field(text, "Shared_Dirty"), 0));
+    return 1;
+}
+
+int reset_high_water(int pid) {
+    char path[64];
+    int descriptor, done;
+    snprintf(path, sizeof path, "/proc/%d/clear_refs", pid);
+    descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) return 0;
+    done = write(descriptor, "5", 1) == 1;
+    close(descriptor);
+    return done;
+}
+
+/* The words of a process as one line, its first 200 characters as far as `size` has room for them. */
+void command_of(int pid, char command[], int size) {
+    char text[2048];
+    int at, filled = 0, length = read_of(pid, "cmdline", text, sizeof text);
+    for (at = 0; at < length && filled < size - 1; ++at) {
+        int space = text[at] == 0 || strchr(" \t\r\n\v\f", text[at]) != NULL;
+        if (!space) command[filled++] = text[at];
+        else if (filled && command[filled - 1] != ' ') command[filled++] = ' ';
+    }
+    while (filled && command[filled - 1] == ' ') --filled;
+    while (filled && at < length && !utf8_valid(command, (size_t)filled) && (command[filled - 1] & 0x80)) --filled;
+    command[filled] = 0;
+}
+
+int same_memory(int pid, int other) {
+    char mine[128], theirs[128];
+    int fields, at;
+#ifdef SYS_kcmp
+    long answer = syscall(SYS_kcmp, pid, other, 1 /* KCMP_VM */, 0, 0);
+    if (answer >= 0) return answer == 0;
+#endif
+    /* Without kcmp: a fork leaves out the page tables of files, so that its resident set differs. */
+    if (!read_of(pid, "statm", mine, sizeof mine) || !read_of(other, "statm", theirs, sizeof theirs) || *mine == '0') return 0;
+    for (fields = at = 0; mine[at] == theirs[at] && mine[at]; ++at)
+        if (mine[at] == ' ' && ++fields == 3) return 1;
+    return 0;
+}
+
+/* -- the machine */
+
+static i64 counted(const char *name) {
+    static char text[16384];
+    const char *line;
+    char wanted[32];
+    read_file("/proc/vmstat", text, sizeof text);
+    snprintf(wanted, sizeof wanted, "\n%s ", name);
+    line = strstr(text, wanted);
+    return line != NULL ? strtoll(line + strlen(wanted), NULL, 10) : -1;
+}
+
+i64 oom_kills(void) { return counted("oom_kill"); }
+i64 huge_faults(void) { return counted("thp_fault_alloc"); }
+
+/* How many there are in a list of the kernel's such as `0-3,8`. */
+static i64 cpus(const char *path) {
+    char text[1024], *at = text;
+    i64 count = 0;
+    if (!read_file(path, text, sizeof text)) return max64(sysconf(_SC_NPROCESSORS_CONF), 1);
+    while (*at >= '0' && *at <= '9') {
+        i64 from = strtoll(at, &at, 10), to = *at == '-' ? strtoll(at + 1, &at, 10) : from;
+        count += to - from + 1;
+        if (*at == ',') ++at;
+    }
+    return max64(count, 1);
+}
+
+i64 peak_bound(void) {
+    static i64 bound;
+    if (!bound) {
+        i64 count = cpus("/sys/devices/system/cpu/possible");
+        bound = 2 * max64(32, 2 * count) * count * page;
+    }
+    return bound;
+}
+
+static void cpu_name(char name[128]) {
+    static const char *const names[] = {"model name", "Hardware", "Model"};
+    char text[2048], *line = text;
+    size_t index;
+    name[0] = 0;
+    read_file("/proc/cpuinfo", text, sizeof text);
+    while (line != NULL && *line) {
+        char *end = strchr(line, '\n'), *colon = strchr(line, ':');
+        for (index = 0; index < LENGTH(names) && colon != NULL && (end == NULL || colon < end); ++index) {
+            size_t length = strlen(names[index]);
+            if (strncmp(line, names[index], length) != 0 || strspn(line + length, " \t") + length != (size_t)(colon - line)) continue;
+            if (end != NULL) *end = 0;
+            colon += 1 + strspn(colon + 1, " \t");
+            snprintf(name, 128, "%s", colon);
+            return;
+        }
+        line = end != NULL ? end + 1 : NULL;
+    }
+}
+
+/* glibc writes its version into its file, as a sentence for whoever runs it as a program. */
+static int glibc(const char *path, char name[64]) {
+    static const char words[] = "release version ";
+    static char text[16384];
+    ssize_t length;
+    off_t at;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC), known = 0;
+    if (descriptor < 0) return 0;
+    for (at = 0; !known && (length = pread(descriptor, text, sizeof text, at)) > 64; at += length - 64) {
+        char *found = memmem(text, (size_t)length - 32, words, sizeof words - 1);
+        if (found != NULL) {
+            found += sizeof words - 1;
+            snprintf(name, 64, "glibc %.*s", (int)strspn(found, "0123456789"), found);
+            if (found[strspn(found, "0123456789")] == '.') {
+                size_t major = strspn(found, "0123456789");
+                snprintf(name, 64, "glibc %.*s", (int)(major + 1 + strspn(found + major + 1, "0123456789")), found);
+            }
+            known = 1;
+        }
+    }
+    close(descriptor);
+    return known;
+}
+
+static void libc_name(char name[64]) {
+    static const char *const folders[] = {"/lib", "/usr/lib", "/lib64"};
+    size_t index;
+    name[0] = 0;
+    for (index = 0; index < LENGTH(folders); ++index) {
+        char path[400];
+        struct dirent *entry;
+        DIR *folder;
+        snprintf(path, sizeof path, "%s/libc.so.6", folders[index]);
+        if (glibc(path, name)) return;
+        folder = opendir(folders[index]);
+        while (folder != NULL && (entry = readdir(folder)) != NULL) {
+            if (strncmp(entry->d_name, "ld-musl-", 8) == 0) strcpy(name, "musl");
+            if (strstr(entry->d_name, "-linux-gnu") == NULL) continue;
+            snprintf(path, sizeof path, "%s/%s/libc.so.6", folders[index], entry->d_name);
+            if (glibc(path, name)) break;
+        }
+        if (folder != NULL) closedir(folder);
+        if (name[0]) return;
+    }
+}
+
+void out_machine(void) {
+    char memory[4096], huge[256], name[128], *chosen, *end;
+    struct utsname system;
+    cpu_set_t usable;
+    i64 known;
+    uname(&system);
+    CPU_ZERO(&usable);
+    sched_getaffinity(0, sizeof usable, &usable);
+    read_file("/proc/meminfo", memory, sizeof memory);
+    out("{\"name\":");
+    out_text(system.nodename);
+    out(",\"arch\":");
+    out_text(system.machine);
+    out(",\"kernel\":");
+    out_text(system.release);
+    out(",\"libc\":");
+    libc_name(name);
+    out_text(name);
+    out(",\"cpu\":");
+    cpu_name(name);
+    out_text(name);
+    out(",\"cpus\":%lld,\"cpus_usable\":%d", (long long)cpus("/sys/devices/system/cpu/online"), CPU_COUNT(&usable));
+    known = field(memory, "MemTotal");
+    out(",\"memory_bytes\":%lld", (long long)max64(known, 0));
+    known = field(memory, "SwapTotal");
+    out(",\"swap_bytes\":%lld,\"page_bytes\":%lld,\"huge_pages\":", (long long)max64(known, 0), (long long)page);
+    read_file("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
+    chosen = strchr(huge, '[');
+    end = chosen != NULL ? strchr(chosen, ']') : NULL;
+    out_string(end != NULL ? chosen + 1 : "", end != NULL ? (size_t)(end - chosen - 1) : 0);
+    out(",\"peak_bound_bytes\":%lld}", (long long)peak_bound());
+}
