@@ -32,7 +32,7 @@ def _with_heap(found: list[Run], free_mib: float) -> list[Run]:
 
 def test_agreement_is_said_with_the_baselines() -> None:
     (note,) = native.notes(groups(pair()))
-    assert note == "onert and onert-native, above their own baselines of 40.0 and 5.0 MiB, agree within 0.2 MiB."
+    assert note == "onert and onert-native, above their baselines of 40.0 and 5.0 MiB, agree within 0.2 MiB."
 
 
 def test_a_difference_is_said_with_what_makes_it() -> None:
