@@ -252,7 +252,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _phase() -> AbstractContextManager[object]:
-    """The marks of the test's begin and end, for the process that polls this one."""
+    """The marks of the test's begin and end, for the process that polls this process."""
     path = os.environ.get(_MARKS)
     if not path:
         return nullcontext()
@@ -262,7 +262,7 @@ def _phase() -> AbstractContextManager[object]:
 
 
 def _forget_peak() -> bool:
-    """Reset this process's high-water mark (man 5 proc, clear_refs); False where that is not permitted."""
+    """Reset this process's high-water mark (man 5 proc, clear_refs); False if that is not permitted."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -359,7 +359,7 @@ class Memprof:
             raise UsageError(f"{name}: its arguments cannot be handed to another process: {error}") from None
         module = sys.modules.get(function.__module__)
         request = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
-        token = secrets.token_hex(16)  # what the file holds is executed, so only this very file is
+        token = secrets.token_hex(16)  # the file's content is executed, so only this very file is taken
         path = self._folder / f"{name}.json"
         path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
         variant = Variant(str(runners_path() / "function.py"), env={"MEMPROF_FUNCTION": token})

@@ -1,4 +1,4 @@
-"""Runs one job of one runtime in this process and says what each phase cost. Started by path: `python /path/to/runners COMMAND`.
+"""Runs a job of a runtime in this process and marks what each phase cost. Started by path: `python /path/to/runners COMMAND`.
 
 The contract:
 
@@ -9,7 +9,7 @@ The contract:
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
-                     for the runtimes memprof brings, or for the one in FILE. Nothing of a runtime is imported for it but a user's FILE.
+                     for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
 
 "runtime" is one of runtimes.NAMES or the path of a user's file. Stdlib only, Python 3.8 and later, plus the one runtime that is named.
 """
@@ -75,7 +75,7 @@ def run(job):
             marks.done()
             return _left(job)
 
-        say_about(marks, runtime)  # again: some know only now what to say
+        say_about(marks, runtime)  # again: some runtimes have their notes only now
         phase = "WARMUP" if job["warmup"] else "EXECUTE"
         give_inputs(runtime, options)
         for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
@@ -97,7 +97,7 @@ def run(job):
 
 
 def _left(job):
-    """Exit code 0 where the process may end at once; where the job asks for the interpreter's own teardown, it does not return."""
+    """Exit code 0 if the process may end at once; if the job asks for the interpreter's teardown, it does not return."""
     if job.get("teardown"):
         sys.exit(0)
     return 0
@@ -116,7 +116,7 @@ def ballast(size):
 
 
 def say_about(marks, runtime):
-    """Say which version is measured, and its notes."""
+    """Write the runtime's version and its notes."""
     marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
 
 
@@ -132,7 +132,7 @@ def iterate(execute, count):
 
 
 def give_inputs(runtime, options):
-    """Make the runtime's inputs and hand them over, where it says what they are."""
+    """Make the runtime's inputs and hand them over, if it has a signature."""
     if hasattr(runtime, "signature"):
         import inputs
 
@@ -142,7 +142,7 @@ def give_inputs(runtime, options):
 
 
 def save_outputs(runtime, path):
-    """Write the outputs of the last iteration as arrays named by their place; nothing where the runtime does not hand them out."""
+    """Write the outputs of the last iteration as arrays named by their place; nothing if the runtime does not hand them out."""
     if hasattr(runtime, "outputs"):
         import inputs
 
@@ -174,14 +174,14 @@ def _answer(job, answer):
 
 
 def describe(paths):
-    """Print what the runtimes are, without importing one of memprof's own."""
-    found = []
+    """Print descriptions of the runtimes, without importing any of memprof's own."""
+    descriptions = []
     for name in paths or NAMES:
         try:
-            found.append(_described(name))
+            descriptions.append(_described(name))
         except (Exception, SystemExit) as error:
-            found.append({"name": name, "error": words(error)})
-    sys.stdout.write(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "runtimes": found}) + "\n")
+            descriptions.append({"name": name, "error": words(error)})
+    sys.stdout.write(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "runtimes": descriptions}) + "\n")
     return 0
 
 
@@ -213,12 +213,12 @@ def _installed_version(distribution):
 
 
 def _as_text(path):
-    """A path as text that JSON can hold: a locale without letters beyond ASCII makes halves of surrogate pairs of them."""
+    """A path as text that JSON can hold: a locale for ASCII alone turns other letters into halves of surrogate pairs."""
     return os.fsencode(path).decode("utf-8", "replace") if path is not None else None
 
 
 def _installed_file(distribution, pattern):
-    """The path of the package's file that the pattern matches, None where there is none."""
+    """The path of the package's file that matches the pattern, None if there is none."""
     if pattern is None:
         return None
     from fnmatch import fnmatch
@@ -234,7 +234,7 @@ def _installed_file(distribution, pattern):
 def find(name):
     """The class `Runtime` of one of memprof's runtimes, or of the user's file at that path.
 
-    Raises Refused where there is none.
+    Raises Refused if there is none.
     """
     if name in NAMES:
         return importlib.import_module("runtimes." + name.replace("-", "_")).Runtime

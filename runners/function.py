@@ -1,8 +1,8 @@
-"""A Python function as a runtime: what `memprof` of the pytest plugin measures.
+"""A Python function as a runtime: the fixture `memprof` of the pytest plugin measures it.
 
 The model is a JSON file: {"module": NAME, "file": PATH or null, "name": QUALIFIED NAME, "path": [...], "call": BASE64, "token": WORD}.
 "path" is the sys.path of the process that asks, and "call" a pickle of the arguments: (args, kwargs). "token" is that of the environment
-variable MEMPROF_FUNCTION, a new one each time, so that nothing is imported or unpickled from a file of anybody else's. MODEL_LOAD imports the
+variable MEMPROF_FUNCTION, new each time, so that nothing is imported or unpickled from a file that somebody else wrote. MODEL_LOAD imports the
 module, PREPARE unpickles the arguments, EXECUTE calls.
 """
 
@@ -22,28 +22,28 @@ class Runtime:
 
     def load(self, model, options):
         with open(model, encoding="utf-8") as file:
-            self._asked = json.load(file)
+            self._description = json.load(file)
         token = os.environ.get("MEMPROF_FUNCTION")
-        if not token or self._asked.get("token") != token:
+        if not token or self._description.get("token") != token:
             raise PermissionError(
                 "%s was not written by the test that measures it: it names a file to import and holds a pickle, which may run anything"
                 % model
             )
-        sys.path += [folder for folder in self._asked["path"] if folder not in sys.path]
-        found = _module(self._asked["module"], self._asked["file"])
-        for name in self._asked["name"].split("."):
-            found = getattr(found, name)
-        self._function = found
+        sys.path += [folder for folder in self._description["path"] if folder not in sys.path]
+        function = _module(self._description["module"], self._description["file"])
+        for name in self._description["name"].split("."):
+            function = getattr(function, name)
+        self._function = function
 
     def prepare(self):
-        self._args, self._kwargs = pickle.loads(base64.b64decode(self._asked["call"]))
+        self._args, self._kwargs = pickle.loads(base64.b64decode(self._description["call"]))
 
     def execute(self):
         self._function(*self._args, **self._kwargs)
 
 
 def _module(name, file):
-    """The module of that name if it is the one of that file, else the file under that name: pytest imports tests in ways of its own."""
+    """The module of that name if it comes from that file, else the file under that name: pytest imports tests in its own ways."""
     try:
         module = importlib.import_module(name)
         if file is None or os.path.realpath(getattr(module, "__file__", None) or "") == os.path.realpath(file):

@@ -1,4 +1,4 @@
-"""Inputs for a model, made from its own signature: the same numbers in every run, from no random generator's import.
+"""Inputs for a model, made from its signature: the same numbers in every run, without importing a random generator.
 
 Needs numpy, which every runtime with a signature brings along; it is imported only when inputs are made.
 """
@@ -14,8 +14,8 @@ def make(signature, shapes, path):
     """Arrays by input name.
 
     signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
-    .npz file whose arrays are taken by name, or None; what it lacks is made. Unknown dimensions are 1, integers and booleans 0.
-    Raises Refused where a name is not an input of the model.
+    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. Unknown dimensions are 1, integers and booleans 0.
+    Raises Refused if a name is not an input of the model.
     """
     import numpy
 
@@ -36,7 +36,7 @@ def _read(numpy, path):
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
-        # deflate makes at most 1,032 bytes of one; entries that lie over one another, or another method, make more.
+        # deflate makes at most 1,032 bytes of a byte; entries that lie over one another, or another method, make more.
         if unpacked > 1100 * os.path.getsize(path):
             raise ValueError("its arrays are larger than what such a file can hold")
         with numpy.load(path) as file:

@@ -1,19 +1,19 @@
-"""Marks of phases: where one begins and ends, what it cost, said by the measured process itself as lines of JSON.
+"""Marks of phases: the measured process itself writes where a phase begins and ends and what it cost, as lines of JSON.
 
 The contract. The environment holds `MEMPROF_MARKS=FD:DEV:INO`: the descriptor to write to, with the device and inode that fstat must give for
-it, because a program that closes descriptors may have given the number to a file of its own. Without the variable nothing is done at all.
+it, because a program that closes descriptors may have given the number to another file. Without the variable nothing is done at all.
 Each line is at most PIPE_BUF bytes, so that lines of several processes never mix, and one object with its kind under "mark":
 
     {"mark": "begin", "pid", "phase", "t_ns"}           a phase begins
     {"mark": "times", "pid", "phase", "times_ns"}       durations of iterations of the phase that runs, in order, as many as fit
-    {"mark": "end", "pid", "phase", "begin_ns", "end_ns", ...}   it has ended; the figures of `_FIGURES` follow
-    {"mark": "about", "pid", "runtime_version", "python_version", "notes", "packages"}   what is measured
+    {"mark": "end", "pid", "phase", "begin_ns", "end_ns", ...}   it has ended; the figures that `end` writes follow
+    {"mark": "about", "pid", "runtime_version", "python_version", "notes", "packages"}   versions, and notes for the reader
     {"mark": "error", "pid", "phase", "kind", "message"}         it failed: kind is "import", "refused" or "error"
     {"mark": "done", "pid"}                             the job is complete; the process may end now
     {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number, or NaN, Infinity or
                                                         -Infinity, as Python's json has them
-    {"mark": "stray", "pid", "what", "phase"}           asked for in the wrong order: a "begin" while that phase was open (which ends there), an
-                                                        "end" with none open (the last one's name, "" for none)
+    {"mark": "stray", "pid", "what", "phase"}           a call in the wrong order: a "begin" while that phase was open (which ends there), an
+                                                        "end" with none open (the last phase's name, "" for none)
 
 native/memprof.h and memprof_marks.py write the same lines for programs and scripts that are not memprof's own.
 
@@ -48,11 +48,11 @@ _TEXT_LENGTHS = (1500, 600, 200, 50, 0)  # tried in turn until a line fits: a ch
 
 
 class Marks:
-    """Writes the marks of one process. Every method is safe to call where nobody listens."""
+    """Writes the marks of one process. Every method is safe to call if nobody listens."""
 
     def __init__(self, environment=os.environ):
         self._target = _target(environment.get("MEMPROF_MARKS", ""))
-        self._highest = 0  # of every high-water mark seen so far: what a tool that never resets it would say
+        self._highest = 0  # of every high-water mark read so far: the figure of a tool that never resets it
         self._phase = None
         self._hold = self._target is not None and environment.get("MEMPROF_HOLD") == "1"
 
@@ -108,7 +108,7 @@ class Marks:
             _stop()
 
     def about(self, runtime_version, notes):
-        """Say which runtime in which interpreter is measured, and what a reader of the figures must know."""
+        """Write the versions of the runtime and the interpreter, and notes for the reader of the figures."""
         python = "%d.%d.%d" % sys.version_info[:3]
         notes = [notes] if isinstance(notes, str) else [str(note) for note in notes]
         for most in _TEXT_LENGTHS:
@@ -118,17 +118,17 @@ class Marks:
                 return
 
     def error(self, phase, kind, message):
-        """Say why the job ends here."""
+        """Write why the job ends here."""
         for most in _TEXT_LENGTHS:
             if self.write({"mark": "error", "phase": phase, "kind": kind, "message": message[:most]}):
                 return
 
     def done(self):
-        """Say that the job is complete."""
+        """Write that the job is complete."""
         self.write({"mark": "done"})
 
     def write(self, line):
-        """Write a line where somebody listens, with this process's id where it has none; False where it is too long for that."""
+        """Write a line if somebody listens, with this process's id if it has none; False if it is too long for that."""
         if self._target is None:
             return True
         number, device, inode = self._target
@@ -136,8 +136,8 @@ class Marks:
         if len(data) > select.PIPE_BUF:
             return False
         try:
-            found = os.fstat(number)
-            if (found.st_dev, found.st_ino) == (device, inode):
+            file = os.fstat(number)
+            if (file.st_dev, file.st_ino) == (device, inode):
                 os.write(number, data)
         except OSError:
             pass  # nobody listens any more; the process goes on as if it had never been measured
@@ -145,29 +145,31 @@ class Marks:
 
 
 def _packages():
-    """Versions of the packages that are imported by now, without importing anything to learn them: what changes figures besides the runtime."""
-    found = {}  # type: dict
+    """Versions of the packages that are imported by now, which change figures too; nothing is imported to learn them."""
+    versions = {}  # type: dict
     for name, module in sorted(sys.modules.items()):
         version = getattr(module, "__version__", None) if "." not in name else None
         installed = any(folder in (getattr(module, "__file__", None) or "") for folder in ("site-packages", "dist-packages"))
-        if installed and isinstance(version, str) and len(found) < 40:
-            found[name[:60]] = version[:40]
-    return found
+        if installed and isinstance(version, str) and len(versions) < 40:
+            versions[name[:60]] = version[:40]
+    return versions
 
 
 def read_status(process="self"):
-    """Bytes of this process, or of that id, by the names of _STATUS; a field the kernel lacks is missing."""
-    found: dict = {}
+    """Memory of this process, or of that id, in bytes by the names of _STATUS; a field the kernel lacks is missing."""
+    sizes = _sizes("/proc/%s/status" % process, _STATUS)
+    return {_STATUS[name]: size for name, size in sizes.items()}
+
+
+def _sizes(path, names):
+    """Bytes by name: the rows of a /proc file, in kB there, that have these names; empty if it cannot be read."""
     try:
-        with open("/proc/%s/status" % process, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             data = file.read(8192)
     except OSError:
-        return found
-    for row in data.split(b"\n"):
-        name, _, rest = row.partition(b":")
-        if name in _STATUS:
-            found[_STATUS[name]] = int(rest.split()[0]) * 1024
-    return found
+        return {}
+    rows = (row.partition(b":") for row in data.split(b"\n"))
+    return {name: int(value.split()[0]) * 1024 for name, _, value in rows if name in names}
 
 
 def _target(text):
@@ -179,7 +181,7 @@ def _target(text):
 
 
 def reset_high_water(process="self"):
-    """Make the high-water mark what is resident now; False where the kernel refuses."""
+    """Set the high-water mark to the resident set of now; False if the kernel refuses."""
     try:
         with open("/proc/%s/clear_refs" % process, "wb", buffering=0) as file:
             file.write(b"5")
@@ -201,7 +203,7 @@ def _counters():
 
 
 def bytes_read(process="self"):
-    """Bytes read from disk so far, -1 where the kernel does not say."""
+    """Bytes read from disk so far, -1 if the kernel does not say."""
     try:
         with open("/proc/%s/io" % process, "rb", buffering=0) as file:
             for row in file.read(1024).split(b"\n"):
@@ -214,19 +216,10 @@ def bytes_read(process="self"):
 
 def shares(process="self"):
     """pss_end_bytes and uss_end_bytes; takes milliseconds for a large process, so never inside a timed part."""
-    found: dict = {}
-    try:
-        with open("/proc/%s/smaps_rollup" % process, "rb", buffering=0) as file:
-            data = file.read(8192)
-    except OSError:
-        return found
-    for row in data.split(b"\n")[1:]:
-        name, _, rest = row.partition(b":")
-        if rest:
-            found[name] = int(rest.split()[0]) * 1024
-    if b"Pss" not in found:
+    sizes = _sizes("/proc/%s/smaps_rollup" % process, (b"Pss", b"Private_Clean", b"Private_Dirty"))
+    if b"Pss" not in sizes:
         return {}
-    return {"pss_end_bytes": found[b"Pss"], "uss_end_bytes": found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)}
+    return {"pss_end_bytes": sizes[b"Pss"], "uss_end_bytes": sizes.get(b"Private_Clean", 0) + sizes.get(b"Private_Dirty", 0)}
 
 
 class _MallInfo2(ctypes.Structure):
@@ -238,7 +231,7 @@ class _MallInfo2(ctypes.Structure):
 
 
 def _heap():
-    """What glibc's allocator holds for the program, and what it kept of what was freed; nothing elsewhere."""
+    """Bytes that glibc's allocator holds for the program, and bytes that it kept when they were freed; nothing elsewhere."""
     try:
         ask = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
@@ -249,7 +242,7 @@ def _heap():
 
 
 def trim():
-    """Let glibc give back what it kept of freed memory; False where the C library has no malloc_trim."""
+    """Let glibc give back freed memory that it kept; False if the C library has no malloc_trim."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):

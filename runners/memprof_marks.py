@@ -1,4 +1,4 @@
-"""Marks for memprof in a Python script of your own: copy this file beside the script. Stdlib only, Python 3.8 and later.
+"""Marks for memprof in your Python script: copy this file beside the script. Stdlib only, Python 3.8 and later.
 
     from memprof_marks import iteration, phase, value
 
@@ -23,13 +23,13 @@ import time
 _TARGET = tuple(int(part) for part in os.environ.get("MEMPROF_MARKS", "").split(":") if part)  # descriptor, device, inode
 _STATUS = {"VmRSS": "rss", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem", "VmSwap": "swap", "VmSize": "vms", "VmHWM": "hwm"}
 _laps: list = []  # when the phase began, and each iteration after it
-_marks = [0]  # high-water marks seen so far
+_peaks = [0]  # high-water marks read so far, in bytes
 
 
-def _write(mark, **rest):
+def _write(mark, **fields):
     with contextlib.suppress(OSError):  # nobody listens any more
         if tuple(os.fstat(_TARGET[0]))[2:0:-1] == _TARGET[1:]:  # st_dev, st_ino
-            os.write(_TARGET[0], json.dumps({"mark": mark, "pid": os.getpid(), **rest}).encode() + b"\n")
+            os.write(_TARGET[0], json.dumps({"mark": mark, "pid": os.getpid(), **fields}).encode() + b"\n")
 
 
 def _status():
@@ -40,7 +40,7 @@ def _status():
 
 @contextlib.contextmanager
 def phase(name, started_ns=None):
-    """What happens in the block is a phase of that name, and its peak is exact. The first one ends STARTUP, the baseline."""
+    """The block is a phase of that name, and its peak is exact. The first phase ends STARTUP, the baseline."""
     if not _TARGET:
         yield
         return
@@ -65,8 +65,8 @@ def phase(name, started_ns=None):
             times_ns = [later - earlier for earlier, later in zip(_laps[at : at + 100], _laps[at + 1 : at + 101])]
             _write("times", phase=name, times_ns=times_ns)
         figures = {key + "_end_bytes": size for key, size in after.items() if key != "hwm"}
-        _marks.extend(found.get("hwm", 0) for found in (before, after))
-        figures.update(hwm_bytes=max(_marks), hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
+        _peaks.extend(status.get("hwm", 0) for status in (before, after))
+        figures.update(hwm_bytes=max(_peaks), hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
         _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures)
 
 
@@ -77,6 +77,6 @@ def iteration():
 
 
 def value(name, number):
-    """A figure of the script's own; the name says what it is: arena_bytes, wait_ns, loss."""
+    """A figure of the script; the name says what it is: arena_bytes, wait_ns, loss."""
     if _TARGET:
         _write("value", name=name, value=float(number), t_ns=time.monotonic_ns())

@@ -211,7 +211,7 @@ def test_a_defect_is_a_sentence_a_file_for_a_report_and_never_a_regression(tmp_p
     (line,) = capsys.readouterr().err.splitlines()
     (report,) = (tmp_path / "memprof").glob("defect-*.txt")
     assert line.startswith(f"memprof: this is a defect of memprof's own: {type(error).__name__}: ")
-    assert line.endswith(f"; {report} holds what a report of it needs")
+    assert line.endswith(f"; {report} holds the details for a report")
     assert "Traceback" in report.read_text() and "in broken" in report.read_text()
 
 

@@ -217,7 +217,7 @@ def test_without_a_group_the_second_best_is_said(held, monkeypatch):
     found = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
     assert not found.exact
-    assert "which counts what is allocated and not what is resident" in found.limiter
+    assert "which counts allocated and not resident memory" in found.limiter
     assert found.parts[0].least_bytes > 40 * MIB
 
 
@@ -397,6 +397,6 @@ def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
     found = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
 
     assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
-    assert "Interrupted: this is what was found until then." in found.remarks
+    assert "Interrupted: the search was not finished." in found.remarks
     with pytest.raises(KeyboardInterrupt):
         fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)

@@ -125,7 +125,7 @@ def test_runs_of_other_packages_are_rows_of_their_own_and_silent_ones_are_not():
 
     apart, said = store.told_apart([*with_packages(numpy="1.26"), *with_packages(numpy="2.0")])
     assert {one.job.variant for one in apart} == {"a (numpy 1.26)", "a (numpy 2.0)"}
-    assert said == ["net.onnx, a: runs that differ in packages are rows of their own"]
+    assert said == ["net.onnx, a: runs that differ in packages are separate rows"]
     assert store.told_apart([*with_packages(numpy="1.26"), *runs()])[1] == []
 
 
@@ -334,7 +334,7 @@ def test_what_cannot_be_measured_again_stays_what_it_was(memprof, files):
     worse = [one["reason"] for one in content["rows"] if one["verdict"] == "regressed"]
     assert done.returncode == 1 and worse
     assert all("; it cannot be measured again: " in reason and "no such file" in reason for reason in worse)
-    assert any("what was measured again is what is here now" in remark for remark in content["remarks"])
+    assert any("fresh measurements are of the code that is here now" in remark for remark in content["remarks"])
     assert "no positive control: " in done.stderr
     assert memprof("gate", "base.json", "--baseline", "base.json", "--prove").returncode == 2
     assert not (files / "new.checks.jsonl").exists()

@@ -289,6 +289,13 @@ def test_the_three_tools_agree_on_one_job_within_what_they_count() -> None:
         assert memray._profile(Path("x"), file).peak.heap_bytes == pytest.approx(massif_peak, rel=0.03)
 
 
+def test_a_memray_capture_nested_too_deep_is_a_sentence() -> None:
+    from memprof.heap import memray
+
+    with pytest.raises(InputError, match="x: what memray said of it cannot be understood"):
+        memray._profile(Path("x"), [b'{"a":' * 5000])
+
+
 # -- names
 
 

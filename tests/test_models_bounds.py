@@ -22,6 +22,7 @@ from plan_models import node, save, value, weight
 from memprof.errors import InputError, MeasurementError, MemprofError
 from memprof.models import Torn, flatbuffer
 from memprof.models.identity import identify
+from memprof.models.inputs import inputs
 from memprof.models.tensors import Unparsed, tensors
 from memprof.plan import executed
 from memprof.plan.analysis import Question, analyse, planned
@@ -243,6 +244,15 @@ def test_tensors_of_impossible_numbers_are_not_told_apart(tmp_path: Path) -> Non
         path.write_text(layer.format(shape, offset, size))
         with pytest.raises(Unparsed):
             tensors(path)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"models": []}', '{"models": 1}', "[" * 200_000])
+def test_a_package_whose_manifest_names_no_model(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "MANIFEST").write_text(text)
+    assert inputs(tmp_path) == ()
+    with pytest.raises(Unparsed, match="MANIFEST names no model"):
+        tensors(tmp_path)
 
 
 def test_arrays_that_lie_over_one_another_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

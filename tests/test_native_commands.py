@@ -400,7 +400,7 @@ def test_a_failure_is_in_the_phase_whose_line_had_not_come():
 def test_marks_win_over_lines():
     run = ran(program('printf("loaded\\n"); fflush(stdout); memprof_begin("A"); memprof_end();'), phase_regexes={"LINE": "loaded"})
     assert phases(run) == ["STARTUP", "A"]
-    assert run.warnings == ("its phases came by marks or by functions: what it prints was not searched for them",)
+    assert run.warnings == ("its phases came by marks or by functions: its output was not searched for them",)
 
 
 @pytest.mark.parametrize(("text", "said"), [("load", "write NAME=REGEX"), ("load=(", "missing \\)"), ("=x", "write NAME=REGEX")])

@@ -240,7 +240,7 @@ def test_a_program_that_closes_all_descriptors_never_writes_marks_to_its_own_fil
     assert target.read_text() == "mine"
     assert phases(run) == ["STARTUP", "A"]
     assert run.outcome.ok
-    assert run.warnings == ("the program closed the descriptor of its marks: what it did afterwards is in no phase",)
+    assert run.warnings == ("the program closed the descriptor of its marks: its later work is in no phase",)
 
 
 def test_names_that_are_no_json_stay_names():

@@ -666,7 +666,7 @@ def test_near_names_are_near_in_their_last_part() -> None:
 def test_a_stripped_program_is_said_to_be_stripped(build) -> None:
     program = build('extern "C" OUT void model_load() { spike(9); } int main() { model_load(); }')
     subprocess.run([need_tool("strip"), str(program)], check=True)
-    with pytest.raises(UsageError, match="is stripped, only what it exports has a name"):
+    with pytest.raises(UsageError, match="is stripped, and only its exported functions have a name"):
         symbols.wrap([str(program)], {"MODEL_LOAD": "model_load"})
 
 

@@ -186,7 +186,7 @@ def test_runs_measured_in_different_ways_are_not_taken_for_repeats(tmp_path):
     loaded = store.load([plain, off])
 
     assert {one.job.variant for one in loaded.runs} == {"a (shape of x default, xnnpack default)", "a (x=1x2, xnnpack=off)"}
-    assert loaded.warnings == ("net.onnx, a: runs that differ in shape of x, xnnpack are rows of their own",)
+    assert loaded.warnings == ("net.onnx, a: runs that differ in shape of x, xnnpack are separate rows",)
 
 
 def test_repeats_in_several_files_stay_repeats(tmp_path):

@@ -1,19 +1,20 @@
-"""What the fuzzers share: throwing damaged inputs at readers until their time is over, with limits, and saying how many were tried.
+"""The parts that all fuzzers share: damaged inputs for readers until their time is over, limits, and counts.
 
-Each reader is fuzzed in a process of its own, by atheris (coverage-guided) where it is installed and by hypothesis (property-based) in any case,
-starting from small real inputs. An input fails that ends in anything but a result or a MemprofError of one line, that takes more than 5 s of
-processor time, or that wants more than 1 GiB. A failed input is kept in `fuzz-failures/`, and the exit code is then 1.
+Each reader is fuzzed in a separate process, in an empty folder, by atheris (coverage-guided) where it is installed and by hypothesis
+(property-based) in any case, starting from small real inputs. An input must end in a result or in a MemprofError of one line, within 5 s of
+processor time and 1 GiB; else it has failed. The first input of each failure is kept in `fuzz-failures/`, and the exit code is then 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import importlib
+import importlib.util
 import json
 import os
+import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,59 +24,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FAILURES = Path("fuzz-failures")
+FAILURES = Path("fuzz-failures").absolute()
 LONGEST_INPUT = 20_000
+_MOST_FAILURES = 20
 _SLOWEST_S = 5.0
 _MOST_BYTES = 1 << 30
-# A number out of every format, made huge, small and wrong.
+# Numbers and words out of every format, made huge, small, deep and wrong.
 _ODD = [
-    b"",
-    b"0",
-    b"-1",
-    b"9223372036854775808",
-    b"9" * 5000,
-    b"1e999",
-    b"NaN",
-    b"\n",
-    b" ",
-    b"\x00",
-    b"\xff\xfe",
-    b"#",
-    b"=",
-    b"1e9",
-    b"[" * 2000,
-]
-_ODD += [
-    b"\x00" * 4,
-    b"\xff" * 4,
-    b"\xff\xff\xff\x7f",
-    b"\x01\x00\x00\x00",
-    b"\xff" * 9 + b"\x01",
-    b"\x80\x80\x80\x80\x08",
-    b'{"',
-    b"..",
-    b"/",
-]
+    b"", b"0", b"-1", b"9223372036854775808", b"9" * 5000, b"1e9", b"1e999", b"NaN", b"nan", b"inf", b"true", b"2026-02-30",
+    b"\n", b" ", b"#", b"=", b'"', b"'''", b'{"', b"..", b"/", b"a." * 5000, b"[" * 5000, b'{"a":' * 5000, b"[a]\n" * 3000,
+    b"\x00", b"\x00" * 4, b"\xff" * 4, b"\xff\xfe", b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00", b"\xff" * 9 + b"\x01", b"\x80\x80\x80\x80\x08",
+]  # fmt: skip
+
+
+def _by_pieces(name: str, seed: bytes, draw: random.Random) -> bytes | None:
+    return None
 
 
 @dataclass(frozen=True)
 class Readers:
     """The readers of a fuzzer.
 
-    targets: what takes an input, by name. seeds: small real inputs for a name. modules: what atheris watches, imported before anything else.
-    script: the fuzzer itself, which is started again for each reader.
+    targets: functions that take an input, by name. seeds: small real inputs for a name; it may write files beside them into the working folder.
+    modules: imported before anything else, and watched by atheris. script: the fuzzer itself, which is started again for each reader. damage:
+    makes an input of a seed, or returns None where pieces are to be cut out, doubled and put elsewhere. guided: whether atheris takes part.
     """
 
     targets: dict[str, Callable[[bytes], None]]
     seeds: Callable[[str], list[bytes]]
     modules: Sequence[str]
     script: Path
+    damage: Callable[[str, bytes, random.Random], bytes | None] = _by_pieces
+    guided: bool = True
 
 
 def file(data: bytes, name: str = "input") -> Path:
-    """The input as a file, in a folder of this process."""
-    path = Path(tempfile.gettempdir()) / f"memprof-fuzz-{os.getpid()}" / name
-    path.parent.mkdir(exist_ok=True)
+    """The input as a file in the working folder."""
+    path = Path(name).absolute()
     path.write_bytes(data)
     return path
 
@@ -90,6 +75,7 @@ class _Tried:
     def __init__(self, readers: Readers, name: str) -> None:
         self.target, self.name = readers.targets[name], name
         self.count = self.accepted = self.failed = 0
+        self.reasons: set[str] = set()
         signal.signal(signal.SIGPROF, _too_slow)
 
     def __call__(self, data: bytes) -> None:
@@ -102,24 +88,37 @@ class _Tried:
             self.accepted += 1
         except MemprofError as error:
             if "\n" in str(error):
-                self._fail(data, f"a sentence of several lines: {error}")
-        except _TooSlow:
-            self._fail(data, f"took more than {_SLOWEST_S:.0f} s")
+                self._fail(data, "a sentence of several lines", error)
+        except _TooSlow as error:
+            self._fail(data, f"took more than {_SLOWEST_S:.0f} s", error)
         except Exception as error:
-            self._fail(data, repr(error)[:200])
+            self._fail(data, type(error).__name__, error)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        if self.count % 256 == 0 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _MOST_BYTES:
-            self._fail(data, "more than 1 GiB of memory")
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _MOST_BYTES:
+            self._fail(data, "more than 1 GiB of memory", None)
 
-    def _fail(self, data: bytes, reason: str) -> None:
+    def _fail(self, data: bytes, what: str, error: BaseException | None) -> None:
+        """Count a failure, and keep the input if it is the first for this reason. Raises SystemExit where there are too many reasons."""
         self.failed += 1
+        reason = what + _place(error)
+        if reason in self.reasons:
+            return
+        self.reasons.add(reason)
         FAILURES.mkdir(exist_ok=True)
         path = FAILURES / f"{self.name}-{hashlib.sha256(data).hexdigest()[:12]}"
         path.write_bytes(data)
-        print(f"{self.name}: {reason}; kept as {path}", file=sys.stderr, flush=True)
-        if self.failed > 20:
+        print(f"{self.name}: {reason}: {str(error or '')[:150]!r}; kept as {path}", file=sys.stderr, flush=True)
+        if len(self.reasons) > _MOST_FAILURES:
             raise SystemExit(1)
+
+
+def _place(error: BaseException | None) -> str:
+    """` at FILE:LINE`, where it was raised."""
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace is not None else ""
 
 
 def _too_slow(*_: object) -> None:
@@ -127,7 +126,7 @@ def _too_slow(*_: object) -> None:
 
 
 def _limit_memory() -> None:
-    """An allocation beyond the limit is a MemoryError, which is a failure; what is mapped already is not counted."""
+    """An allocation beyond the limit is a MemoryError, which is a failure. Memory that is mapped already does not count."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _MOST_BYTES, resource.RLIM_INFINITY))
 
@@ -142,43 +141,51 @@ def _with_atheris(readers: Readers, name: str, seconds: float) -> _Tried:
     tried = _Tried(readers, name)
     end = time.monotonic() + seconds
 
-    def one(data: bytes) -> None:
+    def fuzzed(data: bytes) -> None:
         tried(data)
         if time.monotonic() > end:
             _report("atheris", tried)
+            shutil.rmtree(Path.cwd(), ignore_errors=True)
             os._exit(1 if tried.failed else 0)
 
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(readers.seeds(name)):
             (Path(folder) / str(number)).write_bytes(seed)
-        atheris.Setup(["fuzz", f"-max_len={LONGEST_INPUT}", "-verbosity=0", "-timeout=60", "-rss_limit_mb=2048", folder], one)
+        atheris.Setup(["fuzz", f"-max_len={LONGEST_INPUT}", "-verbosity=0", "-timeout=60", "-rss_limit_mb=2048", folder], fuzzed)
         atheris.Fuzz()
     return tried
 
 
 def _with_hypothesis(readers: Readers, name: str, seconds: float) -> _Tried:
-    """Property-based: pieces of real inputs cut out, doubled, put elsewhere, and numbers made huge, small and wrong."""
+    """Property-based: real inputs damaged in the fuzzer's way, or by pieces cut out, doubled, put elsewhere, and odd words put in."""
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 
+    for module in readers.modules:
+        importlib.import_module(module)
     tried = _Tried(readers, name)
     real = readers.seeds(name)
-    # So many bytes go and others come; None: those that come lie over others, so that what follows stays in its place, as binary formats need.
+    # So many bytes go and others come. None: the new bytes lie over the old, so that all behind them stays in its place, as binary formats need.
     lengths = st.none() | st.none() | st.integers(0, 4) | st.integers(0, 60)
     change = st.tuples(st.floats(0, 1), lengths, st.sampled_from(_ODD) | st.binary(min_size=1, max_size=2) | st.binary(max_size=12))
     end = time.monotonic() + seconds
     _limit_memory()
 
     @settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-    @given(st.sampled_from(real), st.lists(change, min_size=1, max_size=6))
-    def some(seed: bytes, changes: list[tuple[float, int | None, bytes]]) -> None:
-        data = seed
-        for place, length, new in changes:
-            at = int(place * len(data))
-            data = data[:at] + new + data[at + (len(new) if length is None else length) :]
-        if time.monotonic() < end:
-            tried(data)
+    @given(st.sampled_from(real), st.lists(change, min_size=1, max_size=6), st.randoms(use_true_random=True))
+    def some(seed: bytes, changes: list[tuple[float, int | None, bytes]], draw: random.Random) -> None:
+        if time.monotonic() > end:
+            return
+        data = readers.damage(name, seed, draw)
+        if data is None:
+            data = seed
+            for place, length, new in changes:
+                at = int(place * len(data))
+                data = data[:at] + new + data[at + (len(new) if length is None else length) :]
+        tried(data)
 
+    for seed in real:
+        tried(seed)
     while time.monotonic() < end:
         some()
     return tried
@@ -190,7 +197,7 @@ def _report(how: str, tried: _Tried) -> None:
 
 
 def main(readers: Readers, about: str) -> None:
-    """Fuzz each reader in a process of its own and print the table."""
+    """Fuzz each reader in a separate process and print the table."""
     parser = argparse.ArgumentParser(description=about)
     known = ", ".join(readers.targets)
     parser.add_argument("names", nargs="*", choices=[*readers.targets, []], metavar="READER", help=f"of {known}.  [default: all]")
@@ -198,18 +205,18 @@ def main(readers: Readers, about: str) -> None:
     parser.add_argument("--one", choices=["atheris", "hypothesis"], help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.one:
-        tried = (_with_atheris if words.one == "atheris" else _with_hypothesis)(readers, words.names[0], words.seconds)
+        with tempfile.TemporaryDirectory(prefix="memprof-fuzz-") as folder:
+            os.chdir(folder)
+            tried = (_with_atheris if words.one == "atheris" else _with_hypothesis)(readers, words.names[0], words.seconds)
         _report(words.one, tried)
         sys.exit(1 if tried.failed else 0)
     ways = ["hypothesis"]
-    with contextlib.suppress(ImportError):
-        import atheris  # noqa: F401
-
+    if readers.guided and importlib.util.find_spec("atheris"):
         ways.insert(0, "atheris")
     rows, bad = [], False
     for name in words.names or readers.targets:
         for how in ways:
-            command = [sys.executable, str(readers.script), name, "--one", how, "--seconds", str(words.seconds)]
+            command = [sys.executable, str(readers.script.absolute()), name, "--one", how, "--seconds", str(words.seconds)]
             done = subprocess.run(command, capture_output=True, text=True)
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             sys.stderr.write("".join(line + "\n" for line in done.stderr.splitlines() if line.startswith(f"{name}:")))

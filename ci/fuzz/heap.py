@@ -21,7 +21,7 @@ def massif(data: bytes) -> None:
 
     profile = parser.read(io.BytesIO(data), "input")
     again = parser.read(io.BytesIO("".join(export.massif(profile)).encode("utf-8", "replace")), "written")
-    assert [each.total_bytes for each in again.snapshots] == [each.total_bytes for each in profile.snapshots]
+    assert [snapshot.total_bytes for snapshot in again.snapshots] == [snapshot.total_bytes for snapshot in profile.snapshots]
     _look(profile)
 
 
@@ -33,7 +33,7 @@ def heaptrack(data: bytes) -> None:
 
 
 def memray(data: bytes) -> None:
-    """What memray_dump.py writes: the capture itself is read by memray, in a process of its own."""
+    """The output of memray_dump.py. memray itself reads the capture, in a separate process."""
     from memprof.heap import memray as parser
 
     _look(parser._profile(Path("input"), io.BytesIO(data)))
@@ -56,18 +56,18 @@ def container(data: bytes) -> None:
         _look(load(harness.file(data)))
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {each.__name__: each for each in (massif, heaptrack, memray, phases, container)}
+TARGETS: dict[str, Callable[[bytes], None]] = {reader.__name__: reader for reader in (massif, heaptrack, memray, phases, container)}
 
 
 def _look(profile: object) -> None:
-    """What views do with every profile."""
+    """Sums, shapes and inverts the peak's tree, as the views do."""
     from memprof.heap.profile import HeapProfile
     from memprof.heap.shape import shape, sums
 
     assert isinstance(profile, HeapProfile)
-    found = profile.peak_tree
-    if found is not None and found[0].tree is not None and len(found[0].tree) < 20_000:
-        tree = found[0].tree
+    best = profile.peak_tree
+    if best is not None and best[0].tree is not None and len(best[0].tree) < 20_000:
+        tree = best[0].tree
         sums(profile, tree)
         shape(profile, tree)
         tree.inverted(50_000)
@@ -95,7 +95,7 @@ def seeds(name: str) -> list[bytes]:
             "phases": [phase],
         }
         return [json.dumps(record).encode()]
-    return [seed for each in ("massif", "heaptrack") for seed in seeds(each)[:1]] + [
+    return [seed for tool in ("massif", "heaptrack") for seed in seeds(tool)[:1]] + [
         gzip.compress(seeds("massif")[0], mtime=0),
         b"\x28\xb5\x2f\xfd",
     ]

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import harness
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
-# The cases of atheris and hypothesis are many and small: none needs a better order or arena than the model's own.
+# Inputs are many and small: none needs a better order or arena than the model's own.
 _LIMIT_S = 0.05
 
 
@@ -31,16 +30,16 @@ def onnx(data: bytes) -> None:
 
 
 def nodes(data: bytes) -> None:
-    """An ONNX graph of valid protobuf whose operators, names, shapes and numbers were exchanged; the input says which."""
+    """An ONNX graph of valid protobuf with some of its operators, names, shapes and numbers exchanged. The input says which."""
     import onnx as package
     from onnx import defs
 
     pick = random.Random(data)
     kinds = sorted({schema.name for schema in defs.get_all_schemas()})
     model = package.ModelProto.FromString(_models()[pick.choice(sorted(_models()))].read_bytes())
-    graphs = [model.graph, *(each.g for node in model.graph.node for each in node.attribute if each.HasField("g"))]
+    graphs = [model.graph, *(attribute.g for node in model.graph.node for attribute in node.attribute if attribute.HasField("g"))]
     graph = pick.choice(graphs)
-    names = [name for each in graph.node for name in (*each.input, *each.output)] + ["x", "", "nowhere"]
+    names = [name for node in graph.node for name in (*node.input, *node.output)] + ["x", "", "nowhere"]
     numbers = [0, 1, 2, 3, -1, 7, 64, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63)]
     for _ in range(pick.randint(1, 5)):
         node = pick.choice(graph.node or model.graph.node)
@@ -76,7 +75,7 @@ def tflite(data: bytes) -> None:
 
 
 def weights(data: bytes) -> None:
-    """Which files a model is and where its tensors lie, for each format."""
+    """The files of a model and the places of its tensors, for each format."""
     from memprof.explain import snippets
     from memprof.models.identity import identify
     from memprof.models.tensors import tensors
@@ -115,11 +114,11 @@ def arrays(data: bytes) -> None:
     """Inputs as an .npz file, for programs that cannot unpack one."""
     from memprof.programs import native
 
-    os.environ["XDG_CACHE_HOME"] = tempfile.gettempdir()
+    os.environ["XDG_CACHE_HOME"] = str(Path("cache").absolute())
     native._arrays.__wrapped__(str(harness.file(data, "in.npz")))
 
 
-TARGETS = {each.__name__: each for each in (onnx, nodes, tflite, weights, log, buffers, order, arrays)}
+TARGETS = {reader.__name__: reader for reader in (onnx, nodes, tflite, weights, log, buffers, order, arrays)}
 
 
 def _plan(path: Path) -> None:
@@ -136,9 +135,9 @@ def _plan(path: Path) -> None:
             if question.mode != "training":  # not every model can be trained
                 raise
             continue
-        found = analyse(plan, question)
-        rows(plan.mapped, found.chosen.order)
-        residency(plan.graph, plan.mapped, found.chosen.order, 1)
+        chosen = analyse(plan, question).chosen.order
+        rows(plan.mapped, chosen)
+        residency(plan.graph, plan.mapped, chosen, 1)
 
 
 @cache
@@ -159,8 +158,9 @@ def _models() -> dict[str, Path]:
 
     from memprof import zoo
 
-    folder = Path(tempfile.mkdtemp(prefix="memprof-fuzz-"))
-    made = {"wide": plan_models.wide(folder / "wide.onnx")}
+    folder = Path("models").absolute()
+    folder.mkdir()
+    models = {"wide": plan_models.wide(folder / "wide.onnx")}
     node, value, weight = plan_models.node, plan_models.value, plan_models.weight
     shapes = [
         node("Shape", ["x"], ["s"]),
@@ -173,16 +173,16 @@ def _models() -> dict[str, Path]:
     from_array, array = plan_models.numpy_helper.from_array, plan_models.np.array
     constants = [from_array(array([number], "int64"), name) for name, number in (("first", 0), ("rest", 16))]
     inputs, outputs = [value("x", ["n", 4, 4])], [value("a", None), value("b", None)]
-    made["shapes"] = plan_models.save(folder / "shapes.onnx", shapes, inputs, outputs, [weight("w", 16, 8), *constants])
+    models["shapes"] = plan_models.save(folder / "shapes.onnx", shapes, inputs, outputs, [weight("w", 16, 8), *constants])
     sets = [helper.make_opsetid("", 18)]
     twice = helper.make_function("f", "twice", ["x"], ["y"], [node("Relu", ["x"], ["a"]), node("Add", ["a", "a"], ["y"])], sets)
     calls = [node("twice", ["x"], ["y"], domain="f")]
-    made["functions"] = plan_models.save(folder / "f.onnx", calls, [value("x", [4])], [value("y", [4])], functions=[twice], domains=["f"])
+    models["functions"] = plan_models.save(folder / "f.onnx", calls, [value("x", [4])], [value("y", [4])], functions=[twice], domains=["f"])
     zoo.make("shared_if", folder / "if.onnx", format="onnx", size_bytes=4096)
-    made["if"] = folder / "if.onnx"
+    models["if"] = folder / "if.onnx"
     zoo.make("founding_example", folder / "e.onnx", format="onnx", size_bytes=64, external_data=True)
-    made["external"] = folder / "e.onnx"
-    return made
+    models["external"] = folder / "e.onnx"
+    return models
 
 
 def seeds(name: str) -> list[bytes]:
@@ -190,13 +190,13 @@ def seeds(name: str) -> list[bytes]:
     if name == "nodes":
         return [b"0", b"1"]
     if name in ("onnx", "tflite", "weights"):
-        found = [path.read_bytes() for path in _models().values()] if name != "tflite" else []
+        models = [path.read_bytes() for path in _models().values()] if name != "tflite" else []
         import plan_tflite
 
         if name != "onnx":
-            found.append(plan_tflite.control_flow(harness.file(b"", "c.tflite")).read_bytes())
+            models.append(plan_tflite.control_flow(harness.file(b"", "c.tflite")).read_bytes())
         layer = b'<net><layer name="c" type="Const"><data element_type="f32" shape="2, 4" offset="0" size="32"/></layer></net>'
-        return [*found, layer] if name == "weights" else found
+        return [*models, layer] if name == "weights" else models
     if name == "log":
         return [path.read_bytes()[: harness.LONGEST_INPUT] for path in sorted(DATA.iterdir()) if path.is_file()]
     if name == "buffers":

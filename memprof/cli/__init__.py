@@ -128,6 +128,18 @@ def write(target: str | None, writer: Callable[[Path], Any]) -> None:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
 
+def write_text(target: str | None, text: str) -> None:
+    """`write` for a text, whose last line is ended here."""
+    write(target, lambda path: path.write_text(text + "\n", encoding="utf-8"))
+
+
+def write_html(target: str, html: str) -> int:
+    """`write` for a page; its size in bytes."""
+    content = html.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
+    write(target, lambda path: path.write_bytes(content))
+    return len(content)
+
+
 def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         from importlib.metadata import version
@@ -255,7 +267,7 @@ def _defect(error: Exception) -> int:
     try:
         path = state_folder() / time.strftime(f"defect-%Y%m%d-%H%M%S-{os.getpid()}.txt")
         files.write(path, text.encode("utf-8", "backslashreplace"))
-        where = f"{path} holds what a report of it needs"
+        where = f"{path} holds the details for a report"
     except MemprofError as refused:
         where = f"no file for a report could be written ({refused})"
     talk(f"this is a defect of memprof's own: {words}; {where}")

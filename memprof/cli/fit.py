@@ -55,7 +55,7 @@ def command(
     from ..seek import fit
 
     if picture is not None and phases and "whole" not in phases:
-        raise UsageError("--plot draws what a limit on the whole run costs: add --phase whole")
+        raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
     request = _request(phases=phases, **words)
     answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
 

@@ -82,7 +82,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     from .. import files
     from ..errors import UsageError
     from ..gate import decide
-    from . import report
+    from . import report, write_text
     from .progress import chosen
 
     if as_json and form not in (None, "json"):
@@ -99,7 +99,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     renderer = report("tables.gate")
     click.echo(renderer.render(decision, "json" if as_json else form or "markdown"))
     for name, path in targets:
-        _write(path, renderer.render(decision, name))
+        write_text(path, renderer.render(decision, name))
     return decision.exit_code
 
 
@@ -127,9 +127,3 @@ def _target(text: str) -> tuple[str, str]:
     if name not in _FORMATS or not equals or path in ("", "-"):
         raise UsageError(f"--also {text!r}: write FORMAT=FILE, the format one of {', '.join(_FORMATS)}")
     return name, path
-
-
-def _write(path: str, text: str) -> None:
-    from . import write
-
-    write(path, lambda file: file.write_text(text + "\n", encoding="utf-8"))

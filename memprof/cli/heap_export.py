@@ -39,7 +39,7 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
     if form == "massif" and (snapshot is not None or phase is not None):
         raise UsageError("a massif file holds all snapshots: --snapshot and --at-phase are for the other formats")
     if as_json and output is None:
-        raise UsageError("--json says what was written: name the file with -o")
+        raise UsageError("--json prints the name and size of a file: name it with -o")
     profile = heap.load(file)
     if form == "massif":
         pieces = export.massif(profile)

@@ -123,7 +123,7 @@ def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
 
     if output is None:
         if as_json:
-            raise UsageError("--json says what was written: name the page with -o FILE.html")
+            raise UsageError("--json prints the name and size of a page: name it with -o FILE.html")
         in_browser("heap.html", lambda path: _write_page(files, path))
         return
     from . import report
@@ -139,12 +139,9 @@ def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
 
 def _write_page(files: tuple[str, ...], output: str) -> int:
     from .. import heap
-    from . import report, write
+    from . import report, write_html
 
-    page = report("heap.page").render([heap.load(file) for file in files])
-    content: bytes = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
-    write(output, lambda path: path.write_bytes(content))
-    return len(content)
+    return write_html(output, report("heap.page").render([heap.load(file) for file in files]))
 
 
 _DIFF = """\b

@@ -34,7 +34,7 @@ def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] =
     from ..explain import records
     from ..plan.measured import by_model
     from ..units import format_bytes
-    from . import load_runs, report, write
+    from . import load_runs, report, write_html
 
     loaded = load_runs(*files)
     explanations = [records.load(Path(path)) for path in explained]
@@ -42,6 +42,4 @@ def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] =
     page = report("page").render(
         loaded.runs, warnings=loaded.warnings, sources=(*files, *explained), explanations=explanations, plans=plans
     )
-    content = page.encode("utf-8", "backslashreplace")  # the name of a file need not be UTF-8
-    write(output, lambda path: path.write_bytes(content))
-    return format_bytes(len(content))
+    return format_bytes(write_html(output, page))

@@ -1,4 +1,4 @@
-"""Shared by `tune` and `fit`: the options on what is measured and how the answer is shown, and the way from a question to its answer."""
+"""Shared by `tune` and `fit`: the options for the model and for showing the answer, and the way from a question to its answer."""
 
 from __future__ import annotations
 

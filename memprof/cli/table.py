@@ -57,7 +57,7 @@ Examples:
 def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **words: Any) -> None:
     """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""
     from ..runs import metrics
-    from . import load_runs, report, write
+    from . import load_runs, report, write, write_text
 
     for name in names:
         metrics.metric(name)
@@ -69,4 +69,4 @@ def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: 
     if output is None:
         click.echo(text)
     else:
-        write(output, lambda path: path.write_text(text + "\n", encoding="utf-8"))
+        write_text(output, text)

@@ -11,9 +11,9 @@ import click
 @click.option("--all-repeats", is_flag=True, help="All repeats.  [default: of each variant the one with the median PEAK]")
 def command(files: tuple[str, ...], output: str, all_repeats: bool) -> None:
     """Write runs as a trace that Perfetto opens: phases, iterations, memory as counters, and the places of the peaks."""
-    from . import load_runs, report, talk, write
+    from . import load_runs, report, talk, write_text
 
     loaded = load_runs(*files)
     text = report("trace").render(loaded.runs, all_repeats=all_repeats)
-    write(output, lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    write_text(output, text)
     talk(f"{output} is written: open it in ui.perfetto.dev")

@@ -15,7 +15,7 @@ import click
 @click.command(epilog="Example: memprof view runs.jsonl")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 def command(files: tuple[str, ...]) -> None:
-    """Open the page in a browser, or print its path where there is none."""
+    """Open the page in a browser, or print its path if there is no browser."""
     from .page import write_page
 
     in_browser("report.html", lambda path: write_page(files, path))

@@ -14,7 +14,7 @@ from ..plan.orders.problem import peak
 
 
 def highest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """The largest sum of live activations, in bytes; None where it cannot be told. shapes: of inputs, by name."""
+    """The largest sum of live activations, in bytes; None if it cannot be told. shapes: of inputs, by name."""
     try:
         graph = read(path, dict(shapes))
         reduced = problem(graph).problem

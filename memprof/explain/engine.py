@@ -202,7 +202,7 @@ def _explanation(order: Order, plain: Run, index: Index | None, accounts: Sequen
 
 
 def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
-    """The shapes of the model's inputs as they ran. None where they are not known: no plan can then be set beside the run."""
+    """The shapes of the model's inputs as they ran. None if they are not known: no plan can then be set beside the run."""
     path = Path(job.model.path)
     shapes = inputs.shapes_that_run(path, job.shapes, job.inputs)
     # A runtime of the user's own may make its inputs itself, and in other sizes than 1.

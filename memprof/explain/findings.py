@@ -1,6 +1,6 @@
 """From the looks to findings: one rule a finding, each with its bytes, its evidence, and advice.
 
-A rule speaks from 4 MiB on, or 2% of the run's PEAK where that is more. If a knob of this runtime can change it, the knob is proposed and can be
+A rule speaks from 4 MiB on, or 2% of the run's PEAK if that is more. If a knob of this runtime can change it, the knob is proposed and can be
 measured (`--verify`). All else is proposed in words.
 """
 
@@ -99,7 +99,7 @@ def sight(facts: Facts) -> str:
         return f"growth was not looked for: that needs {_LEAST_STEPS + 1} iterations of EXECUTE or more (--runs)"
     return (
         f"growth is looked for over the {len(facts.iterations)} iterations of EXECUTE, from {format_bytes(facts.least)} in all on and only where "
-        "every late iteration adds to it: a slower leak, or one that comes now and then, is not seen"
+        "every late iteration adds to it: a slower leak, or a leak that comes now and then, is not seen"
     )
 
 
@@ -132,7 +132,7 @@ def _library_copied(facts: Facts) -> Iterator[Finding]:
 
 
 def _load_twice(facts: Facts) -> Iterator[Finding]:
-    """The file's bytes and what was parsed of them, side by side while the model is loaded."""
+    """The file's bytes and the weights parsed from them, side by side while the model is loaded."""
     look, last = facts.highest_load, facts.steady
     if look is None or last is None or _size(look, where=(IN_LIBRARY,)) >= facts.least:
         return
@@ -244,9 +244,7 @@ def _mapped_and_read(facts: Facts) -> Iterator[Finding]:
         return
     in_file, stored = _size(look, where=(IN_FILE,)), _size(look, repacked=False, where=(ANONYMOUS,))
     if facts.knobs.get("source") == "buffer" and stored >= facts.least:
-        buffer = facts.propose(
-            "give the runtime the file's name: it maps the file, and the kernel can drop what is not used", source="file"
-        )
+        buffer = facts.propose("give the runtime the file's name: it maps the file, and the kernel can drop unused pages", source="file")
         yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
         return
     twice = min(in_file, look.beyond_one_bytes or 0)
@@ -437,7 +435,7 @@ def _transient(facts: Facts) -> Iterator[Finding]:
         evidence.append(
             f"near its peak it had more than at its end: {', '.join(parts)}"
             if parts
-            else "near its peak it consists of what it has at its end"
+            else "near its peak it has the same slices as at its end"
         )
     proposals = (
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),

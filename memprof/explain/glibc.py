@@ -131,7 +131,7 @@ class _Walk:
         self.free: list[tuple[int, int]] = []
 
     def chain(self, start: int, end: int) -> bool:
-        """Follow the chunks from `start` to the end of their heap. False where they do not lead there; nothing is kept then."""
+        """Follow the chunks from `start` to the end of their heap. False if they do not lead there; nothing is kept then."""
         word = self._reader.word
         used: list[tuple[int, int]] = []
         free: list[tuple[int, int]] = []

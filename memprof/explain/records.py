@@ -76,9 +76,9 @@ class TensorCopies:
 class Phase:
     """One look: at the end of a phase, or (name PHASE/peak) inside it, near its peak.
 
-    rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None where they could not be looked for;
-    of it droppable_bytes in clean pages of files, which the kernel can drop. kept_weight_bytes: how much of what the allocator kept still
-    holds weights. stood_still_ns: how long the child was held for it.
+    rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None if they could not be looked for;
+    droppable_bytes: the part of it in clean pages of files, which the kernel can drop. kept_weight_bytes: the memory kept by the allocator that
+    still holds weights. stood_still_ns: how long the child was held for the look.
     scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took.
     """
 

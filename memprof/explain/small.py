@@ -54,7 +54,7 @@ class Whole:
 
 
 def choose(tensors: Sequence[StoredTensor]) -> Small:
-    """The small tensors that can be found among these. Raises Unparsed where a file is too short, InputError where it cannot be read."""
+    """The small tensors that can be found among these. Raises Unparsed if a file is too short, InputError if it cannot be read."""
     contents: list[Bytes] = []
     instances: list[int] = []
     chosen: dict[int, tuple[int, int]] = {}

@@ -27,7 +27,7 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     """The explanation with every proposal that is a knob measured. suite: as explained, with the repeats and iterations wanted.
 
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
-    interruption leaves what was measured until then.
+    interruption leaves the results until then.
     """
     proposals: dict[str, Mapping[str, str]] = {}
     for finding in explanation.findings:

@@ -113,7 +113,7 @@ class _Left:
 
     @property
     def bytes(self) -> int:
-        """The sum of what is left."""
+        """The bytes that are left of all pages."""
         return int(self._left.sum())
 
 

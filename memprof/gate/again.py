@@ -152,9 +152,9 @@ class Checks:
             rows=tuple(row for row in (*raised, *quiet) if row.phase == PEAK),
         )
 
-    def _announce(self, place: Place, what: str) -> None:
+    def _announce(self, place: Place, purpose: str) -> None:
         """Say that a place is measured; for runs from a file also say what will be executed, before it is."""
-        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {what}")
+        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {purpose}")
         if self.request.heads:
             job = _runs_of(self.known.head.from_runs, place)[0].job
             self.progress.say(f"as the runs file says: {signing.described(job)}")

@@ -58,7 +58,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             checks = stack.enter_context(Checks.begun(request, known, progress))
             if request.heads:
                 remarks.append(
-                    "what was measured again is what is here now: of code that has changed since these runs were made it says nothing"
+                    "fresh measurements are of the code that is here now: they say nothing of code that has changed since these runs were made"
                 )
             if request.confirm:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]

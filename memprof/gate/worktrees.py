@@ -232,7 +232,7 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
     if code:
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
-        last = (errors or lines or ["it said nothing"])[-1]
+        last = (errors or lines or ["it printed nothing"])[-1]
         raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {log})")
     log.unlink(missing_ok=True)
 

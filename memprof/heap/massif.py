@@ -59,7 +59,7 @@ PAGES = (
     "space, not what is resident"
 )
 STACKS = "; thread stacks are counted too (--stacks=yes)"
-# The `desc:` of another tool's profile in a file that memprof wrote. Whoever reads it again learns from it what was counted.
+# The `desc:` of another tool's profile in a file that memprof wrote. A reader learns from it how that tool counts.
 EXPORTED = "memprof export of {tool}: {counts}"
 _EXPORTED = re.compile(r"memprof export of (heaptrack|memray): (.{1,1000})")
 
@@ -420,7 +420,7 @@ class _Columns:
             chains.append((node, depth))
 
     def restart(self) -> None:
-        """Forget what the last call of `add` did."""
+        """Undo the last call of `add`."""
         count, self._path, self._depth = self._before[0], self._before[1][:], self._before[2]
         for column in (self.frame, self.parent, self.bytes, self.counts):
             del column[count:]

@@ -89,7 +89,7 @@ def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
         head = msgspec.json.decode(next(lines, b""), type=_Head)
         rows = [msgspec.json.decode(line, type=_Frame | _Snapshot) for line in lines]
         return _assembled(path, head, rows)
-    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: what memray said of it cannot be understood: {' '.join(str(error).split())[:200]}") from None
 
 

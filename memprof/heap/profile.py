@@ -78,7 +78,7 @@ class HeapProfile:
 
     @property
     def peak(self) -> Snapshot:
-        """The snapshot with the largest total, the true maximum of what was recorded; of several the first with a tree."""
+        """The snapshot with the largest total, the true maximum of the recording; of several the first with a tree."""
         return max(self.snapshots, key=lambda snapshot: (snapshot.total_bytes, snapshot.tree is not None, -snapshot.index))
 
     @property

@@ -14,7 +14,7 @@ SMALLEST = 5000
 
 
 def add_up(column: MutableSequence[int], parent: Sequence[int]) -> None:
-    """Turn what each node holds by itself into what it holds with its children, in place. A child comes after its parent."""
+    """Turn the size of each node alone into its size with its children, in place. A child comes after its parent."""
     for node in range(len(column) - 1, 0, -1):
         column[parent[node]] += column[node]
 

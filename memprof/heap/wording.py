@@ -16,7 +16,7 @@ _RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote noth
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
 # Every view draws the total on from one snapshot to the next. These sentences say what that leaves out.
 _BETWEEN = {
-    "massif": "massif sees the heap at its snapshots only: the total is drawn on from one to the next, and what came and went between is not known.",
+    "massif": "massif sees the heap at its snapshots only: the total is drawn on from one to the next, and blocks in between are not seen.",
     "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn on from one snapshot to the next.",
     "memray": "memray sees the heap every 10 ms, besides the exact peak: the total is drawn on from one snapshot to the next.",
 }
@@ -165,7 +165,7 @@ def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
     """Sentences that the reader of any view needs: on a partial profile, on a tree that is not the peak's, and the parser's warnings."""
     sentences = []
     if profile.partial:
-        sentences.append(f"This profile is partial: {profile.partial.rstrip('.')}. What came later is not in it.")
+        sentences.append(f"This profile is partial: {profile.partial.rstrip('.')}. Later allocations are not in it.")
     largest = profile.peak_tree
     if not profile.snapshots or profile.peak.total_bytes == 0:
         pass

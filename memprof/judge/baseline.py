@@ -161,7 +161,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) -> Side:
-    """The entries in a baseline, or in one or several runs files, with these metrics where they have them.
+    """The entries in a baseline, or in one or several runs files, with these metrics as far as they have them.
 
     Raises InputError for a file that is missing, empty, torn, neither of the two, or from a newer memprof.
     """
@@ -326,7 +326,7 @@ def renamed(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[Entry, 
 
 
 def renames(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """The new name of each name that is gone, where a new name has the same content. before, after: a content's hash by name."""
+    """The new name of each name that is gone, if a new name has the same content. before, after: a content's hash by name."""
     fresh = {content: name for name, content in after.items() if name not in before}
     return {name: fresh.pop(content) for name, content in before.items() if name not in after and content in fresh}
 

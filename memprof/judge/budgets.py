@@ -66,7 +66,7 @@ class Budget:
 
     @property
     def closeness(self) -> tuple[tuple[bool, int], ...]:
-        """How closely it names what it limits: field by field, a name before a glob, and a glob with more letters before one with fewer."""
+        """How closely it names what it limits: field by field, a name before a glob, and a glob with more letters before a glob with fewer."""
         return tuple((not _is_glob(glob), sum(letter not in "*?[]" for letter in glob)) for glob in self.globs)
 
     def matches(self, row: Row) -> bool:

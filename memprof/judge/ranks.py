@@ -174,7 +174,7 @@ def _choices_at_most(numbers: Sequence[int], size: int, limit: int) -> int:
 
 
 def _counts(numbers: Sequence[int], size: int, room: int) -> list[int]:
-    """How many choices of `size` of these sorted numbers have the least sum, the next one, and so on, up to `room` above the least."""
+    """How many choices of `size` of these sorted numbers have the least sum, the sum above it, and so on, up to `room` above the least."""
     width = len(numbers) // 8 + 1
     return _digits(_packed(numbers, size, width, lambda seen, taken: room)[size], width)
 
@@ -214,7 +214,7 @@ def _pairs_at_most(first: Sequence[int], second: Sequence[int], limit: int) -> i
 
 
 def _product(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """The counts of sums of one of each: the product of two numbers whose digits the counts are."""
+    """The counts of sums of a number from each side: the product of two large numbers with the counts as digits."""
     width = (sum(first) * sum(second)).bit_length() // 8 + 1
     sides = [int.from_bytes(b"".join(count.to_bytes(width, "little") for count in side), "little") for side in (first, second)]
     return _digits(sides[0] * sides[1], width)

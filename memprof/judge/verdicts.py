@@ -9,7 +9,7 @@ is compared with its like, and if modes cannot be told apart there is no verdict
     over        head is above a budget               ok         no worse than noise
     failing     a run failed, and base is no better
     undecided   too few repeats, modes that cannot be told apart
-    gone        base alone has the row: nobody knows any more whether it got worse
+    gone        base alone has the row: whether it got worse is not known any more
     acknowledged   head is worse, and somebody has written why that is accepted for now
 """
 
@@ -100,8 +100,8 @@ class Proof:
     def sentence(self) -> str:
         """The result, in words."""
         where = f"{self.key.model}, {self.key.variant}"
-        seen = f"{format_bytes(self.added_bytes)} more in {where} {'were seen' if self.seen else 'were NOT seen'}"
-        return f"{seen}; the same build measured twice {'was silent' if self.silent else 'was NOT silent'}"
+        increase = f"{format_bytes(self.added_bytes)} more in {where} {'were seen' if self.seen else 'were NOT seen'}"
+        return f"{increase}; the same build measured twice {'was silent' if self.silent else 'was NOT silent'}"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def with_causes(rows: Sequence[Judged]) -> list[Judged]:
     """The rows, each regression with the earlier regression that it follows from, if there is one.
 
     Memory that rises in a phase is still there in the next, and in PEAK. So among a variant's regressions in bytes, in the order of the phases, a
-    regression follows from an earlier one unless it is larger by more than its threshold. In a phase the peak stands for the other metrics.
+    regression follows from an earlier regression unless it is larger by more than its threshold. In a phase the peak stands for the other metrics.
     """
     order = {phase: place for place, phase in enumerate([*summary.order(row.phase for row in rows if row.phase != PEAK), PEAK])}
     risen = [row for row in rows if row.verdict == "regressed" and metrics.METRICS[row.metric].unit == BYTES]
@@ -342,7 +342,7 @@ class _Pair:
             return self._same_modes(known)
         strays = [mode for mode, place in zip(self.head, places, strict=True) if place is None]
         if known and all(max(stray) < self.base[0][0] for stray in strays):
-            return self._decision("ok", "head has a mode of its own, below all of base's")
+            return self._decision("ok", "head has a mode that base lacks, below all of base's")
         if len(self.base) == len(self.head):
             return self._moved()
         return self._decision("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")

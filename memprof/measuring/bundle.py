@@ -29,7 +29,7 @@ _START = (
 
 
 def probe_command() -> list[str]:
-    """How the probe is started here: no site-packages, no PYTHON* variable and no module in the working folder can change what it does."""
+    """The words that start the probe: no site-packages, no PYTHON* variable and no module in the working folder can change it."""
     return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
 
 

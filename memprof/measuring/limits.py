@@ -114,7 +114,7 @@ class Rlimits:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        self.words = f"{self.kind}, which counts what is allocated and not what is resident"
+        self.words = f"{self.kind}, which counts allocated and not resident memory"
 
     def start(self, limit: int | None) -> dict[str, object]:
         return {"rlimits": None if limit is None else {self.kind: limit}}

@@ -71,7 +71,7 @@ def ask(
     try:
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:
-        end_marked({token})  # the child ended with its probe, but not what the child had started
+        end_marked({token})  # the child ended with its probe, but not the processes that it had started
         reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode)
     outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
     return without_probe(job, started_ns, outcome)

@@ -94,7 +94,7 @@ class Suite:
     build: Build | None = None
 
     def over(self, other: Suite) -> Suite:
-        """This suite's words where it has any, the other's elsewhere; settings by key are merged."""
+        """This suite's words, and the other's for those that it lacks; settings by key are merged."""
         changes: dict[str, object] = {}
         for key in ("set", "env", "shapes", "phases", "phase_regexes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}

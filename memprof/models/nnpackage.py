@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from . import Torn
+
 
 def first_model(folder: Path) -> Path:
-    """The first model of a package.
-
-    Raises OSError where the manifest cannot be read, and ValueError, LookupError or TypeError where it names no model.
-    """
+    """The first model of a package. Raises OSError where the manifest cannot be read, Torn where it names no model."""
     with (folder / "metadata" / "MANIFEST").open(encoding="utf-8") as file:
-        return folder / str(json.load(file)["models"][0])
+        try:
+            return folder / str(json.load(file)["models"][0])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise Torn from None

@@ -84,7 +84,7 @@ def _impossible(tensor: StoredTensor) -> bool:
 def _in_package(folder: Path) -> Path:
     try:
         return first_model(folder)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, Torn):
         raise Unparsed(f"the weights of {folder.name} cannot be told apart: its metadata/MANIFEST names no model") from None
 
 

@@ -82,18 +82,18 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
     bytes = sum(graph.weights[weight].bytes or 0 for weight in building.trained)
     applied = "at once, when a weight's is complete" if gradients == "at-once" else "all together after the backward pass"
     assumptions = [
-        "every floating weight is trained, but for running statistics; a gradient has the size and type of what it belongs to",
+        "every floating weight is trained, but for running statistics; a gradient has the size and type of its tensor",
         "a loss reads the outputs and gives each its gradient; the inputs get none",
         "the shares of a tensor that several operators read are added in place",
         f"gradients are applied {applied}; {optimizer} keeps {STATES[optimizer]} values for each trained value",
-        "what a runtime recomputes, and what its backward kernels need beyond gradients and kept activations, is no part of it",
+        "values that a runtime recomputes, and memory that its backward kernels need beyond gradients and kept activations, are left out",
     ]
     if graph.format != "onnx":
         assumptions.append("an operator with a fused activation keeps its result too, as every convolution and sum may have one")
     unknown = []
     if building.without_rule:
         names = tuple(f"{kind} ({count})" for kind, count in building.without_rule.most_common())
-        unknown.append(Unknown("operators without a rule for what their backward step reads: inputs and results are kept", names))
+        unknown.append(Unknown("operators without a rule for the inputs of their backward step: inputs and results are kept", names))
     kept = tuple(sorted(building.saved))
     return Training(
         mapped=building.mapped(),

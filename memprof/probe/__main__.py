@@ -6,7 +6,7 @@ In, on standard input, one line:
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
      "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}}
 
-"start" holds "command" too where the child is a program of its own (see command.py), and only "attach": PID where it already runs (attach.py).
+"start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
 
 "stdin": the text the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
 a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}.

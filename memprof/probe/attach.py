@@ -3,7 +3,7 @@
 `start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if a
 line comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
-The high-water mark is never reset, so it tells the peak only where it rose meanwhile.
+The high-water mark is never reset, so it tells the peak only if it rose meanwhile.
 """
 
 import os

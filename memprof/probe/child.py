@@ -54,7 +54,7 @@ class Measurement(Listener):
         self._live = live
         self._hold = hold
         self._group = None
-        self._ended_alone = False  # nobody put an end to it
+        self._ended_alone = False  # it ended by itself
         self.charged = None
         self.rss_max_high = None
         self.processes = []
@@ -293,7 +293,7 @@ class Measurement(Listener):
             self._let_go()
 
     def _follow_hold(self, now):
-        """Say once that the child stands still, and let it go if nobody else does in time; returns the ns to add to the job's time limit."""
+        """Say once that the child stands still, and let it go if memprof does not in time; returns the ns to add to the job's time limit."""
         name, since_ns, told = self._held
         if not told and procfs.stopped(self.measured):
             finish("held %s %d\n" % (name, self.measured))

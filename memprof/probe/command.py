@@ -143,7 +143,7 @@ class Command(child.Measurement):
     def _mark_begin(self, mark):
         if self._line_mark is not None:
             self._line_mark, self.marks, self._regexes, self._phase = None, [], (), ""
-            self.warnings.append("its phases came by marks or by functions: what it prints was not searched for them")
+            self.warnings.append("its phases came by marks or by functions: its output was not searched for them")
         phase = word(mark["phase"])
         if self._reserved(phase, mark["pid"], mark["t_ns"]):
             self._strays.append("%s is a name of memprof's own figures: the phase that the program calls so is left out" % phase)
@@ -347,7 +347,7 @@ class Command(child.Measurement):
             how = "each time is an iteration, the peak is the largest, all else is of the last"
             words.append("%s: in %d processes one after another; %s" % (", ".join(several), count, how))
         if self._marks_closed and self._opened:
-            words.append("the program closed the descriptor of its marks: what it did afterwards is in no phase")
+            words.append("the program closed the descriptor of its marks: its later work is in no phase")
         tree = self._tree
         if tree.most > 1:
             rounds = tree.rounds

@@ -16,7 +16,7 @@ while it was read. From there the same bounds hold backward in time: samples wai
 from .timeline import Timeline
 
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
-_TOLD = 3  # readings that a sample waits for at most
+_READINGS = 3  # readings that a sample waits for at most
 _PENDING = 2000  # samples that wait for a reading of shares; beyond them the oldest have the bounds that are known without it
 
 
@@ -33,7 +33,7 @@ class Sum:
         self.gained = self.lost = self.copied = 0
         self.missed = 0
         self._pending = []
-        self._repeated = False  # whether the last row that waits repeats the one before
+        self._repeated = False  # whether the last row that waits repeats the row before
         self.last = None  # (low, file-backed, vms) as of the last sample, as far as was known then
         self.several = False
 
@@ -154,8 +154,8 @@ class Row:
         "missed",
         "most",
         "most_file",
+        "readings",
         "t_ns",
-        "told",
         "total",
         "vms",
     )
@@ -165,7 +165,7 @@ class Row:
         self.low, self.anon, self.file = whole.overlap
         self.gained, self.lost, self.copied = whole.gained, whole.lost, whole.copied
         self.known = whole.copied  # copies up to here are in low
-        self.missed = self.told = 0
+        self.missed = self.readings = 0
 
     def copy(self):
         """A second Row with the same values."""
@@ -179,7 +179,7 @@ class Row:
         back = whole.lost - self.lost + whole.copied - self.copied
         self.low = max(self._low(whole), low - (whole.gained - self.gained))
         self.known = whole.copied
-        self.told += 1
+        self.readings += 1
         self.anon, self.file = min(self.anon, anon + back, anon + file + back), min(self.file, file + back)
         if self.total > self.most:
             self.missed = max(self.missed, whole.missed)
@@ -196,7 +196,7 @@ class Row:
     def wide(self, whole):
         """Whether the bounds are so far apart that it is worth waiting for the next reading."""
         low, high = self.bounds(whole)
-        return self.told < _TOLD and high - low > _WIDE * low
+        return self.readings < _READINGS and high - low > _WIDE * low
 
     def others(self):
         """(file-backed, vms) at the sample's time, in bytes."""

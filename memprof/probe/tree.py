@@ -1,4 +1,4 @@
-"""A process and all that it starts, polled together: the sum of their memory, and each one's own largest.
+"""A process and all that it starts, polled together: the sum of their memory, and the largest of each.
 
 Children are found in /proc/PID/task/TID/children; a poll needs two reads a process, on open descriptors. More costly reads have a limited share
 of the time: faults, high-water marks, the children of other threads than the first, and the shares of memory that processes have in common
@@ -214,14 +214,14 @@ class Tree:
             self._begin_to_share(other, most)
         inherited = min(anon, before)
         between = parent.faults if parent is not None and gone else 0
-        made = (node.faults + between) * procfs.PAGE + max(0, anon - before)
-        sure = max(0, min(anon, after) - made) if stat is not None and stat.stack else 0
+        new_bytes = (node.faults + between) * procfs.PAGE + max(0, anon - before)
+        certain = max(0, min(anon, after) - new_bytes) if stat is not None and stat.stack else 0
         node.shared = inherited
-        node.own = node.rss - sure
+        node.own = node.rss - certain
         if others:
             inside = any(other.inside for other in kin)
             for history in self._histories(node):
-                history.sum.gain(sure if inside or history is self.whole else 0, inherited, node.file)
+                history.sum.gain(certain if inside or history is self.whole else 0, inherited, node.file)
 
     def _begin_to_share(self, node, size):
         if node.shared:

@@ -12,7 +12,7 @@ _syscall = libc.function("syscall")
 
 
 def same_memory(pid, other):
-    """Whether two processes run in one memory; takes 3 us."""
+    """Whether two processes run in the same memory; takes 3 us."""
     if _kcmp_number is not None:
         answer = _syscall(_kcmp_number, pid, other, _KCMP_VM, 0, 0)
         if answer >= 0:

@@ -68,7 +68,7 @@ def parse(text: str) -> Command:
 
 
 def split(text: str) -> list[str]:
-    """The words of a command as a shell splits them. Raises UsageError where there are none, or a quote is left open."""
+    """The words of a command as a shell splits them. Raises UsageError if there are no words, or if a quote is left open."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -79,7 +79,7 @@ def split(text: str) -> list[str]:
 
 
 def of_words(words: Sequence[str], name: str = "") -> Command:
-    """A command from words that are split already. Raises UsageError where there is no program among them."""
+    """A command from words that are split already. Raises UsageError if there is no program among them."""
     env = {}
     at = 0
     while at < len(words) and _VARIABLE.match(words[at]):

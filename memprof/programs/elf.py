@@ -2,7 +2,7 @@
 it needs, and the functions that a name means as it is written in C++ source.
 
 Stdlib only, Python 3.8 and later: gdb's own Python runs this file too (see runners/native/symbols.py), where a library is opened while a program
-runs. Names are demangled by the C++ library's own __cxa_demangle, where there is one.
+runs. Names are demangled by the C++ library's own __cxa_demangle, if there is one.
 """
 
 from __future__ import annotations

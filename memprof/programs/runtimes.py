@@ -163,7 +163,7 @@ def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
     """The runtimes of an interpreter, or the runtime in a user's file. Raises InputError if the interpreter does not answer."""
     command = [python, str(runners_path()), "describe", *([user_file] if user_file else [])]
     try:
-        # The working folder must not be one whose files the interpreter would take for modules; a script's own folder comes first anyway.
+        # Run by path: sys.path then begins with the script's folder and not with the working folder, whose files could be taken for modules.
         process = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
         raise InputError(f"{python} cannot be started: {os_reason(error)}") from None

@@ -6,7 +6,7 @@ a misspelt name is reported before anything runs. A program that opens libraries
 here, may get the function from such a library: gdb then waits for it, and says at the end if it never came. A pure virtual function is in no
 file: it stands for its overrides, which the classes' type information leads to.
 
-ELF as in elf(5); names are demangled by the C++ library's own __cxa_demangle, where there is one.
+ELF as in elf(5); names are demangled by the C++ library's own __cxa_demangle, if there is one.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Files:
         if close:
             raise UsageError(f"--phase: there is no function {function} in {searched}; did you mean {' or '.join(close)}?")
         if self._program.stripped:
-            why = f"{self._program.path} is stripped, only what it exports has a name"
+            why = f"{self._program.path} is stripped, and only its exported functions have a name"
             raise UsageError(f"--phase: there is no function {function} in {searched}: {why}")
         raise UsageError(f"--phase: there is no function {function} in {searched}; the compiler may have inlined it everywhere")
 

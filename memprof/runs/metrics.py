@@ -1,4 +1,4 @@
-"""The metrics: the name and unit of each number, and where it lies in a Run. Tables, pictures and the gate read from this list alone.
+"""The metrics: the name and unit of each number, and its place in a Run. Tables, pictures and the gate read from this list alone.
 
 Smaller is better for every metric here. Definitions stand in docs/numbers.md.
 """

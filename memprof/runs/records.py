@@ -22,7 +22,7 @@ STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPAR
 PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
-OUTSIDE = "between phases"  # of a program with phases, where it has more memory outside of them than in any
+OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
 
@@ -313,7 +313,7 @@ class Outcome:
         if self.status == "exit":
             return f"ended with exit code {self.exit_code} {where}{f' ({message})' if message else ''}"
         if self.status == "lost":
-            return message or f"ended {where} without saying that it was done: what follows is not known"
+            return message or f"ended {where} without saying that it was done: the rest is not known"
         return f"{where}: {message or self.status}"
 
 

@@ -43,12 +43,12 @@ def is_own(run: Run) -> bool:
     return False
 
 
-def refuse_strangers(runs: Iterable[Run], what: str) -> None:
-    """Raises InputError if a Run is not this user's. what: the option that would execute what the Runs name, `--confirm`."""
+def refuse_strangers(runs: Iterable[Run], option: str) -> None:
+    """Raises InputError if a Run is not this user's. option: it would execute what the Runs name, `--confirm`."""
     stranger = next((run for run in runs if not is_own(run)), None)
     if stranger is not None:
         raise InputError(
-            f"{what} would execute what the runs file names for {stranger.job.model.name}, {stranger.job.variant}, and memprof did not write "
+            f"{option} would execute what the runs file names for {stranger.job.model.name}, {stranger.job.variant}, and memprof did not write "
             f"that run here: {described(stranger.job)}; --trust-runs allows it"
         )
 

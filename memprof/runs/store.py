@@ -77,7 +77,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             apart[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
         if differing:
             job = runs[places[0]].job
-            remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are rows of their own")
+            remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
 
 
@@ -283,7 +283,7 @@ class Writer:
 @contextmanager
 def _locked(path: Path, mode: str) -> Iterator[IO[bytes]]:
     """The file, unbuffered, with no other memprof writing to it."""
-    import fcntl  # here, because runs are read where there is none
+    import fcntl  # here, because runs are read on systems that lack it too
 
     while True:
         with open(path, mode, buffering=0) as file:

@@ -1,1 +1,1 @@
-"""Which settings have the least peak, and in how little memory a model runs."""
+"""Finds the settings with the least peak, and the least memory in which a model runs."""

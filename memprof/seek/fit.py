@@ -1,8 +1,8 @@
 """The least memory in which a model still runs: bisects a limit that the child is put under before it starts.
 
-Each trial is a fresh process in a fresh control group, its model's page cache and that of the files it maps dropped before, because a group is
-charged only for pages that it brings in itself. For a phase alone the limit is set while the child stands still before it, and lifted while
-it stands still after it. A limit works when the job is completed under it, in time; what works is tried three times before it is believed.
+Each trial is a fresh process in a fresh control group. The page cache of its model and of the files it maps is dropped before, because a group is
+charged only for pages that it brings in itself. For a phase alone the limit is set while the child stands still before the phase, and lifted while
+it stands still after it. A limit works if the job is completed under it, in time. A limit is believed once it has worked three times.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ from ..units import format_bytes, format_duration
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
 CONFIRMATIONS = 3
-# How near the limit is found: this share of it, and no nearer than so many bytes.
+# How exactly the limit is found: to this share of it, and no finer than so many bytes.
 _SHARE, _NEAREST = 0.005, 256 << 10
 _PLAIN_RUNS = 3
 _CURVE = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
-# Near its limit a run reads its own libraries again and again: one that takes so many times as long as without a limit, and so long, is ended.
+# Near its limit a run reads its libraries again and again. It is ended when it takes so many times as long as without a limit, and at least so long.
 _PATIENCE, _LEAST_PATIENCE_NS = 5, 5 * 1000 * MS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What is asked: the model, the runtime and its settings, and how much longer an iteration may take than without a limit (None: any)."""
+    """The question to answer: the model, the runtime and its settings.
+
+    max_time: how many times as long as without a limit an iteration may take, None for any. parts: of PARTS.
+    """
 
     model: str
     runtime: str
@@ -61,10 +64,10 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class Part:
-    """The least limit in bytes under which a part of the job works, None where none was found; beside it what the part takes with no limit.
+    """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
     rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
-    resident pages that it referenced, None where the kernel does not say. trials: how many it took.
+    resident pages that it referenced, None if the kernel does not say. trials: how many the search took.
     """
 
     name: str
@@ -76,7 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class At:
-    """A place on the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and what failed."""
+    """A point of the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and the failures in words."""
 
     limit_bytes: int | None
     time_ns: float | None
@@ -87,8 +90,8 @@ class At:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome. charged_bytes: the most that its group was charged with no limit; None where no group was had. shapes, assumed: see
-    explain's records.
+    """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
+    records.
     """
 
     model: str
@@ -109,8 +112,7 @@ class Fitted:
 def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
     """Find the limits. Each Run is given to `keep`.
 
-    Raises UsageError or InputError for what is wrong with the request or the machine, MeasurementError where it does not even run without a
-    limit.
+    Raises UsageError or InputError for a fault of the request or the machine, MeasurementError if the model does not even run without a limit.
     """
     return _Fitter(request, progress, keep).run()
 
@@ -124,7 +126,7 @@ class _Fitter:
         python = runtimes.interpreter(request.python)
         model = identify(Path(request.model))
         variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=python)
-        words = Suite(
+        suite = Suite(
             threads=(request.threads,) if request.threads else (),
             shapes=dict(request.shapes),
             inputs=request.inputs,
@@ -132,7 +134,7 @@ class _Fitter:
             runs=request.runs,
             cache="cold",
         )
-        self._order = orders.order(words, model, variant)
+        self._order = orders.order(suite, model, variant)
         if not self._order.runtime.takes(model.path):
             raise UsageError(f"{model.name}: {self._order.runtime.name} does not take it")
         self._limiter: Limiter = limits.find(request.by)
@@ -146,7 +148,7 @@ class _Fitter:
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
-        touched = self._look_at_it()
+        touched = self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
             if not run.outcome.ok:
@@ -165,7 +167,7 @@ class _Fitter:
         except KeyboardInterrupt:
             if not parts:
                 raise
-            self._remark("Interrupted: this is what was found until then.")
+            self._remark("Interrupted: the search was not finished.")
         return Fitted(
             job.model.name,
             job.runtime,
@@ -182,10 +184,10 @@ class _Fitter:
             job.assumed,
         )
 
-    # -- one run without a limit, looked at while it stands still
+    # -- a run without a limit, looked at while it stands still
 
-    def _look_at_it(self) -> dict[str, int]:
-        """Bytes that each phase touched; on the way, the files it maps, how long it takes, and so what is to be expected."""
+    def _touched_bytes(self) -> dict[str, int]:
+        """The bytes that each phase touched. The run also tells the files it maps and how long it takes."""
         touched: dict[str, int] = {}
         files: dict[str, None] = {}
 
@@ -208,33 +210,33 @@ class _Fitter:
         return touched
 
     def _runs_to_come(self, upper: int) -> int:
-        """About how many runs it will take, where luck neither helps nor hinders."""
+        """About how many runs the search will take, if luck neither helps nor hinders."""
         high = _start(upper)
-        each = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
+        runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
         curve = len(_CURVE) if WHOLE in self._request.parts else 0
-        return each * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
+        return runs_a_part * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
 
     def _announce(self, count: int, took_ns: int) -> None:
-        each = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
-        self._progress.say(f"about {count} runs follow, {each}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
+        duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
+        self._progress.say(f"about {count} runs follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
 
     # -- trials
 
     def _trial(self, limit: int | None, *, part: str = WHOLE, name: str = "") -> Run:
-        """One run, the limit over all of it or over a phase alone."""
+        """A run under a limit in bytes, over all of it or over a phase alone. limit: None for none."""
         runs = 0 if part in (MODEL_LOAD, PREPARE) else self._order.job.runs
-        words = name or f"{part} in {format_bytes(limit or 0)}"
+        variant = name or f"{part} in {format_bytes(limit or 0)}"
         job = replace(
             self._order.job,
-            variant=words,
+            variant=variant,
             runs=runs,
             warmup=0 if not runs else self._order.job.warmup,
             hold=part != WHOLE,
             timeout_ns=self._patience_ns,
             limit=None if limit is None else f"{part} limited to {limit} bytes",
         )
-        begin = self._limiter.start(limit if part == WHOLE else None)
-        order = replace(self._order, job=job, drop=self._drop, **begin)  # type: ignore[arg-type]
+        limited = self._limiter.start(limit if part == WHOLE else None)
+        order = replace(self._order, job=job, drop=self._drop, **limited)  # type: ignore[arg-type]
         if part == WHOLE:
             return self._measured(order, None)
         before = {MODEL_LOAD: STARTUP, PREPARE: MODEL_LOAD, EXECUTE: PREPARE}[part]
@@ -251,22 +253,23 @@ class _Fitter:
         return next(iter(campaign.measure([order], Quiet(self._progress), self._keep, look)))
 
     def _works(self, limit: int, part: str) -> bool:
+        """Whether a trial is completed under this limit in bytes, and fast enough."""
         try:
             run = self._trial(limit, part=part)
         except limits.Refused as error:
-            self._progress.say(f"{part}, {format_bytes(limit)}: what it holds does not fit ({error})")
+            self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return False
         if not run.outcome.ok:
-            said = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
-            self._progress.say(f"{part}, {format_bytes(limit)}: {said}")
+            reason = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
                 self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
             return False
-        seconds = _time(run)
-        slow = bool(seconds and self._request.max_time is not None and seconds > self._request.max_time * self._plain_time)
-        said = f", {format_duration(seconds)} an iteration" if seconds else ""
-        self._progress.say(f"{part}, {format_bytes(limit)}: works{said}{', which is too slow' if slow else ''}")
+        time_ns = _time(run)
+        slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
+        duration = f", {format_duration(time_ns)} an iteration" if time_ns else ""
+        self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return not slow
 
     def _remark(self, sentence: str) -> None:
@@ -281,7 +284,7 @@ class _Fitter:
         return Part(name, least, peak, max(touched.values(), default=None) if name == WHOLE else touched.get(name), trials)
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int]:
-        """The least limit that works, and how many trials it took to find it."""
+        """The least limit in bytes that works, and how many trials the search took."""
         trials, high = 1, _start(upper)
         for _ in range(4):
             if self._works(high, part):
@@ -303,11 +306,11 @@ class _Fitter:
                 trials += 1
                 if self._works(high, part):
                     proven += 1
-                else:  # it was luck: the least lies a step above
+                else:  # it had worked by luck: the least lies a step above
                     low, high, proven = high, _whole_pages(high + _step(high)), 0
             else:
                 break
-        # A failure may have been bad luck too, and have sent the search too high: down again while each step works as often.
+        # A failure may have been bad luck too, and have sent the search too high. It goes down again while each step works as often.
         while (lower := _whole_pages(high - _step(high))) > 0:
             for _ in range(CONFIRMATIONS):
                 trials += 1
@@ -326,26 +329,27 @@ class _Fitter:
             yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
 
     def _ceiling(self, run: Run) -> int:
-        """A limit under which a run passes with room to spare, where no group says what it was charged."""
+        """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
         if self._limiter.exact:
             return _peak(run, WHOLE)
         return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
 
 
 def _at(limit: int | None, runs: Sequence[Run]) -> At:
-    good = [run for run in runs if run.outcome.ok]
-    if not good:
+    completed = [run for run in runs if run.outcome.ok]
+    if not completed:
         return At(limit, None, None, None, _ended(runs[0].outcome))
-    marks = [mark for run in good if (mark := run.mark(EXECUTE)) is not None]
+    marks = [mark for run in completed if (mark := run.mark(EXECUTE)) is not None]
     faults = [
         statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
         for name in ("minor_faults", "major_faults")
     ]
-    ended = None if len(good) == len(runs) else f"{len(runs) - len(good)} of {len(runs)} failed"
-    return At(limit, statistics.median(_time(run) for run in good), faults[0], faults[1], ended)
+    ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
+    return At(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended)
 
 
 def _time(run: Run) -> float:
+    """The median iteration in ns, 0 if there was none."""
     mark = run.mark(EXECUTE)
     return statistics.median(mark.times_ns) if mark is not None and mark.times_ns else 0.0
 
@@ -362,7 +366,7 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _start(upper: int) -> int:
-    """The first limit to try: what it takes with no limit, and a little more."""
+    """The first limit to try: the need with no limit, and a little more."""
     return _whole_pages(upper * 1.02 + _NEAREST)
 
 

@@ -1,7 +1,7 @@
-"""The settings of a runtime with the least peak: measures what memprof.seek.search asks for, one after another, and verifies what it found.
+"""The settings of a runtime with the least peak: measures the settings that memprof.seek.search asks for, and verifies the best.
 
-Every measurement is a Run of its own in a runs file, so that a search that was stopped is taken up again from it and every report works on it.
-What is proposed is not what the search saw but fresh runs of the default and of each proposal, interleaved.
+Every measurement is a Run in a runs file, so that a search that was stopped is taken up again from it and every report works on it.
+The figures of a proposal are not those that the search saw: they are of fresh runs of the default and of each proposal, interleaved.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What to search for and where: the model, the runtime, and the words of `memprof run` that hold for all trials.
+    """A search to be made: the model, the runtime, and the words of `memprof run` that hold for all trials.
 
-    tries: values to try by knob, in place of the knob's own. threads: the thread counts to search over, the first being the default's; none for the
-    runtime's own. tolerance: by how much outputs may differ from the default's, relative to the largest, before it is said. time_ns: how long it
-    may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
+    tries: values to try by knob, in place of those that the knob names. threads: the thread counts to search over, the first being the default's;
+    empty for the runtime's choice. tolerance: by how much outputs may differ from the default's, relative to the largest, and still count as the
+    same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
     """
 
     model: str
@@ -70,8 +70,8 @@ class Proposal:
     """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
 
     number: its runs are those of the variant whose name begins with # and this; 0 is the default.
-    output_error: see Run; None where the runtime hands no outputs out. command: what measures it again. variables: the environment that
-    carries those settings which act there.
+    output_error: see Run; None if the runtime hands no outputs out. command: a command line that measures the settings again. variables: the
+    environment that carries those settings which act there.
     """
 
     number: int
@@ -88,13 +88,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The outcome: the default, the proposals of the front with the least peak first, and what the search learned on the way.
+    """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
 
-    best: the proposal that the goal asks for, None where none reaches it; never one that changes the outputs. repeats: how many fresh runs of each
-    the verified figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the
-    smallest combinations that failed, each with what was said. complete: False where it ran out of time or was interrupted before the search
-    had nothing left to gain. verified: False where it was interrupted before its proposals were measured again. runs: those behind the figures,
-    the trials where nothing was verified; what differs only in what changes nothing is one variant.
+    best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
+    figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
+    that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
+    verified: False if it was interrupted before its proposals were measured again. runs: those behind the figures, which are the trials if
+    nothing was verified; settings that differ only in values that change nothing are one variant.
     """
 
     model: str
@@ -117,10 +117,10 @@ class Tuned:
 
 
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
-    """Search, verify, and say what was found; each Run is given to `keep`. earlier: the runs of a search that was stopped.
+    """Search and verify. Each Run is given to `keep`. earlier: the runs of a search that was stopped.
 
-    Raises UsageError or InputError for what is wrong with the request, MeasurementError where the default itself fails. KeyboardInterrupt ends
-    the search, not the answer: what was found until then is returned unverified.
+    Raises UsageError or InputError for a fault of the request, MeasurementError if the default itself fails. KeyboardInterrupt ends the search,
+    not the answer: its proposals are then returned unverified.
     """
     return _Tuner(request, progress, keep).run(earlier)
 
@@ -153,7 +153,7 @@ class _Tuner:
             for value in values
             if name in checked
         }
-        self._said: dict[Settings, str] = {}
+        self._sentences: dict[Settings, str] = {}
         self._tried: list[tuple[Settings, Run]] = []
         self._begin_ns = time.monotonic_ns()
         self._took_ns: list[int] = []
@@ -172,18 +172,18 @@ class _Tuner:
             self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
             complete, verified = False, dict[Settings, list[Run]]()
             try:
-                complete = self._look()
+                complete = self._explore()
                 verified = self._verify()
             except KeyboardInterrupt:
                 if not self._search.of(DEFAULT):
                     raise
-                self._progress.say("interrupted: what follows was found until here and not verified")
+                self._progress.say("interrupted: the proposals that follow were not verified")
             return self._tuned(verified, complete)
 
     # -- searching
 
-    def _look(self) -> bool:
-        """Measure what the search asks for; False where the time is up first."""
+    def _explore(self) -> bool:
+        """Measure the settings that the search asks for. False if the time is up first."""
         while (settings := self._search.ask()) is not None:
             known = bool(self._search.of(DEFAULT))
             spare_ns = self._left_ns() - self._verifying_ns()
@@ -199,19 +199,19 @@ class _Tuner:
             self._note(settings, run)
             if settings == DEFAULT and not run.outcome.ok:
                 raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {run.outcome.sentence}")
-            self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._words(self._search.trials[-1], run)}")
+            self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
         return True
 
     def _measured(self, settings: Settings, most_ns: int | None = None) -> Run:
         order = self._order(settings, shown(settings))
         limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
-        job = replace(order.job, repeat=len([one for one in self._search.trials if one.settings == settings]) + 1)
+        job = replace(order.job, repeat=len([trial for trial in self._search.trials if trial.settings == settings]) + 1)
         patience_ns = min(job.timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or job.timeout_ns)
         order = replace(order, job=replace(job, timeout_ns=patience_ns))
         return next(iter(self._compared([order])))
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
-        """Measure; each Run says how far its outputs lie from the default's. The first that succeeds is that default."""
+        """Measure. Each Run gets the distance of its outputs from the default's, those of the first default that succeeds."""
         orders = [replace(order, outputs=str(self._outputs)) for order in orders]
         for run in campaign.measure(orders, Quiet(self._progress, len(self._search.trials)), lambda line: None):
             if run.outcome.ok and self._outputs.exists():
@@ -235,9 +235,9 @@ class _Tuner:
             raise InputError("the runs to go on with are of another model, runtime or thread count")
         if job.verifies:
             return
-        words = written(job.knobs)
+        texts = written(job.knobs)
         settings = frozenset(
-            self._written.get((key, value), (key, words[key])) for key, value in job.knobs.items() if key not in self._fixed
+            self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in self._fixed
         )
         if job.threads != self._threads:
             settings |= {(_THREADS, str(job.threads))}
@@ -251,18 +251,18 @@ class _Tuner:
         self._search.tell(_trial(settings, run, self._request.tolerance))
         self._tried.append((settings, run))
         if not run.outcome.ok:
-            self._said[settings] = run.outcome.sentence
+            self._sentences[settings] = run.outcome.sentence
 
-    def _words(self, trial: Trial, run: Run) -> str:
+    def _costs(self, trial: Trial, run: Run) -> str:
         if not trial.ok:
             return f"failed: {run.outcome.sentence}"
-        words = f"{format_bytes(trial.peak or 0)}, {format_duration(trial.time or 0)}"
+        costs = f"{format_bytes(trial.peak or 0)}, {format_duration(trial.time or 0)}"
         if self._search.of(DEFAULT) and trial.settings != DEFAULT:
             base = self._search.base
-            words += f" ({(trial.peak or 0) / base.peak:.0%} and {(trial.time or 0) / base.time:.0%} of the default's)"
+            costs += f" ({(trial.peak or 0) / base.peak:.0%} and {(trial.time or 0) / base.time:.0%} of the default's)"
         if run.output_error is not None and run.output_error > self._request.tolerance:
-            words += f", outputs differ by {run.output_error:.2g}"
-        return words
+            costs += f", outputs differ by {run.output_error:.2g}"
+        return costs
 
     # -- time
 
@@ -270,67 +270,73 @@ class _Tuner:
         return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
 
     def _verifying_ns(self) -> float:
-        """How long it will take to verify what would be proposed now."""
+        """How long it will take to verify the proposals of this moment."""
         return VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._chosen())]) if self._took_ns else 0
 
     def _round_ns(self, wanted: Sequence[Settings]) -> float:
-        """One fresh run of each: as long as its trial took, and its further iterations, and a little more."""
+        """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
         usual = statistics.median(self._took_ns)
         points = {point.settings: point.time for point in self._search.points()}
         more = _VERIFYING_RUNS - _SEARCH_RUNS
-        return 1.1 * sum(self._took_by.get(one, usual) + more * points.get(one, self._search.base.time) for one in wanted)
+        return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
 
     # -- verifying
 
     def _chosen(self) -> list[Point]:
-        """The points to verify: of those that keep the outputs the best by the goal, and others along the front, which others may lie on too."""
-        base, every = self._search.base, self._search.plain_points()
-        safe = front(point for point in every if not point.changes)
+        """The points to verify: the best by the goal, and others along the front. Points that keep the outputs have a front among themselves."""
+        base, known = self._search.base, self._search.plain_points()
+        safe = front(point for point in known if not point.changes)
         points = [
             point
-            for point in (*safe, *(one for one in front(every) if one.changes))
+            for point in (*safe, *(point for point in front(known) if point.changes))
             if point.settings != DEFAULT and point.peak < base.peak * 0.995
         ]
         points.sort(key=self._search.value)
-        best, rest = points[:2], sorted(points[2:], key=lambda point: point.peak)
-        step = max(1, -(-len(rest) // (_MOST_PROPOSALS - len(best)))) if rest else 1
-        return sorted(best + rest[::step], key=lambda point: point.peak)
+        best, others = points[:2], sorted(points[2:], key=lambda point: point.peak)
+        step = max(1, -(-len(others) // (_MOST_PROPOSALS - len(best)))) if others else 1
+        return sorted(best + others[::step], key=lambda point: point.peak)
 
     def _verify(self) -> dict[Settings, list[Run]]:
-        """Fresh runs of the default and of each point, interleaved; as many rounds of them as there is time for."""
+        """Fresh runs of the default and of each point, interleaved, in as many rounds as there is time for."""
         wanted = [DEFAULT, *(point.settings for point in self._chosen())]
         rounds = VERIFYING_REPEATS
-        if self._took_ns:  # nothing is known of how long it takes where all trials are those of an earlier search
+        if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
         runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
         self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
         orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
-        found: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
+        verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for repeat in range(1, rounds + 1):
             begin_ns = time.monotonic_ns()
-            each = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
-            for settings, run in zip(wanted, self._compared(each), strict=True):
-                found[settings].append(run)
+            round_orders = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
+            for settings, run in zip(wanted, self._compared(round_orders), strict=True):
+                verified[settings].append(run)
             if self._left_ns() < time.monotonic_ns() - begin_ns:
                 break  # there is no time for another round like this one
-        return found
+        return verified
 
     def _tuned(self, verified: Mapping[Settings, Sequence[Run]], complete: bool) -> Tuned:
-        failures = {
-            settings: said for settings, runs in verified.items() for run in runs if not run.outcome.ok for said in [run.outcome.sentence]
-        }
+        failures = {settings: run.outcome.sentence for settings, runs in verified.items() for run in runs if not run.outcome.ok}
         sure = DEFAULT in verified and DEFAULT not in failures
         if sure:
-            good = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(verified.items()) if one not in failures]
+            measured = [
+                self._proposal(number, settings, runs)
+                for number, (settings, runs) in enumerate(verified.items())
+                if settings not in failures
+            ]
         else:
             plain = self._search.plain()
             wanted = [DEFAULT, *(point.settings for point in self._chosen())]
-            seen = {one: [run for settings, run in self._tried if plain.get(settings) == one] for one in wanted}
-            good = [self._proposal(number, one, runs) for number, (one, runs) in enumerate(seen.items())]
-        default, *others = good
-        # What changes the outputs takes nothing from what keeps them.
-        kept = [one for one in others if not any(_beats(other, one) and other.changes_outputs <= one.changes_outputs for other in good)]
-        kept.sort(key=lambda one: one.peak)
+            tried = {settings: [run for full, run in self._tried if plain.get(full) == settings] for settings in wanted}
+            measured = [self._proposal(number, settings, runs) for number, (settings, runs) in enumerate(tried.items())]
+        default, *others = measured
+        # A proposal that changes the outputs does not push out a proposal that keeps them.
+        kept = [
+            proposal
+            for proposal in others
+            if not any(_beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs for other in measured)
+        ]
+        kept.sort(key=lambda proposal: proposal.peak)
         return Tuned(
             model=self._model.name,
             runtime=self._runtime.name,
@@ -339,7 +345,7 @@ class _Tuner:
             proposals=tuple(kept),
             best=_best(self._request.goal, default, kept),
             idle=tuple(self._search.idle()),
-            failed=tuple((one, self._said.get(one, "")) for one in self._search.failed()) + tuple(failures.items()),
+            failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()) + tuple(failures.items()),
             trials=len(self._search.trials),
             complete=complete,
             verified=sure,
@@ -381,42 +387,42 @@ class _Tuner:
 
 
 def output_error(reference: Path, outputs: Path) -> float:
-    """The largest difference of two .npz files' arrays over the largest magnitude of the first's; infinite where shapes or finiteness differ."""
+    """The largest difference of two .npz files' arrays over the largest magnitude of the first's; infinite if shapes or finiteness differ."""
     import numpy
 
-    with numpy.load(reference) as before, numpy.load(outputs) as after:
-        if set(before.files) != set(after.files):
+    with numpy.load(reference) as expected_arrays, numpy.load(outputs) as actual_arrays:
+        if set(expected_arrays.files) != set(actual_arrays.files):
             return float("inf")
         worst = 0.0
-        for name in before.files:
-            one, other = before[name], after[name]
-            if one.shape != other.shape or one.dtype.kind not in "fiub":
-                same = one.shape == other.shape and bool(numpy.array_equal(one, other))
+        for name in expected_arrays.files:
+            expected, actual = expected_arrays[name], actual_arrays[name]
+            if expected.shape != actual.shape or expected.dtype.kind not in "fiub":
+                same = expected.shape == actual.shape and bool(numpy.array_equal(expected, actual))
                 worst = max(worst, 0.0 if same else float("inf"))
                 continue
-            one, other = one.astype("float64"), other.astype("float64")
-            if not numpy.array_equal(numpy.isfinite(one), numpy.isfinite(other)):
+            expected, actual = expected.astype("float64"), actual.astype("float64")
+            if not numpy.array_equal(numpy.isfinite(expected), numpy.isfinite(actual)):
                 return float("inf")
-            finite = numpy.isfinite(one)
-            scale = float(numpy.abs(one[finite]).max(initial=0.0)) or 1.0
-            worst = max(worst, float(numpy.abs(one - other)[finite].max(initial=0.0)) / scale)
+            finite = numpy.isfinite(expected)
+            scale = float(numpy.abs(expected[finite]).max(initial=0.0)) or 1.0
+            worst = max(worst, float(numpy.abs(expected - actual)[finite].max(initial=0.0)) / scale)
         return worst
 
 
 def shown(settings: Settings) -> str:
-    """Settings as a variant is written: `mmap=on,prepacking=off`; `default` where there are none."""
+    """Settings as a variant is written: `mmap=on,prepacking=off`; `default` if there are none."""
     return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
 
 
 def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
-    """What is searched: each knob's values but the default's, and the allocators that this machine has."""
+    """The values to search over: each knob's but the default's, and the allocators that this machine has."""
     known = {knob.name: knob for knob in runtime.knobs}
     for name in (*request.fixed, *request.tries):
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
-    found = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
-    found[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
-    return {name: values for name, values in found.items() if values}
+    candidates = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
+    candidates[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
+    return {name: values for name, values in candidates.items() if values}
 
 
 def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
@@ -430,16 +436,16 @@ def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
 
 
 def allocators() -> tuple[str, ...]:
-    """Shared libraries of other allocators on this machine, one a kind."""
-    found = []
+    """Shared libraries of other allocators on this machine, the first of each kind."""
+    libraries = []
     for pattern in _ALLOCATORS:
         paths = sorted(path for folder in _FOLDERS for path in glob.glob(f"{folder}/{pattern}"))
-        found += paths[:1]
-    return tuple(found)
+        libraries += paths[:1]
+    return tuple(libraries)
 
 
 def _split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
-    """Settings as knobs and thread counts, none where that is the default's."""
+    """Settings as knobs and thread counts. There is no thread count if it is the default's."""
     knobs = {name: value for name, value in settings if name != _THREADS}
     return knobs, tuple(int(value) for name, value in settings if name == _THREADS)
 
@@ -452,18 +458,18 @@ def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     return Trial(settings, peak, statistics.median(mark.times_ns), run.output_error is not None and run.output_error > tolerance)
 
 
-def _beats(one: Proposal, other: Proposal) -> bool:
-    """Whether it has less of one and no more of the other."""
-    return one.peak <= other.peak and one.time <= other.time and (one.peak < other.peak or one.time < other.time)
+def _beats(proposal: Proposal, other: Proposal) -> bool:
+    """Whether a proposal has less of one figure, peak or time, and no more of the other."""
+    return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
 
 
 def _best(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Proposal | None:
     if goal.budget is not None:
-        within = [one for one in (default, *proposals) if one.peak <= goal.budget and not one.changes_outputs]
-        return min(within, key=lambda one: one.time, default=None)
-    within = [one for one in proposals if not one.changes_outputs]
-    within = [one for one in within if goal.max_time is None or one.time <= goal.max_time * default.time]
-    return min(within, key=lambda one: one.peak, default=None)
+        within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
+        return min(within, key=lambda proposal: proposal.time, default=None)
+    within = [proposal for proposal in proposals if not proposal.changes_outputs]
+    within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
+    return min(within, key=lambda proposal: proposal.peak, default=None)
 
 
 def _command(request: TuneRequest, settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""Calls of the phases' functions, followed inside gdb: what each stop of the program means, and the lines that say what a phase cost.
+"""Follows calls of the phases' functions inside gdb: the meaning of each stop of the program, and the lines that tell a phase's cost.
 
 Part of symbols.py, which gdb loads by its path and whose docstring has the contract. Stdlib only, Python 3.6 and later.
 """
@@ -10,15 +10,15 @@ from marks import Marks, reset_high_water, shares
 from traced import Look, alive, counters, exit_code, figures, here, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
-_SHARES_APART = 50  # times as long between two readings of PSS as one takes, which is milliseconds for a large process
-_NO_CALLER = (0, 1 << 64)  # the return address and level of a call that gdb sees nobody above: it ends with its thread
-# When it is said what following calls costs: once gdb has held the program for so long, and for this share of the time; and again whenever
-# that has become so many times as much.
+_SHARES_APART = 50  # between two readings of PSS passes so many times the duration of a reading, which is ms for a large process
+_NO_CALLER = (0, 1 << 64)  # the return address and level of a call without a caller: it ends with its thread
+# When the cost of following calls is announced: once gdb has held the program for this long and for this share of the time, and again whenever
+# the cost has become this many times as much.
 _COST_NS, _COST_SHARE, _COST_AGAIN = 2000000000, 0.2, 5
 
 
 class Call:
-    """One call of a phase's function that has not returned. level: the stack pointer its caller has after the return."""
+    """A call of a phase's function that has not returned. level: the stack pointer its caller has after the return."""
 
     def __init__(self, phase, thread, level, address, outermost):
         self.phase, self.thread, self.level, self.address, self.outermost = phase, thread, level, address, outermost
@@ -27,7 +27,7 @@ class Call:
 
 
 class Phase:
-    """A phase: its function, and what is known of it while it runs."""
+    """A phase: its function, and its state while it runs."""
 
     def __init__(self, name, symbol, known):
         self.name, self.symbol, self.known = name, symbol, known
@@ -42,7 +42,7 @@ class Phase:
 
 
 class Tracer:
-    """Follows the calls of the phases' functions and says what they cost."""
+    """Follows the calls of the phases' functions and writes what they cost."""
 
     def __init__(self, phases):
         self.marks = Marks()
@@ -54,9 +54,9 @@ class Tracer:
         self.notes = []
         self.foreign = 0
         self.first_ns = self.stopped_ns = 0  # when a function was first entered, and for how long gdb has held the program since
-        self.said_ns = self.reading_ns = 0
+        self.announced_ns = self.reading_ns = 0
 
-    # -- what a stop means
+    # -- stops
 
     def entered(self, phase, now_ns):
         """A phase's function was entered."""
@@ -85,7 +85,7 @@ class Tracer:
         phase.begin_ns = phase.begin_ns or call.begin_ns
 
     def returned(self, address, now_ns):
-        """Somebody came by an address where a call returns to."""
+        """A thread has reached an address where a call returns to."""
         thread = here()
         if thread[0] != self.measured:
             return
@@ -98,7 +98,7 @@ class Tracer:
                     self._abandon(call, now_ns)
 
     def jumped(self, now_ns):
-        """A longjmp begins: what lies beyond its target will never return, but from here it cannot be seen how far that is."""
+        """A longjmp begins: calls beyond its target will never return, but which these are cannot be seen from here."""
         thread = here()
         calls = [call for phase in self.phases for call in phase.calls if call.thread == thread]
         if calls:
@@ -127,7 +127,7 @@ class Tracer:
                 elif not alive(call.thread):
                     self._abandon(call, now_ns)
         if exit_code() not in (0, None):
-            return  # it failed in the phase: that is how the phase is to stay
+            return  # it failed in the phase, which therefore stays open
         for phase in self.phases:
             for call in list(phase.calls):
                 self.note("%s: %s never returned, the program ended inside it" % (phase.name, phase.symbol))
@@ -138,8 +138,8 @@ class Tracer:
     def _settle(self, thread, level, now_ns, address=None):
         """End calls of this thread that cannot return any more, now that its stack ends at this level, and those of threads that ended.
 
-        address: where a call that begins now returns to; one that has the same address and level has called it in its own place (a tail
-        call), and both return together.
+        address: where a call that begins now returns to. A call with the same address and level has made it as a tail call, and both return
+        together.
         """
         for phase in self.phases:
             for call in list(phase.calls):
@@ -186,7 +186,7 @@ class Tracer:
         return process
 
     def forget(self):
-        """Where calls return to means nothing any more in a process that has become another program, nor do its calls."""
+        """Drop the return addresses and end the calls of a process that has become another program."""
         inferior = gdb.selected_inferior()
         if not inferior.pid or inferior.pid != self.measured:
             return
@@ -201,7 +201,7 @@ class Tracer:
 
     def _startup(self, pid):
         self.measured = pid
-        # What it starts from here on is not looked at: it runs as it would without gdb, and the addresses that calls return to are none of its.
+        # Processes that it starts from here on are not looked at: they run as without gdb, and calls of theirs are at other addresses.
         quiet("set detach-on-fork on")
         process = self._fold(Look(pid, time.monotonic_ns()))
         running_ns, self.reading_ns = ran(pid, process.now_ns)
@@ -232,10 +232,10 @@ class Tracer:
         now_ns = time.monotonic_ns()
         if now_ns - phase.shared_ns < _SHARES_APART * phase.shares_ns:
             return {}
-        known = shares(process.pid)
+        figures_of_shares = shares(process.pid)
         phase.shared_ns = time.monotonic_ns()
         phase.shares_ns = phase.shared_ns - now_ns
-        return known
+        return figures_of_shares
 
     def note(self, sentence):
         """Keep a sentence for the reader of the figures."""
@@ -243,38 +243,38 @@ class Tracer:
             self.notes.append(sentence)
 
     def held(self, began_ns):
-        """The program stood still since then and goes on now; what it cost so far is said while there is still time to ask for less."""
+        """The program stood still since then and goes on now. The cost so far is announced while there is still time to ask for less."""
         now_ns = time.monotonic_ns()
         self.stopped_ns += (now_ns - began_ns + self.handling_ns) if self.first_ns else 0
-        again_ns = max(_COST_NS, _COST_AGAIN * self.said_ns)
+        again_ns = max(_COST_NS, _COST_AGAIN * self.announced_ns)
         if self.first_ns and self.stopped_ns >= max(again_ns, _COST_SHARE * (now_ns - self.first_ns)):
-            self.said_ns = self.stopped_ns
+            self.announced_ns = self.stopped_ns
             self.marks.write({"mark": "say", "pid": self.measured, "text": self.cost(now_ns)})
 
     def cost(self, now_ns):
-        """What following the function that is called most has cost, in a sentence."""
+        """The cost of following calls, and the function that is called most, in a sentence."""
         phase = max(self.phases, key=lambda phase: phase.count)
         calls = sum(phase.count for phase in self.phases)
-        each_ms = self.stopped_ns / 1e6 / max(calls, 1)
+        ms_a_call = self.stopped_ns / 1e6 / max(calls, 1)
         return "%s: %s was called %s times in %.0f s, in which gdb held the program for %.0f s (%.2f ms a call): %s" % (
             phase.name,
             phase.symbol,
             "{:,}".format(phase.count),
             (now_ns - self.first_ns) / 1e9,
             self.stopped_ns / 1e9,
-            each_ms,
+            ms_a_call,
             "name a function that is called less often, such as the one that calls it",
         )
 
     def say_about(self):
-        """Say what a reader of these figures must know."""
+        """Write notes for the reader of these figures."""
         handling = "phases from symbols: gdb stops the program at each entry and return; %.2f ms of that lay inside a call's time " % (
             self.handling_ns / 1e6
         )
         notes = [handling + "and were taken off", *self.notes]
         if self.reading_ns >= 10000000:
             notes.append("STARTUP is without the %.2f s in which gdb read symbols" % (self.reading_ns / 1e9))
-        if self.said_ns:
+        if self.announced_ns:
             notes.append(self.cost(time.monotonic_ns()))
         if self.foreign:
             notes.append("%d call(s) in processes other than the measured one were left out" % self.foreign)
@@ -283,7 +283,7 @@ class Tracer:
             self.marks.write(dict(line, pid=self.measured, notes=[note[:300] for note in notes[:5]]))
 
     def refuse(self, sentence, pid, phase="STARTUP"):
-        """Say why there is nothing to measure, or no such phase."""
+        """Write why there is nothing to measure, or no such phase."""
         for most in (2500, 800, 200):
             if self.marks.write({"mark": "error", "pid": pid, "phase": phase, "kind": "refused", "message": sentence[:most]}):
                 return
@@ -344,7 +344,7 @@ class End(_Stop):
 
 
 class Step(_Stop):
-    """One of the places in a row at which `handling` is measured; that which makes them `enough` stops the program for good."""
+    """A place in a row of places at which gdb's handling of a stop is measured. After `enough` stops the program stays stopped."""
 
     def __init__(self, tracer, address, steps, enough):
         self.steps, self.enough = steps, enough

@@ -19,11 +19,11 @@
  *                              WARMUP and EXECUTE by these names; any other name is as good. Repeats of a name become one phase with the
  *                              durations of all.
  * memprof_iteration()          an iteration of the open phase has ended; the next one begins here
- * memprof_value(name, number)  a figure of the program's own; the name says what it is: arena_bytes, wait_ns, loss
+ * memprof_value(name, number)  a figure of the program; the name says what it is: arena_bytes, wait_ns, loss
  * memprof_end()                the open phase ends
  *
- * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across shared libraries where the linker
- * exports it (-rdynamic). The lines that are written are those of runners/marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
+ * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across
+ * shared libraries too if the linker exports it (-rdynamic). The lines that are written are those of runners/marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
  * line at most PIPE_BUF bytes with the writer's pid, and written only where fstat agrees that FD is still memprof's pipe.
  */
 #ifndef MEMPROF_H
@@ -65,7 +65,7 @@ struct memprof_time {
 };
 extern int memprof_clock(int clock, struct memprof_time *now) __asm__("clock_gettime");
 
-/* Memory is in bytes, -1 for what the kernel does not say; times are CLOCK_MONOTONIC in nanoseconds. */
+/* Memory is in bytes, -1 if the kernel does not say it; times are CLOCK_MONOTONIC in nanoseconds. */
 struct memprof_status {
     long long rss, anon, file, shmem, swap, vms, hwm, vms_peak;
 };
@@ -75,12 +75,12 @@ struct memprof_state {
     int lock;             /* the process whose thread speaks just now, 0 for none */
     int open;             /* a phase is open */
     int reset;            /* the high-water mark was reset where it began */
-    int descriptor;       /* -1 where nobody listens */
+    int descriptor;       /* -1 if nobody listens */
     unsigned long long device, inode;
     int started;          /* STARTUP has been told */
     int times;            /* iterations not yet written */
     long long begin_ns, last_ns;
-    long long highest;    /* of all high-water marks seen, as a tool that never resets it would report */
+    long long highest;    /* of all high-water marks read, as a tool that never resets it would report */
     long long hwm_begin, rss_begin, read_begin, cpu_begin;
     long minor_begin, major_begin;
     char phase[MEMPROF_NAME + 1];
@@ -101,7 +101,7 @@ static MEMPROF_USED long long memprof_now_ns(void) {
     return (long long)now.seconds * 1000000000LL + (long long)now.nanoseconds;
 }
 
-/* A file of /proc as a string, as far as it fits; its length, 0 where it cannot be read. */
+/* A file of /proc as a string, as far as it fits; its length, 0 if it cannot be read. */
 static MEMPROF_USED int memprof_read(const char *path, char *text, int size) {
     int filled = 0, descriptor = open(path, O_RDONLY
 #ifdef O_CLOEXEC
@@ -121,29 +121,29 @@ static MEMPROF_USED int memprof_read(const char *path, char *text, int size) {
 
 /* The number after "\nNAME:" times `unit`, or -1. */
 static MEMPROF_USED long long memprof_field(const char *text, const char *name, long long unit) {
-    const char *found = text;
+    const char *row = text;
     size_t length = strlen(name);
-    while ((found = strstr(found, name)) != NULL) {
-        if ((found == text || found[-1] == '\n') && found[length] == ':') return atoll(found + length + 1) * unit;
-        found += length;
+    while ((row = strstr(row, name)) != NULL) {
+        if ((row == text || row[-1] == '\n') && row[length] == ':') return atoll(row + length + 1) * unit;
+        row += length;
     }
     return -1;
 }
 
 /* /proc/self/status, in kB (proc_pid_status(5)). */
 static MEMPROF_USED struct memprof_status memprof_look(void) {
-    struct memprof_status found;
+    struct memprof_status status;
     char text[4096];
     memprof_read("/proc/self/status", text, (int)sizeof text);
-    found.rss = memprof_field(text, "VmRSS", 1024);
-    found.anon = memprof_field(text, "RssAnon", 1024);
-    found.file = memprof_field(text, "RssFile", 1024);
-    found.shmem = memprof_field(text, "RssShmem", 1024);
-    found.swap = memprof_field(text, "VmSwap", 1024);
-    found.vms = memprof_field(text, "VmSize", 1024);
-    found.hwm = memprof_field(text, "VmHWM", 1024);
-    found.vms_peak = memprof_field(text, "VmPeak", 1024);
-    return found;
+    status.rss = memprof_field(text, "VmRSS", 1024);
+    status.anon = memprof_field(text, "RssAnon", 1024);
+    status.file = memprof_field(text, "RssFile", 1024);
+    status.shmem = memprof_field(text, "RssShmem", 1024);
+    status.swap = memprof_field(text, "VmSwap", 1024);
+    status.vms = memprof_field(text, "VmSize", 1024);
+    status.hwm = memprof_field(text, "VmHWM", 1024);
+    status.vms_peak = memprof_field(text, "VmPeak", 1024);
+    return status;
 }
 
 static MEMPROF_USED int memprof_reset_high_water(void) {
@@ -166,12 +166,12 @@ static MEMPROF_USED void memprof_count(long *minor, long *major, long long *read
     *read_bytes = memprof_read("/proc/self/io", text, (int)sizeof text) ? memprof_field(text, "read_bytes", 1) : -1;
 }
 
-/* Write a line where memprof listens; errno stays what it was. */
+/* Write a line if memprof listens; errno stays what it was. */
 static MEMPROF_USED void memprof_write(const char *line, int length) {
-    struct stat found;
+    struct stat target;
     int before = errno;
-    if (length > 0 && length < MEMPROF_LINE && fstat(memprof_state_.descriptor, &found) == 0
-        && (unsigned long long)found.st_dev == memprof_state_.device && (unsigned long long)found.st_ino == memprof_state_.inode) {
+    if (length > 0 && length < MEMPROF_LINE && fstat(memprof_state_.descriptor, &target) == 0
+        && (unsigned long long)target.st_dev == memprof_state_.device && (unsigned long long)target.st_ino == memprof_state_.inode) {
         if (write(memprof_state_.descriptor, line, (size_t)length) != length) { /* nobody listens any more */ }
     }
     errno = before;
@@ -182,7 +182,7 @@ static MEMPROF_USED int memprof_put(char *line, int at, const char *name, long l
     return at + snprintf(line + at, (size_t)(MEMPROF_LINE - at), ",\"%s\":%lld", name, value);
 }
 
-/* A name without what JSON would have to escape. */
+/* A name without characters that JSON would have to escape. */
 static MEMPROF_USED void memprof_name(char *to, const char *from) {
     int at = 0;
     for (; from != NULL && from[at] != 0 && at < MEMPROF_NAME; ++at)
@@ -256,7 +256,7 @@ static MEMPROF_USED void memprof_write_end(long long end_ns) {
     if (getenv("MEMPROF_HOLD") != NULL) raise(SIGSTOP); /* memprof looks at the process as it is now, and lets it go */
 }
 
-/* What was asked for in the wrong order, for memprof to tell. */
+/* Tell memprof of a call in the wrong order. */
 static MEMPROF_USED void memprof_write_stray(const char *what, const char *phase) {
     char line[MEMPROF_LINE];
     memprof_write(line, snprintf(line, sizeof line, "{\"mark\":\"stray\",\"pid\":%ld,\"what\":\"%s\",\"phase\":\"%s\"}\n", (long)getpid(), what,
@@ -275,7 +275,7 @@ static MEMPROF_USED void memprof_write_startup(long long end_ns) {
     memprof_write_end(end_ns);
 }
 
-/* Read the environment once; whether somebody listens, and then this thread holds the lock. */
+/* Read the environment once. True if somebody listens; this thread then holds the lock. */
 static MEMPROF_USED int memprof_enter(void) {
     int mine = (int)getpid(), held = 0;
     if (memprof_state_.looked && memprof_state_.descriptor < 0) return 0;
@@ -283,7 +283,7 @@ static MEMPROF_USED int memprof_enter(void) {
         if (held == mine) { /* by another thread */
             sched_yield();
             held = 0;
-        } /* else by a thread of the process that this one was forked from, which is not here to let it go: taken at the next turn */
+        } /* else by a thread of the process that this process was forked from, which is not here to let it go: taken at the next turn */
     }
     if (!memprof_state_.looked) {
         const char *text = getenv("MEMPROF_MARKS");

@@ -1,7 +1,7 @@
 /* memprof's native runner for onert: the wheel's own libonert.so through its C interface. The contract stands in runner.h.
  *
- * The interface is runtime/onert/api/nnfw/include/nnfw.h and nnfw_experimental.h of Samsung's ONE; what is needed of it is declared here, because
- * the wheel carries no headers. Seen with 0.1.0. Does what runners/runtimes/onert.py does, call by call.
+ * The interface is runtime/onert/api/nnfw/include/nnfw.h and nnfw_experimental.h of Samsung's ONE; the needed part is declared here, because
+ * the wheel carries no headers. Seen with 0.1.0. It makes the same calls as runners/runtimes/onert.py.
  */
 #include "runner.h"
 
@@ -48,12 +48,12 @@ static int64_t flat_field(struct flat *flat, int64_t table, int number) {
     return flat_indirect(flat, table + offset);
 }
 
-/* The model file of an nnpackage's folder: the first of "models" in metadata/MANIFEST. A file is one itself. */
+/* The model file of an nnpackage's folder: the first of "models" in metadata/MANIFEST. A file stays as it is. */
 static void model_file(const char *model, char *path, size_t size) {
     char text[4096], manifest[1200], *name, *end;
-    struct stat found;
+    struct stat about;
     snprintf(path, size, "%s", model);
-    if (stat(model, &found) != 0 || !S_ISDIR(found.st_mode)) return;
+    if (stat(model, &about) != 0 || !S_ISDIR(about.st_mode)) return;
     snprintf(manifest, sizeof manifest, "%s/metadata/MANIFEST", model);
     memprof_read(manifest, text, (int)sizeof text);
     name = strstr(text, "\"models\"");

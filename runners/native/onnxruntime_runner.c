@@ -82,9 +82,9 @@ static void config(void *options, const char *key, const char *value) {
     check(((void *(*)(void *, const char *, const char *))api[ADD_SESSION_CONFIG])(options, key, value), key);
 }
 
-static void one(enum ort_place place, void *options, const char *what) { check(((void *(*)(void *))api[place])(options), what); }
+static void set_switch(enum ort_place place, void *options, const char *what) { check(((void *(*)(void *))api[place])(options), what); }
 
-static void number(enum ort_place place, void *options, int value, const char *what) {
+static void set_number(enum ort_place place, void *options, int value, const char *what) {
     check(((void *(*)(void *, int))api[place])(options, value), what);
 }
 
@@ -93,13 +93,13 @@ static void *settings(void) {
     int level = runner_set("optimization", "off") ? 0 : runner_set("optimization", "basic") ? 1 : runner_set("optimization", "extended") ? 2 : 99;
     void *options = NULL;
     check(((void *(*)(void **))api[CREATE_SESSION_OPTIONS])(&options), "CreateSessionOptions");
-    number(SET_OPTIMIZATION, options, level, "SetSessionGraphOptimizationLevel");
-    number(SET_EXECUTION_MODE, options, parallel, "SetSessionExecutionMode");
-    one(runner_set("mem_pattern", "off") ? DISABLE_MEM_PATTERN : ENABLE_MEM_PATTERN, options, "MemPattern");
-    one(runner_set("arena", "off") ? DISABLE_CPU_MEM_ARENA : ENABLE_CPU_MEM_ARENA, options, "CpuMemArena");
+    set_number(SET_OPTIMIZATION, options, level, "SetSessionGraphOptimizationLevel");
+    set_number(SET_EXECUTION_MODE, options, parallel, "SetSessionExecutionMode");
+    set_switch(runner_set("mem_pattern", "off") ? DISABLE_MEM_PATTERN : ENABLE_MEM_PATTERN, options, "MemPattern");
+    set_switch(runner_set("arena", "off") ? DISABLE_CPU_MEM_ARENA : ENABLE_CPU_MEM_ARENA, options, "CpuMemArena");
     if (threads > 0) {
-        number(SET_INTRA_THREADS, options, threads, "SetIntraOpNumThreads");
-        number(SET_INTER_THREADS, options, parallel ? threads : 1, "SetInterOpNumThreads");
+        set_number(SET_INTRA_THREADS, options, threads, "SetIntraOpNumThreads");
+        set_number(SET_INTER_THREADS, options, parallel ? threads : 1, "SetInterOpNumThreads");
     }
     if (runner_set("prepacking", "off")) config(options, "session.disable_prepacking", "1");
     if (runner_set("constant_folding", "off")) config(options, "optimization.disable_specified_optimizers", "ConstantFolding");

@@ -1,8 +1,8 @@
-/* What memprof's native runners have in common: their job, their inputs, and what they say besides the marks of memprof.h.
+/* The common part of memprof's native runners: their job, their inputs, and the lines they write besides the marks of memprof.h.
  *
  * The contract. `RUNNER LIBRARY MODEL [WORD=VALUE...]`, in any order:
  *
- *     warmup=N runs=N threads=N     0 and 5, 5, and the runtime's own where they are missing
+ *     warmup=N runs=N threads=N     0, 5 and the runtime's own if they are missing
  *     version=TEXT                  of the runtime, as its package says
  *     set.KNOB=VALUE                a knob that acts when the model is loaded
  *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
@@ -32,7 +32,7 @@ static int runner_noted;
 
 /* -- lines */
 
-/* Text as the inside of a JSON string; what is no plain character becomes a space. */
+/* Text as the inside of a JSON string; a control character becomes a space. */
 static void runner_quote(char *to, size_t size, const char *from) {
     size_t at = 0;
     for (; *from != 0 && at + 2 < size; ++from) {
@@ -49,7 +49,7 @@ static void runner_write(const char *line, int length) {
     }
 }
 
-/* Say why the job ends here, and end it. kind: import, refused or error. */
+/* Write why the job ends here, and end it. kind: import, refused or error. */
 static void runner_fail(const char *kind, const char *format, ...) {
     char message[RUNNER_TEXT], quoted[2 * RUNNER_TEXT], line[MEMPROF_LINE];
     va_list words;
@@ -64,7 +64,7 @@ static void runner_fail(const char *kind, const char *format, ...) {
     _exit(1);
 }
 
-/* Something a reader of the figures must know; said with the next runner_about. */
+/* A note for the reader of the figures; written with the next runner_about. */
 static void runner_note(const char *format, ...) {
     va_list words;
     if (runner_noted == RUNNER_NOTES) return;
@@ -88,7 +88,7 @@ static void runner_about(const char *version) {
     runner_write(line, at);
 }
 
-/* The job is complete. Without the runtime's teardown, which is no part of it: a crash there would spoil a result that is complete. */
+/* End a complete job, without the runtime's teardown, which is no part of it: a crash there would spoil a complete result. */
 static void runner_done(void) {
     char line[100];
     runner_write(line, snprintf(line, sizeof line, "{\"mark\":\"done\",\"pid\":%ld}\n", (long)getpid()));
@@ -98,7 +98,7 @@ static void runner_done(void) {
 
 /* -- the job */
 
-/* The value of WORD, or of PREFIX and NAME together; NULL where it was not given. */
+/* The value of WORD, or of PREFIX and NAME together; NULL if it was not given. */
 static const char *runner_word(const char *prefix, const char *name) {
     size_t first = strlen(prefix), second = strlen(name);
     int index;
@@ -135,9 +135,9 @@ static void *runner_open(int count, char **words) {
 }
 
 static void *runner_function(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (found == NULL) runner_fail("import", "this library has no function %s: it is too old, or none of this runtime's", name);
-    return found;
+    void *function = dlsym(library, name);
+    if (function == NULL) runner_fail("import", "this library has no function %s: it is too old, or none of this runtime's", name);
+    return function;
 }
 
 static void runner_begin(const char *phase) {
@@ -194,7 +194,7 @@ static void runner_parse_shape(const char *text, struct runner_shape *shape) {
     }
 }
 
-/* The shape given for an input in place of its own; whether there is one. */
+/* Read the shape that was given for an input in place of the model's; true if there is any. */
 static int runner_given_shape(const char *name, struct runner_shape *shape) {
     const char *text = runner_word("shape.", name);
     if (text != NULL) runner_parse_shape(text, shape);
@@ -223,7 +223,7 @@ static void runner_check_names(char **names, int count) {
 
 static uint16_t runner_half(float value) {
     /* IEEE 754 binary16 of a number in [0, 1), rounded to nearest, ties to even. */
-    uint32_t bits, mantissa, shift, rest, half;
+    uint32_t bits, mantissa, shift, remainder, half;
     int exponent;
     memcpy(&bits, &value, sizeof bits);
     exponent = (int)(bits >> 23) - 127 + 15;
@@ -231,12 +231,12 @@ static uint16_t runner_half(float value) {
     shift = exponent <= 0 ? (uint32_t)(14 - exponent) : 13;
     if (bits == 0 || shift > 24) return 0;
     half = exponent <= 0 ? mantissa >> shift : ((uint32_t)exponent << 10) + ((mantissa >> 13) & 0x3ffu);
-    rest = mantissa & ((1u << shift) - 1u);
-    if (rest > (1u << (shift - 1)) || (rest == (1u << (shift - 1)) && (half & 1u))) ++half;
+    remainder = mantissa & ((1u << shift) - 1u);
+    if (remainder > (1u << (shift - 1)) || (remainder == (1u << (shift - 1)) && (half & 1u))) ++half;
     return (uint16_t)half;
 }
 
-/* A .npy file's elements (the format: numpy.lib.format): the bytes behind its header, which must be as many as are wanted, in C order. */
+/* A .npy file's elements (the format: numpy.lib.format): exactly `bytes` of them behind its header, in C order. */
 static void runner_read_npy(const char *path, const char *name, void *data, size_t bytes, size_t element) {
     unsigned char head[12];
     char text[2000], *descr;

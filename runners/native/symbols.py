@@ -1,22 +1,22 @@
 """Phases from the entry and return of functions of an unmodified program: run by gdb's own Python, never imported.
 
 The contract. gdb is started as `gdb -nx -batch -ex "python MEMPROF = '...'" -x symbols.py --args CMD ARGS`, where the string is JSON:
-{"phases": [[PHASE, NAME, [SYMBOL, ...]], ...], "elf": PATH}. NAME is the function as the user wrote it, SYMBOL the linker's name of one
-that is known already; where there is none, each program and library that is loaded is searched by memprof's elf.py, which lies at PATH.
+{"phases": [[PHASE, NAME, [SYMBOL, ...]], ...], "elf": PATH}. NAME is the function as the user wrote it, SYMBOL the linker's name of a function
+that is known already; without any, each program and library that is loaded is searched by memprof's elf.py, which lies at PATH.
 Lines go where MEMPROF_MARKS says, in the words of marks.py, each with the id of the process it is about, and two kinds more:
 
-    {"mark": "program", "pid"}      this is the program that gdb has started; what was looked at so far was gdb itself
-    {"mark": "say", "pid", "text"}  a sentence that the user should read now
+    {"mark": "program", "pid"}      this is the program that gdb has started; samples from before are of gdb itself
+    {"mark": "say", "pid", "text"}  a sentence for the user to read now
 
-One phase is one call; a further call of the function is the same phase once more. Where calls overlap (several threads, recursion) the
-phase lasts from the first entry to the last return, and the durations of the calls that were not made within another go along as its
-iterations. The first process that enters one of the functions is the one that is measured; before that it is in STARTUP.
+A phase is a call; a further call of the function is the same phase again. If calls overlap (several threads, recursion) the phase lasts from the
+first entry to the last return, and the durations of the outermost calls are its iterations. The first process that enters any of the functions
+is measured; before that it is in STARTUP.
 
-The program stands still, all threads of it, while its high-water mark is reset and read. What gdb needs to stop and to continue lies inside the
-interval that can be seen from here; it is measured at the program's start and taken off. gdb's own FinishBreakpoint is made anew for each call,
-loses the ones it cannot return to, and leaks; instead each return address has a breakpoint that stays, and a frame is known by the stack
-pointer that its caller has afterwards. calls.py follows the calls, traced.py looks at the process; here the program is started, its functions
-are found, and its end is told. Stdlib only, Python 3.6 and later; seen with gdb 13.1.
+The program stands still, all threads of it, while its high-water mark is reset and read. The time that gdb needs to stop and to continue lies
+inside the interval that can be seen from here; it is measured at the program's start and taken off. gdb's own FinishBreakpoint is made anew for
+each call, loses calls that never return, and leaks; instead each return address has a breakpoint that stays, and a frame is known by the
+stack pointer that its caller has afterwards. calls.py follows the calls, and traced.py looks at the process; this file starts the program, finds
+its functions, and tells its end. Stdlib only, Python 3.6 and later; seen with gdb 13.1.
 """
 
 import json
@@ -29,7 +29,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [_HERE, os.path.dirname(_HERE)]
 
 from calls import Catch, End, Entry, Jump, Step, Tracer  # noqa: E402
-from traced import came, quiet  # noqa: E402
+from traced import note_arrival, quiet  # noqa: E402
 
 _SETTINGS = (
     "pagination off",
@@ -47,7 +47,7 @@ _SETTINGS = (
     "schedule-multiple on",
     "follow-fork-mode parent",
 )
-# Where the stack is cut down without a return. The SDT probes that glibc has for it would need more of gdb than older ones offer.
+# Where the stack is cut down without a return. The SDT probes that glibc has for it would need a newer gdb.
 _JUMPS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__libc_siglongjmp", "__libc_longjmp")
 _CATCHES = ("__cxa_begin_catch",)
 _ENDS = ("_exit",)
@@ -59,15 +59,17 @@ def main(order):
     """Run the program under the tracer; the return value is this process's exit code."""
     for setting in _SETTINGS:
         quiet("set " + setting)
-    quiet("maintenance set target-non-stop off")  # or the other threads would run on while one is looked at
+    quiet("maintenance set target-non-stop off")  # or the other threads would run on while a thread is looked at
     quiet("handle all nostop noprint pass")
     quiet("handle SIGINT nostop noprint pass")
     for name in ("LINES", "COLUMNS", "MEMPROF_MARKS"):
         quiet("unset environment " + name)
-    os.environ["SHELL"] = "/bin/sh"  # which gdb starts the program with (without one it would not heed quotes), not what the program sees
+    os.environ["SHELL"] = (
+        "/bin/sh"  # gdb starts the program with it (without a shell it would not heed quotes); the program sees its own SHELL
+    )
     tracer = Tracer(order["phases"])
-    came(gdb.selected_inferior())
-    gdb.events.new_inferior.connect(lambda event: came(event.inferior))
+    note_arrival(gdb.selected_inferior())
+    gdb.events.new_inferior.connect(lambda event: note_arrival(event.inferior))
     try:
         gdb.execute("starti", to_string=True)
         root = gdb.selected_inferior().pid
@@ -95,7 +97,7 @@ def main(order):
 
 
 def resume():
-    """Let what is there run until it stops for a reason of gdb's own; False once nothing is left."""
+    """Let the processes run until gdb itself stops them; False once none is left."""
     living = [inferior for inferior in gdb.inferiors() if inferior.pid]
     if not living:
         return False
@@ -104,13 +106,13 @@ def resume():
     try:
         gdb.execute("continue", to_string=True)
     except gdb.error as error:
-        os.write(_said, ("gdb: %s\n" % error).encode("utf-8", "replace"))
+        os.write(_stderr, ("gdb: %s\n" % error).encode("utf-8", "replace"))
         return False
     return True
 
 
 def load_module(path):
-    """The module in a file of memprof's own."""
+    """The module in a file of memprof."""
     from importlib import util
 
     spec = util.spec_from_file_location("memprof_elf", path)
@@ -158,7 +160,7 @@ class Libraries:
             self.entries += [Entry(self.tracer, phase, symbol) for symbol in phase.known]
 
     def sentence(self, symbol):
-        """A sentence about a function that none of them has, with names that are close."""
+        """A sentence about a function that no loaded file has, with names that are close."""
         own = [file for path, file in self.files.items() if file and path not in self.shells and not self.elf.is_system(path)]
         near = self.elf.suggestions(symbol, (name for file in own for name in file.functions))
         hint = "; did you mean %s?" % " or ".join(near) if near else "; it may be stripped, or inlined everywhere"
@@ -166,7 +168,7 @@ class Libraries:
 
 
 def finish(tracer, root, code, libraries):
-    """Say what is left to say when the program has ended; the exit code to end with."""
+    """Write the last marks when the program has ended; returns the exit code to end with."""
     number = None if code is not None else _convenience("$_exitsignal")
     missing = libraries.missing()
     if missing:
@@ -185,10 +187,10 @@ def finish(tracer, root, code, libraries):
 
 
 def measure_handling(tracer):
-    """How long after a stop's last look the next stop's first one comes when the program does next to nothing in between.
+    """Measure the time from a stop's last look to the next stop's first look, while the program does next to nothing in between.
 
-    Seen from the first instructions of the loader, every second of which is stopped at. The shortest is taken: no call may become
-    shorter than it was. Where these instructions are not in a row the program simply runs on, and nothing is taken off.
+    Measured at the first instructions of the loader: the program stops at every second of them. The shortest time is taken, so that no call
+    becomes shorter than it was. If these instructions do not run in a row, the program simply runs on, and nothing is taken off.
     """
     for _ in range(3):
         quiet("stepi")
@@ -196,16 +198,16 @@ def measure_handling(tracer):
     try:
         frame = gdb.newest_frame()
         places = [line["addr"] for line in frame.architecture().disassemble(frame.pc(), count=2 * _STEPS)]
-        made = [Step(tracer, place, steps, _STEPS) for place in places[1::2]]
+        breakpoints = [Step(tracer, place, steps, _STEPS) for place in places[1::2]]
     except (gdb.error, gdb.MemoryError):
         return
     resume()
-    for step in made:
+    for step in breakpoints:
         step.delete()
 
 
 def silence():
-    """What gdb says from here on goes nowhere; the program has its own copies of the descriptors."""
+    """Drop gdb's output from here on; the program has its own copies of the descriptors."""
     gdb.flush()
     empty = os.open(os.devnull, os.O_WRONLY)
     os.dup2(empty, 1)
@@ -219,13 +221,13 @@ def _convenience(name):
         return None
 
 
-_said = os.dup(2)
+_stderr = os.dup(2)
 try:
     _code = main(json.loads(MEMPROF))  # noqa: F821
 except Exception as _error:  # gdb would print a traceback, go on and end with code 0
     import traceback
 
-    os.write(_said, traceback.format_exc().encode("utf-8", "replace"))
+    os.write(_stderr, traceback.format_exc().encode("utf-8", "replace"))
     _code = 1
 for _inferior in gdb.inferiors():
     if _inferior.pid:

@@ -1,4 +1,4 @@
-"""The process that gdb has stopped, as the kernel shows it: its size, its counters, which of its threads was stopped.
+"""The process that gdb has stopped, as the kernel shows it: its size, its counters, and the thread that was stopped.
 
 Part of symbols.py, which gdb loads by its path. Stdlib only, Python 3.6 and later.
 """
@@ -13,7 +13,7 @@ _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": 
 
 
 class Look:
-    """A process as it is at a stop: when it was stopped, what it holds, and whether its high-water mark is reset there."""
+    """A process at a stop: the stop's time, the process's memory, and whether its high-water mark is reset there."""
 
     def __init__(self, pid, now_ns):
         self.pid, self.now_ns, self.reset = pid, now_ns, False
@@ -21,13 +21,13 @@ class Look:
 
 
 def here():
-    """(process id, thread id) of what was stopped."""
+    """(process id, thread id) of the stopped thread."""
     pid, thread, _ = gdb.selected_thread().ptid
     return pid, thread
 
 
 def physical(frame):
-    """The frame of a function that was really called: what lies within it may be inlined from its first instruction on."""
+    """The frame of a function that was really called: a function may begin with an inlined one."""
     while frame.type() == gdb.INLINE_FRAME:
         frame = frame.older()
     return frame
@@ -37,19 +37,19 @@ def alive(thread):
     return os.path.exists("/proc/%d/task/%d" % thread)
 
 
-_used_ns = {}  # by inferior: the CPU time that gdb had used when it came
+_used_ns = {}  # by inferior: the CPU time that gdb had used when the inferior arrived
 
 
-def came(inferior):
-    """Note how much CPU time gdb has used until a process came."""
+def note_arrival(inferior):
+    """Keep the CPU time that gdb has used until a process arrived."""
     _used_ns[inferior.num] = int(time.process_time() * 1e9)
 
 
 def ran(pid, now_ns):
     """For how long the selected process has really run until now, and for how long it stood still while gdb read symbols, in ns.
 
-    The program waits while gdb reads the symbols of a library that is being loaded, for seconds where these are large. All of that is CPU time
-    of gdb's. Where several of its threads read at once, that is more than what passed by; the process's own CPU time is the least it ran.
+    The program waits while gdb reads the symbols of a library that is being loaded, for seconds if they are many. That time is CPU time of gdb.
+    If several threads of gdb read at once, their CPU time is more than the time that passed; the process's CPU time is the least that it ran.
     """
     since_ns = max(now_ns - _started_ns(pid), 0)
     busy_ns = int(time.process_time() * 1e9) - _used_ns.get(gdb.selected_inferior().num, 0)
@@ -85,7 +85,7 @@ def counters(pid):
 
 
 def figures(process, hwm, highest, before):
-    """A phase's figures where it ended, under the names of its line."""
+    """A phase's figures at its end, under the names of its line."""
     status, now = process.status, counters(process.pid)
     minor, major, read, cpu_ns = (max(after - then, 0) for after, then in zip(now, before))
     values = {"hwm_phase_bytes": hwm, "hwm_bytes": highest or None, "vms_peak_bytes": status.get("vms_peak")}
@@ -104,7 +104,7 @@ def made_marks():
 
 
 def exit_code():
-    """What a process that has just called _exit ends with, None on machines whose first argument register is not known here."""
+    """The exit code of a process that has just called _exit, None on machines whose first argument register is not known here."""
     frame = gdb.newest_frame()
     machine = frame.architecture().name()
     register = next((name for start, name in _FIRST_ARGUMENT.items() if machine.startswith(start)), None)
@@ -112,7 +112,7 @@ def exit_code():
 
 
 def quiet(command):
-    """A gdb command whose talk nobody needs, nor its failure in a gdb that does not know it."""
+    """Run a gdb command without its output; a failure, in a gdb that does not know it, is ignored."""
     try:
         gdb.execute(command, to_string=True)
     except gdb.error:

@@ -1,4 +1,4 @@
-"""What a runtime is to memprof: a class `Runtime` in a file of this folder, or in a user's own file.
+"""A runtime is a class `Runtime` in a file of this folder, or in a user's file.
 
     class Runtime:
         distribution = "onnxruntime"        # the package that pip installs
@@ -13,13 +13,13 @@
 A runtime that is measured through its C interface has `native` instead of the methods: the name of a C program in native/, which is
 compiled and started in place of this interpreter, and `library`, the shared library that it opens, as a pattern among its package's files.
 
-Only `load`, `prepare` and `execute` are needed. Others are used where they exist: `signature()` returns the inputs as
+Only `load`, `prepare` and `execute` are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
-PREPARE and WARMUP, outside any phase. `outputs()` returns what the last `execute` computed, as arrays that numpy can read: it is called
-after the last phase, where somebody compares the results of different settings. `build(model, folder, options)`, a static method, converts
-the model file in a process of its own that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
-kinds that it heeds, and with `always_builds` it is called whatever is set. `default_threads` is how many threads the runtime uses unasked
-(None: every CPU), and `threads_env` the variable that carries the number where no argument does. `notes` and `version` are shown with the
+PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
+after the last phase, if the results of different settings are compared. `build(model, folder, options)`, a static method, converts
+the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
+kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
+(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
 results.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
@@ -36,14 +36,14 @@ class Refused(Exception):
 
 
 class Knob:
-    """One setting that can change a runtime's memory.
+    """A setting that can change a runtime's memory.
 
     values: the words it takes, or one of the types "int", "bytes", "path", "file" (a path that must exist), "text".
-    default: the value the runtime has when nothing is said; None where that is the runtime's own affair.
+    default: the value without a setting; None if the runtime itself decides.
     acts: "build" (the model file is converted first), "env" (environment of the child) or "load".
     env: for acts="env", either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value
         to the variables it sets.
-    tries: for a knob whose values are a type, those that are worth trying where somebody looks for the best.
+    tries: for a knob whose values are a type, the values that a search for the best tries.
     """
 
     def __init__(self, name, values, default, acts, meaning, env=None, tries=()):
@@ -73,7 +73,7 @@ class Knob:
         return int(text) if self.values in ("int", "bytes") else text
 
 
-# glibc's allocator decides for every runtime how much of what was freed stays resident.
+# glibc's allocator decides for every runtime how much freed memory stays resident.
 COMMON_KNOBS = (
     Knob("malloc_arenas", "int", None, "env", "most arenas glibc's malloc may open (its own: 8 a CPU)", "MALLOC_ARENA_MAX", ("1",)),
     Knob(
@@ -81,7 +81,7 @@ COMMON_KNOBS = (
         "bytes",
         None,
         "env",
-        "blocks from this size on get a mapping of their own and go back to the kernel when freed (its own: 128 KiB, growing)",
+        "blocks from this size on get separate mappings and go back to the kernel when freed (its own: 128 KiB, growing)",
         "MALLOC_MMAP_THRESHOLD_",
         ("64KiB", "1MiB"),
     ),
@@ -92,7 +92,7 @@ COMMON_KNOBS = (
 
 
 class Options:
-    """What a job asks of a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None)."""
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None)."""
 
     def __init__(self, job, knobs):
         self.threads = job.get("threads")

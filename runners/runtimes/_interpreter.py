@@ -1,4 +1,4 @@
-"""What tflite-runtime and LiteRT have in common: both offer the class Interpreter of TensorFlow Lite.
+"""The common part of tflite-runtime and LiteRT: both offer the class Interpreter of TensorFlow Lite.
 
 The two packages descend from the same source and differ in a few arguments, which their own files add. Seen with tflite-runtime 2.14
 and ai-edge-litert 2.3.
@@ -41,11 +41,11 @@ class InterpreterRuntime:
         self._interpreter.allocate_tensors()
 
     def signature(self):
-        found = []
+        inputs = []
         for tensor in self._interpreter.get_input_details():
             shape = tuple(int(size) if size >= 0 else None for size in tensor["shape_signature"])
-            found.append((tensor["name"], shape, tensor["dtype"].__name__))
-        return found
+            inputs.append((tensor["name"], shape, tensor["dtype"].__name__))
+        return inputs
 
     def set_inputs(self, arrays):
         for tensor in self._interpreter.get_input_details():

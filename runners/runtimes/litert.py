@@ -67,11 +67,11 @@ class Runtime(InterpreterRuntime):
     def signature(self):
         if self._compiled is None:
             return super().signature()
-        found = []
+        inputs = []
         for name in self._compiled.get_signature_by_index(0)["inputs"]:
             tensor = self._compiled.get_input_tensor_details(self._key)[name]
-            found.append((name, tuple(size if size >= 0 else None for size in tensor["shape"]), tensor["dtype"]))
-        return found
+            inputs.append((name, tuple(size if size >= 0 else None for size in tensor["shape"]), tensor["dtype"]))
+        return inputs
 
     def set_inputs(self, arrays):
         if self._compiled is None:
@@ -90,13 +90,13 @@ class Runtime(InterpreterRuntime):
         if self._compiled is None:
             return super().outputs()
         details = self._compiled.get_output_tensor_details(self._key)
-        found = []
+        arrays = []
         for buffer, name in zip(self._outputs, self._compiled.get_signature_by_index(0)["outputs"]):
             count = 1
             for size in details[name]["shape"]:
                 count *= size
-            found.append(buffer.read(count, details[name]["dtype"]).reshape(details[name]["shape"]))
-        return found
+            arrays.append(buffer.read(count, details[name]["dtype"]).reshape(details[name]["shape"]))
+        return arrays
 
     def _settings(self, options):
         settings = super()._settings(options)
@@ -124,10 +124,10 @@ def _compile(package, model, options):
     if options.knobs["weight_cache"]:
         cpu.xnnpack_weight_cache_path = model + _CACHE
     settings = package.Options(cpu_options=cpu)
-    read = source(model, options)
-    if "model_path" in read:
+    content = source(model, options).get("model_content")
+    if content is None:
         return package.CompiledModel.from_file(model, options=settings)
-    return package.CompiledModel.from_buffer(read["model_content"], options=settings)
+    return package.CompiledModel.from_buffer(content, options=settings)
 
 
 def _kernels(modes, knobs):

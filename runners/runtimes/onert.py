@@ -30,7 +30,7 @@ class Runtime:
             ("wic", "firstfit", "bump"),
             "wic",
             "env",
-            "how activations share one block; bump gives each its own place, and is what executors other than linear use",
+            "how activations share one block; bump gives each its own place; executors other than linear use bump",
             {name.lower(): {"CPU_MEMORY_PLANNER": name} for name in ("WIC", "FirstFit", "Bump")},
         ),
         Knob(
@@ -64,7 +64,7 @@ class Runtime:
         self._internal_outputs = prepare_config.ENABLE_INTERNAL_OUTPUT_ALLOC
 
     def load(self, model, options):
-        # Seen in 0.1.0: the cpu backend's convolutions take a thread a CPU from Eigen in any case; depthwise ones and ruy's obey.
+        # Seen in 0.1.0: the cpu backend's convolutions take a thread a CPU from Eigen in any case; depthwise convolutions and ruy's obey.
         if options.threads is not None and options.knobs["backend"] == "cpu":
             self.notes.append("onert's convolutions use every CPU, whatever number of threads is asked for")
         self._model = model
@@ -79,14 +79,14 @@ class Runtime:
         self._session.prepare()
 
     def signature(self):
-        found = []
+        inputs = []
         for index, name in enumerate(self._names()):
             info = self._session.input_tensorinfo(index)
-            found.append((name, tuple(size if size >= 0 else None for size in info.dims[: info.rank]), info.dtype))
-        return found
+            inputs.append((name, tuple(size if size >= 0 else None for size in info.dims[: info.rank]), info.dtype))
+        return inputs
 
     def set_inputs(self, arrays):
-        # The session keeps addresses, so the arrays must be ours, and of a layout that the binding does not have to copy.
+        # The session keeps addresses, so the arrays are kept here, in a layout that the binding does not have to copy.
         self._arrays = [self._numpy.ascontiguousarray(arrays[name]) for name in self._names()]
         for index, array in enumerate(self._arrays):
             self._session.set_input(index, array)
@@ -106,7 +106,7 @@ class Runtime:
                 self._session.set_input_tensorinfo(index, info)
 
     def _names(self):
-        """The inputs' names, which onert does not tell: from the model file, or input_0, input_1... where they cannot be had."""
+        """The inputs' names, which onert does not tell: from the model file, or input_0, input_1... if they cannot be had."""
         count = self._session.input_size()
         try:
             names = _input_names(_model_file(self._model))
@@ -116,7 +116,7 @@ class Runtime:
 
 
 def _model_file(model):
-    """The (first) model of an nnpackage, by its manifest; a model file is one itself."""
+    """The first model of an nnpackage, by its manifest; a model file is returned as it is."""
     if not os.path.isdir(model):
         return model
     with open(os.path.join(model, "metadata", "MANIFEST"), encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """onert without an interpreter: the library of the same wheel, opened by a C program of memprof's, native/onert_runner.c.
 
-What it can do is said here; the program is compiled on first use and started in place of the interpreter. Its baseline is a few MiB.
+This file describes it; the program is compiled on first use and started in place of the interpreter. Its baseline is a few MiB.
 """
 
 from . import onert

@@ -1,7 +1,7 @@
 """ONNX Runtime, through its Python package.
 
 The public constructor loads and prepares in one step. The class beneath it, in `onnxruntime.capi._pybind_state`, has the two apart; it is
-private, so where it is missing MODEL_LOAD includes PREPARE, and the results say so. Seen with 1.17 to 1.31.
+private, so if it is missing MODEL_LOAD includes PREPARE, and the results say so. Seen with 1.17 to 1.31.
 """
 
 import os
@@ -35,9 +35,7 @@ class Runtime:
     # temporary that is freed before the first run (SIGSEGV, 1.31).
     knobs = (
         Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),
-        Knob(
-            "prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best; what others share stays in both"
-        ),
+        Knob("prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best; shared weights stay in both"),
         Knob("constant_folding", ON_OFF, "on", "load", "compute constant subgraphs once at load and keep their results"),
         Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
         Knob("arena", ON_OFF, "on", "load", "the CPU memory arena"),
@@ -94,13 +92,13 @@ class Runtime:
             self._session.initialize_session(self._providers, [{}], self._disabled)
 
     def signature(self):
-        found = []
+        inputs = []
         for argument in self._arguments("input"):
             if argument.type not in _TYPES:
                 raise Refused(f"input {argument.name} is a {argument.type}, for which no input can be made: give --inputs FILE.npz")
             shape = tuple(size if isinstance(size, int) and size > 0 else None for size in argument.shape)
-            found.append((argument.name, shape, _TYPES[argument.type]))
-        return found
+            inputs.append((argument.name, shape, _TYPES[argument.type]))
+        return inputs
 
     def set_inputs(self, arrays):
         self._feed = arrays
@@ -114,8 +112,8 @@ class Runtime:
 
     def _arguments(self, side):
         # The private session has lists where the public one has methods.
-        found = getattr(self._session, side + "s_meta", None)
-        return found if found is not None else getattr(self._session, f"get_{side}s")()
+        arguments = getattr(self._session, side + "s_meta", None)
+        return arguments if arguments is not None else getattr(self._session, f"get_{side}s")()
 
     def _settings(self, options):
         knobs, ort = options.knobs, self.ort

@@ -1,6 +1,6 @@
 """ONNX Runtime without an interpreter: the library of the same wheel, opened by a C program of memprof's, native/onnxruntime_runner.c.
 
-What it can do is said here; the program is compiled on first use and started in place of the interpreter. The C interface has no setting for the
+This file describes it; the program is compiled on first use and started in place of the interpreter. The C interface has no setting for the
 order of operators, and loads and prepares in one step.
 """
 

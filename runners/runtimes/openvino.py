@@ -17,7 +17,7 @@ class Runtime:
             "build",
             "convert the model to OpenVINO's own format, whose weights can be mapped; ir_f16 halves them",
         ),
-        Knob("mmap", ON_OFF, "on", "load", "map weights that lie in files of their own (.xml, ONNX external data) instead of reading them"),
+        Knob("mmap", ON_OFF, "on", "load", "map weights that lie in separate files (.xml, ONNX external data) instead of reading them"),
         Knob(
             "precision",
             ("f32", "bf16", "f16"),
@@ -26,7 +26,7 @@ class Runtime:
             "the type to compute in, where the CPU has it (its own: the smallest that is fast)",
         ),
         Knob("performance", ("latency", "throughput"), "latency", "load", "one stream on all threads, or several side by side"),
-        Knob("streams", "int", None, "load", "how many inferences can run at once, each with activations of its own"),
+        Knob("streams", "int", None, "load", "how many inferences can run at once, each with separate activations"),
         Knob("model_cache", "path", None, "load", "a folder where compiled models are kept; the first run fills it, later ones read it"),
     )
 
@@ -53,25 +53,25 @@ class Runtime:
     def prepare(self):
         self._compiled = self._core.compile_model(self._model, "CPU", self._settings)
         self._request = self._compiled.create_infer_request()
-        # No program needs the model as it was read any more; beside one that came from the cache it would be a second copy.
+        # The model as it was read is not needed any more; beside a compiled model from the cache it would be a second copy.
         del self._model
         # A precision that the CPU lacks is accepted and not used.
         chosen = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         if self._precision and chosen != self._precision:
             self.notes.append(f"this CPU does not compute in {self._precision}: OpenVINO takes {chosen}")
         if self._cached:
-            found = self._compiled.get_property("LOADED_FROM_CACHE")
-            self.notes.append("the compiled model came from the cache" if found else "the compiled model was put into the cache")
+            cached = self._compiled.get_property("LOADED_FROM_CACHE")
+            self.notes.append("the compiled model came from the cache" if cached else "the compiled model was put into the cache")
 
     def signature(self):
-        found = []
+        inputs = []
         for name, port in self._ports():
             sizes = port.get_partial_shape()
             if sizes.rank.is_dynamic:
                 raise Refused(f"input {name} has no shape in the model: give it one")
             shape = tuple(None if size.is_dynamic else size.get_length() for size in sizes)
-            found.append((name, shape, port.get_element_type().to_dtype().name))
-        return found
+            inputs.append((name, shape, port.get_element_type().to_dtype().name))
+        return inputs
 
     def set_inputs(self, arrays):
         self._arrays = arrays  # shared with the tensors

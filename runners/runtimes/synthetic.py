@@ -1,4 +1,4 @@
-"""A runtime that does what a scenario file says, so that what it costs is known beforehand: for tests of accuracy and of failures.
+"""A runtime that follows a scenario file, so that its memory is known beforehand: for tests of accuracy and of failures.
 
 The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...]}`, each step one of
 
@@ -7,8 +7,8 @@ The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...]
     {"spike": N, "hold_s": S}                       allocate, touch, hold, free: a transient; in `threads` threads where given, all at once
     {"map": PATH, "as": NAME, "read": true}         map a file (relative to the scenario); read every page of it
     {"sleep_s": S}  {"spin_s": S}                   wait asleep, or busy
-    {"threads": N, "for_s": S}                      N threads, each touching a little memory of its own
-    {"fork": N, "for_s": S}                         N children of its own that sleep (and may outlive it)
+    {"threads": N, "for_s": S}                      N threads, each touching a little separate memory
+    {"fork": N, "for_s": S}                         N children that sleep (and may outlive it)
     {"crash": "SIGSEGV"}  {"exit": CODE}  {"raise": TEXT}  {"hang": true}
     {"print": TEXT, "times": N, "to": "stderr"}     write to stdout or stderr
     {"close_marks": true}                           close every descriptor from 3 on

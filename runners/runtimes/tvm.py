@@ -1,4 +1,4 @@
-"""Apache TVM, through its Python package: an ONNX model is compiled into a shared library first, and that is what is measured.
+"""Apache TVM, through its Python package: an ONNX model is compiled into a shared library first, and the library is measured.
 
 Beside the library lie a JSON file that names its arguments and, where the weights are separate, a file of parameters. Compiling needs
 the package onnx and a linker (gcc or clang). Seen with 0.27.
@@ -16,14 +16,14 @@ from . import ON_OFF, Knob, Refused
 _WORTH_SEPARATING = 4096
 _SEPARABLE = ("float16", "float32", "float64", "int8", "uint8")
 
-# Where TVM looks (tvm/support/cc.py); where it finds none it fails with a TypeError.
+# The linkers that TVM looks for (tvm/support/cc.py); without any it fails with a TypeError.
 _COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 # Seen with 0.27 between 1.0 and 2.3 GiB of weights: the peak of compiling is this many times their size.
 _COPIES_TO_EMBED = 5
 
 
 def _own_threads():
-    # threading_backend.cc: half of what the machine reports on x86, "to ignore hyper-threading", even where there is none.
+    # threading_backend.cc: half of what the machine reports on x86, "to ignore hyper-threading", even if there is none.
     if platform.machine().lower() in ("x86_64", "amd64", "i686", "i386"):
         return max(1, (os.cpu_count() or 1) // 2)
     return None
@@ -87,7 +87,7 @@ class Runtime:
 
     def outputs(self):
         result = self.execute()
-        return [one.numpy() for one in (result if hasattr(result, "__len__") and not hasattr(result, "numpy") else [result])]
+        return [tensor.numpy() for tensor in (result if hasattr(result, "__len__") and not hasattr(result, "numpy") else [result])]
 
     @staticmethod
     def build(model, folder, options):
@@ -112,7 +112,7 @@ class Runtime:
 
 
 def _read(onnx, model, options):
-    """The model for TVM, its inputs, and the weights that are not in it. The ONNX form is let go of here: it is one copy of them all."""
+    """The model for TVM, its inputs, and the weights that are not in it. The ONNX form is dropped here: it is a copy of all weights."""
     from tvm.relax.frontend.onnx import from_onnx
 
     separate = options.knobs["weights"] == "separate"
@@ -123,7 +123,7 @@ def _read(onnx, model, options):
     weights = _take_weights_out(network.graph) if separate else {}
     onnx.load_external_data_for_model(network, _folder(model))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for every name that TVM has to change
+        warnings.simplefilter("ignore")  # a warning for every name that TVM has to change
         module = from_onnx(network, shape_dict={name: list(shape) for name, shape in options.shapes.items()})
     return module, inputs, weights
 
@@ -144,9 +144,9 @@ def _check_memory(embedded):
 
 
 def _signature(graph, shapes):
-    """(name, shape, dtype) of each input, as the library will take them; with None for what stays open."""
+    """(name, shape, dtype) of each input, as the library will take them; None for a dimension that stays open."""
     weights = {weight.name for weight in graph.initializer}  # before IR version 4 they were listed among the inputs
-    found = []
+    inputs = []
     for value in graph.input:
         if value.name in weights:
             continue
@@ -154,12 +154,12 @@ def _signature(graph, shapes):
         if value.name not in shapes and not tensor.HasField("shape"):
             raise Refused(f"input {value.name} has no shape in the model: give it one")
         own = [size.dim_value or None for size in tensor.shape.dim]
-        found.append((value.name, list(shapes.get(value.name, own)), _dtype(tensor.elem_type).name))
-    return found
+        inputs.append((value.name, list(shapes.get(value.name, own)), _dtype(tensor.elem_type).name))
+    return inputs
 
 
 def _take_weights_out(graph):
-    """Turn the large weights into inputs of the graph, after its own ones; return their TensorProtos by name.
+    """Turn the large weights into inputs of the graph, after its own inputs; return their TensorProtos by name.
 
     The frontend can do this itself (keep_params_in_input), but reads every weight into memory, and takes from the converters also
     the constants that they need.
@@ -197,7 +197,7 @@ def _save_weights(weights, model, target):
 
 
 def _as_tensor(tvm, weight, model):
-    """A weight for TVM; one of external data stays in its file and is mapped, so that 5 GB of them need no memory."""
+    """A weight for TVM; external data stays in its file and is mapped, so that 5 GB of weights need no memory."""
     import numpy
     from onnx import external_data_helper, numpy_helper
 

@@ -39,8 +39,8 @@ def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names:
 
 def _moved(reader: Operator, maker: Operator) -> str:
     return (
-        f"the file's own order cannot run: {reader.name} stands before {maker.name}, whose result it reads; what is shown as the model's order "
-        "is the file's made topological, of the operators that could run next always the first in the file"
+        f"the file's own order cannot run: {reader.name} stands before {maker.name}, whose result it reads; the model's order shown here is the "
+        "file's made topological, always with the first operator in the file that could run next"
     )
 
 

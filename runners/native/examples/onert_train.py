@@ -39,7 +39,7 @@ def main():
 
 
 def batch(model, size, random, loss):
-    """One batch of random inputs and of outputs to learn, in the model's own shapes with `size` in front."""
+    """A batch of random inputs and of outputs to learn, in the model's own shapes with `size` in front."""
     tensors = [model.input_tensorinfo(0), model.output_tensorinfo(0)]
     shapes = [(size, *(int(length) for length in list(info.dims)[1 : info.rank])) for info in tensors]
     inputs, expected = (random.random(shape, dtype=numpy.float32) for shape in shapes)

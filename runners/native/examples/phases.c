@@ -1,4 +1,4 @@
-/* What marks look like in a program: a model is "loaded", prepared and executed five times.
+/* An example of marks in a program: a model is "loaded", prepared and executed five times.
  *
  *     cc -I"$(memprof marks --include)" phases.c -o phases && memprof exec -- ./phases
  *

@@ -1,17 +1,17 @@
-/* A small trainer whose tensors can be swapped to a mapped file and back by execution order: what a swap table is about, with known answers.
+/* A small trainer whose tensors can be swapped to a mapped file and back by execution order: an example for a swap table, with known answers.
  *
  *     cc -O2 -pthread -I"$(memprof marks --include)" trainer.c -lm -o trainer
  *     memprof run --cmd 'orig=./trainer --epochs {runs}' --cmd 'swap=./trainer --epochs {runs} --swap' \
  *                 --cmd 'ahead=./trainer --epochs {runs} --swap --look-ahead 1' --runs 5 -o runs.jsonl
  *     memprof table runs.jsonl --style swap --window EPOCH
  *
- * The net is L layers of n neurons, each connected to one of the layer before: a[l+1] = tanh(w[l] * a[l]), trained by gradient descent to turn
- * one input into one target. Its tensors are L weights and L + 1 activations of n floats, and one gradient that runs backwards in place.
+ * The net is L layers of n neurons, each connected to a neuron of the layer before: a[l+1] = tanh(w[l] * a[l]), trained by gradient descent to turn
+ * an input into a target. Its tensors are L weights and L + 1 activations of n floats, and one gradient that runs backwards in place.
  *
  * Without --swap all 2L + 2 tensors are anonymous memory for the whole run. With it the weights and activations lie in a file, and a tensor
  * is mapped only while the operation that runs needs it: an operation, forward or backward, needs a[l], w[l] and a[l+1]. So at most 3
  * tensors are mapped at a time, all of them file-backed, and one (the gradient) stays anonymous. With --look-ahead K another thread maps and
- * reads the tensors of the next K operations while one runs; neighbours share an activation, so it is at most 3 + 2K. The loss is the same
+ * reads the tensors of the next K operations while an operation runs; neighbours share an activation, so it is at most 3 + 2K. The loss is the same
  * to the last bit in each case.
  */
 #define _GNU_SOURCE
@@ -32,14 +32,14 @@ static const float rate = 0.5f;
 
 typedef struct {
     float *data; /* NULL while it is swapped out */
-    int users;   /* operations that hold it: the one that runs, and those that are looked ahead to */
+    int users;   /* operations that hold it: the operation that runs, and those that are looked ahead to */
 } Tensor;
 
 static Tensor *tensors; /* weights 0..L-1, activations L..2L */
 static int file = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What the other thread is to bring in, and how far it has come. */
+/* How many operations' tensors the other thread is to bring in, and how many it has brought. */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static long wanted = 0, brought = 0;
 static int over = 0;
@@ -62,10 +62,10 @@ static void swap_in(int index) {
     pthread_mutex_lock(&lock);
     if (tensors[index].users++ == 0 && swapping) {
         size_t at;
-        volatile char seen;
+        volatile char touched;
         tensors[index].data = (float *)mapped(bytes, file, (off_t)(bytes * (size_t)index));
-        for (at = 0; at < bytes; at += 4096) seen = ((char *)tensors[index].data)[at]; /* all of it, not page by page in the operation */
-        (void)seen;
+        for (at = 0; at < bytes; at += 4096) touched = ((char *)tensors[index].data)[at]; /* all of it, not page by page in the operation */
+        (void)touched;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -85,7 +85,7 @@ static int layer_of(long step) {
     return in_epoch < layers ? in_epoch : 2 * layers - 1 - in_epoch;
 }
 
-static void each(long step, void (*act)(int)) {
+static void for_each_tensor(long step, void (*act)(int)) {
     int layer = layer_of(step);
     act(layer);
     act(layers + layer);
@@ -97,7 +97,7 @@ static void *look_forward(void *nothing) {
     while (!over) {
         if (brought < wanted) {
             pthread_mutex_unlock(&lock);
-            each(brought, swap_in);
+            for_each_tensor(brought, swap_in);
             pthread_mutex_lock(&lock);
             ++brought;
             pthread_cond_broadcast(&changed);
@@ -110,7 +110,7 @@ static void *look_forward(void *nothing) {
 
 static void begin_operation(long step, long steps) {
     if (look_ahead == 0) {
-        each(step, swap_in);
+        for_each_tensor(step, swap_in);
         return;
     }
     pthread_mutex_lock(&lock);
@@ -120,7 +120,7 @@ static void begin_operation(long step, long steps) {
     pthread_mutex_unlock(&lock);
 }
 
-static void end_operation(long step) { each(step, swap_out); }
+static void end_operation(long step) { for_each_tensor(step, swap_out); }
 
 /* -- the net */
 
