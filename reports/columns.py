@@ -1,4 +1,4 @@
-"""Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and asked what memory was made of at a peak.
+"""Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and split into kinds of memory at a peak.
 
 memprof.runs.store.unpack does the first without numpy, for reports of a few timelines. This is for pictures of hundreds.
 """
@@ -90,7 +90,7 @@ def _highest(column: Array, starts: Array) -> Array:
 def split(mark: Mark, rows: Columns) -> Split | None:
     """The parts of memory nearest to a phase's peak, as far as was seen: at its highest sample or at its end.
 
-    A high-water mark cannot be split; what it has above this total was seen by nobody. None where nothing was seen.
+    A high-water mark cannot be split; nobody saw the part of it above this total. None where nothing was seen.
     """
     splits = []
     if mark.anon_end_bytes is not None and mark.file_end_bytes is not None:
@@ -99,7 +99,7 @@ def split(mark: Mark, rows: Columns) -> Split | None:
     if len(inside):
         top = int(inside.rss.argmax())
         splits.append(Split(int(inside.anon[top]), int(inside.rss[top] - inside.anon[top])))
-    # A sample may lie a little above the peak where per-CPU counters were summed late; the peak is what is shown.
+    # A sample may lie a little above the peak where per-CPU counters were summed late; the peak is shown.
     return max((_within(parts, mark.height_bytes) for parts in splits), key=lambda parts: parts.total, default=None)
 
 
@@ -167,12 +167,12 @@ class Peak:
 def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
     """Where the peak of a phase lies. bound: how far a high-water mark can lie from the truth."""
     inside = rows.between(mark.begin_ns, mark.end_ns)
-    seen = int(inside.rss.max()) if len(inside) else None
-    near = seen is not None and mark.height_bytes - seen <= max(bound, mark.height_bytes // 200)
+    seen_bytes = int(inside.rss.max()) if len(inside) else None
+    near = seen_bytes is not None and mark.height_bytes - seen_bytes <= max(bound, mark.height_bytes // 200)
     if near:
         t_ns = int(inside.t_ns[int(inside.rss.argmax())])
     elif mark.rss_end_bytes is not None and mark.height_bytes - mark.rss_end_bytes <= bound:
         t_ns, near = mark.end_ns, True
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
-    return Peak(mark.height_bytes, mark.phase, t_ns, seen, near, mark.sure)
+    return Peak(mark.height_bytes, mark.phase, t_ns, seen_bytes, near, mark.sure)

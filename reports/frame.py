@@ -19,7 +19,7 @@ from .columns import Array, Columns, columns
 from .soundness import sound
 
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
-# Behind the metrics: the message of a failed run, and what tells apart rows that have the same keys.
+# Behind the metrics: the message of a failed run, and columns that tell apart rows with the same keys.
 DETAILS = ("message", "knobs", "shapes", "runtime_version", "kernel", "model_sha256")
 
 # The columns whose cells are text.

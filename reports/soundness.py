@@ -24,7 +24,7 @@ def check(record: object, called: str) -> None:
 
 
 def _largest(value: object) -> int:
-    # A float may be what a program printed as a value, however large; it overflows nothing.
+    # A float may be a value that a program printed, however large; it overflows nothing.
     if isinstance(value, int):
         return abs(value)
     if isinstance(value, Mapping):

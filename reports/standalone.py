@@ -53,7 +53,7 @@ def render(
         theme_script=Markup(_THEME),
         scripts=[Markup(script) for script in scripts],
         data=Markup(_json_text(data)),
-        made=_made(),
+        maker=_maker(),
         title=title,
         subtitle=subtitle,
         notices=notices,
@@ -81,7 +81,7 @@ def asset(package: str, name: str) -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def _made() -> str:
+def _maker() -> str:
     """The version of memprof that makes a page, and the time."""
     return f"memprof {_version()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 

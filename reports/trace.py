@@ -28,7 +28,7 @@ from .rows import counted
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads
-_MOST_BUCKETS, _ALL_BUCKETS = 800, 40_000  # of five rows at most: what a browser opens at once
+_MOST_BUCKETS, _ALL_BUCKETS = 800, 40_000  # of five rows at most: as many as a browser opens at once
 _NOT_SHOWN = {"phase", "begin_ns", "end_ns", "times_ns", "samples", "interval_ns"}
 
 Event = dict[str, Any]

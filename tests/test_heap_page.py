@@ -244,7 +244,7 @@ def test_arrows_walk_the_snapshots(viewer):
     assert viewer.caption().startswith("snapshot 6")
     viewer.browser.press("p")
     assert viewer.caption().startswith("snapshot 4")
-    assert "100.0 MiB" in viewer.js("return document.getElementById('said').innerText")
+    assert "100.0 MiB" in viewer.js("return document.getElementById('announced').innerText")
 
 
 def test_hovering_says_the_whole_name_module_and_size(viewer):

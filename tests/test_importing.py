@@ -74,7 +74,7 @@ def test_the_three_logs_make_the_table_of_the_issue(memprof, tmp_path: Path) -> 
     ]
     assert [line for line in table.splitlines() if line.startswith("- ")] == [
         "- Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds.",
-        "- MB means 1024 * 1024 bytes here, as in onert's own tables.",
+        "- MB means 1024 * 1024 bytes here, as in onert's tables.",
         "- all: imported from nnpackage_run",
         "- all: RSS was polled, its peaks may have been higher",
     ]

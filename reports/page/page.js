@@ -1,6 +1,6 @@
 "use strict";
-// Draws what drawn.py handed over, and draws it again whenever a control changes: state in, page out. Tables and bars are plain HTML,
-// timelines and latencies are charts of common.js. Text from the runs enters the page as text nodes and as canvas text only.
+// Draws the figures of drawn.py, and draws them again whenever a control changes: state in, page out. Tables and bars are plain HTML,
+// timelines and latencies are charts of common.js. Text from the runs enters the page only as text nodes and canvas text.
 (() => {
   const { TONES, root, $, element, say, unpacked, colour, mixed, coarse, chart, theming } = memprof;
   const data = memprof.data();
@@ -92,8 +92,8 @@
 
   const valuesOf = (group, metric, column) => finite(above(group, metric, column, group.values[metric.name][column] || []));
 
-  // A cell: its value, its text, and why there is none or why it is not like the others.
-  function cell(group, metric, column, unit) {
+  // A cell: its value, its text, and notes on why it is empty or stands for fewer repeats.
+  function cellOf(group, metric, column, unit) {
     const values = valuesOf(group, metric, column);
     if (values.length) {
       const middle = median(values);
@@ -121,8 +121,8 @@
   // table: {id, title, labels, columns, rows: [{index, labels, cells}], notes, redraw}
   function draw(host, table) {
     const sorted = sortedRows(table);
-    const { marks, notes } = footnotes(sorted, table.notes);
-    const beside = (one) => one.spread.length + (marks.has(one) ? 1 : 0);
+    const { references, notes } = footnotes(sorted, table.notes);
+    const beside = (cell) => cell.spread.length + (references.has(cell) ? 1 : 0);
     const widths = table.columns.map((_, place) => Math.max(0, ...sorted.map((row) => beside(row.cells[place]))));
     const head = element("tr", {}, ...[...table.labels, ...table.columns].map((name, place) => header(table, name, place)));
     const body = sorted.map((row) =>
@@ -132,7 +132,7 @@
         ...row.labels.map((text, place) =>
           element(place ? "td" : "th", place ? { class: "text" } : { scope: "row" }, label(text, place ? null : row.index)),
         ),
-        ...row.cells.map((one, place) => figure(one, widths[place], marks)),
+        ...row.cells.map((cell, place) => tableCell(cell, widths[place], references)),
       ),
     );
     const drawn = element("table", {}, element("caption", {}, table.title), element("thead", {}, head), element("tbody", {}, ...body));
@@ -166,15 +166,15 @@
     );
   }
 
-  function figure(one, width, marks) {
-    const reference = marks.get(one);
-    const mark = reference ? element("sup", { title: one.notes.join("; ") }, reference) : null;
-    const spread = one.spread ? element("span", { class: "spread" }, one.spread) : null;
-    // What follows the number takes the same room in all cells of a column, so that numbers stand below numbers.
+  function tableCell(cell, width, references) {
+    const reference = references.get(cell);
+    const mark = reference ? element("sup", { title: cell.notes.join("; ") }, reference) : null;
+    const spread = cell.spread ? element("span", { class: "spread" }, cell.spread) : null;
+    // The text behind a number takes the same room in all cells of a column, so that numbers stand below numbers.
     return element(
       "td",
-      { class: one.kind },
-      one.text,
+      { class: cell.kind },
+      cell.text,
       width ? " " : null,
       width ? element("span", { class: "beside", style: { "min-width": `${width}ch` } }, spread, mark) : mark,
     );
@@ -186,25 +186,25 @@
     const labels = table.labels.length;
     const key = (row) => (sort.place < labels ? row.labels[sort.place] : row.cells[sort.place - labels].value);
     const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b);
-    return [...table.rows].sort((one, other) => {
-      const [a, b] = [key(one), key(other)];
+    return [...table.rows].sort((row, next) => {
+      const [a, b] = [key(row), key(next)];
       if (a === null || b === null) return (a === null) - (b === null);
       return sort.down ? compare(b, a) : compare(a, b);
     });
   }
 
-  // Notes of cells get letters in the order in which they are read; alike ones share a letter.
+  // Notes of cells get letters in the order of reading; equal notes share a letter.
   function footnotes(rows, general) {
     const letters = new Map();
-    const marks = new Map();
+    const references = new Map();
     for (const row of rows)
-      for (const one of row.cells) {
-        if (!one.notes.length) continue;
-        const text = one.notes.map((note) => `${row.name}: ${note}`).join("; ");
+      for (const cell of row.cells) {
+        if (!cell.notes.length) continue;
+        const text = cell.notes.map((note) => `${row.name}: ${note}`).join("; ");
         if (!letters.has(text)) letters.set(text, letter(letters.size));
-        marks.set(one, letters.get(text));
+        references.set(cell, letters.get(text));
       }
-    return { marks, notes: [...general, ...[...letters].map(([text, mark]) => `(${mark}) ${text}`)] };
+    return { references, notes: [...general, ...[...letters].map(([text, mark]) => `(${mark}) ${text}`)] };
   }
 
   const letter = (place) => (place < 26 ? "" : letter(Math.floor(place / 26) - 1)) + String.fromCharCode(97 + (place % 26));
@@ -214,7 +214,7 @@
     const { notes } = footnotes(rows, table.notes);
     const texts = [
       [...table.labels, ...table.columns],
-      ...rows.map((row) => [...row.labels, ...row.cells.map((one) => [one.text, one.spread].filter(Boolean).join(" "))]),
+      ...rows.map((row) => [...row.labels, ...row.cells.map((cell) => [cell.text, cell.spread].filter(Boolean).join(" "))]),
     ].map((line) => line.map(escaped));
     const widths = texts[0].map((_, place) => Math.max(3, Math.min(40, Math.max(...texts.map((line) => line[place].length)))));
     const isLabel = (place) => place < table.labels.length;
@@ -222,9 +222,9 @@
       (line) => "| " + line.map((text, place) => (isLabel(place) ? text.padEnd(widths[place]) : text.padStart(widths[place]))).join(" | ") + " |",
     );
     const rule = "| " + widths.map((width, place) => (isLabel(place) ? "-".repeat(width) : "-".repeat(width - 1) + ":")).join(" | ") + " |";
-    const said = notes.map((note) => `- ${escaped(note)}`);
+    const items = notes.map((note) => `- ${escaped(note)}`);
     return (
-      [`${escaped(model().name)}: ${table.title}`, "", lines[0], rule, ...lines.slice(1), ...(said.length ? ["", ...said] : [])].join("\n") + "\n"
+      [`${escaped(model().name)}: ${table.title}`, "", lines[0], rule, ...lines.slice(1), ...(items.length ? ["", ...items] : [])].join("\n") + "\n"
     );
   }
 
@@ -272,11 +272,11 @@
       index,
       name: group.label,
       labels: group.labels,
-      cells: columns.map((column) => cell(group, metric, column, unit)),
+      cells: columns.map((column) => cellOf(group, metric, column, unit)),
     }));
     const notes = [];
     if (groups.some(({ group }) => group.repeats > 1)) notes.push(model().spread);
-    notes.push(...new Set(rows.flatMap((row) => row.cells.flatMap((one) => one.inexact || []))));
+    notes.push(...new Set(rows.flatMap((row) => row.cells.flatMap((cell) => cell.inexact || []))));
     const over = state.above && metric.has_baseline ? " above the baseline" : "";
     return {
       id: "table",
@@ -298,11 +298,11 @@
     const column = state.peakPhase;
     const bars = shown()
       .slice(0, MOST_DRAWN)
-      .map(({ group, index }) => bar(group, index, peak, column));
-    const most = Math.max(1, ...bars.map((one) => one.high || 0));
+      .map(({ group, index }) => barOf(group, index, peak, column));
+    const most = Math.max(1, ...bars.map((bar) => bar.high || 0));
     const unit = chooseUnit("bytes", [most]);
-    const rest = shown().length - bars.length;
-    const longest = (of) => Math.max(0, ...bars.filter((one) => one.middle !== undefined).map((one) => of(barText(one, unit)).length));
+    const undrawn = shown().length - bars.length;
+    const longest = (of) => Math.max(0, ...bars.filter((bar) => bar.middle !== undefined).map((bar) => of(barText(bar, unit)).length));
     $("bars").style.setProperty(
       "--short-room",
       longest(({ value, spread }) => value + spread),
@@ -311,20 +311,20 @@
       "--room",
       longest(({ value, spread, where }) => value + spread + where),
     );
-    $("bars").replaceChildren(...bars.map((one) => barRow(one, most, unit)), ...(rest > 0 ? [element("li", { class: "muted" }, tooMany(rest))] : []));
+    $("bars").replaceChildren(...bars.map((bar) => barRow(bar, most, unit)), ...(undrawn > 0 ? [element("li", { class: "muted" }, tooMany(undrawn))] : []));
   }
 
-  const tooMany = (rest) =>
-    `${rest} more ${rest === 1 ? "is" : "are"} not drawn: hide some of the others above to see ${rest === 1 ? "it" : "them"}.`;
+  const tooMany = (count) =>
+    `${count} more ${count === 1 ? "is" : "are"} not drawn: hide some of the others above to see ${count === 1 ? "it" : "them"}.`;
 
-  function bar(group, index, peak, column) {
+  function barOf(group, index, peak, column) {
     const values = finite(group.values.rss_peak_bytes[column]);
     const at = column === "PEAK" ? group.peak_phase : column;
     if (!values.length) return { group, index, why: whyAbsent(group, peak, column) };
     const middle = median(values);
     const end = (name) => {
-      const found = finite(group.values[name][at === "STARTUP" ? "baseline" : at]);
-      return found.length ? median(found) : null;
+      const values = finite(group.values[name][at === "STARTUP" ? "baseline" : at]);
+      return values.length ? median(values) : null;
     };
     const [anonymous, file, shared] = [end("anon_end_bytes"), end("file_end_bytes"), end("shmem_end_bytes")];
     const ground = finite(group.grounds.rss_peak_bytes);
@@ -349,41 +349,41 @@
     };
   }
 
-  function barText(one, unit) {
+  function barText(bar, unit) {
     return {
-      value: `${one.inexact ? "~" : ""}${inUnit(one.middle, unit)}`,
-      spread: one.count > 1 ? ` ±${number(one.spread / unit.size, one.middle / unit.size)}` : "",
-      where: one.at && state.peakPhase === "PEAK" ? ` in ${short(one.at, 20)}` : "",
+      value: `${bar.inexact ? "~" : ""}${inUnit(bar.middle, unit)}`,
+      spread: bar.count > 1 ? ` ±${number(bar.spread / unit.size, bar.middle / unit.size)}` : "",
+      where: bar.at && state.peakPhase === "PEAK" ? ` in ${short(bar.at, 20)}` : "",
     };
   }
 
   const NAMES = { anonymous: "anonymous", file: "file-backed", transient: "given back by its end" };
 
-  function barRow(one, most, unit) {
-    const who = element("div", { class: "who" }, label(one.group.label, one.index));
-    if (one.middle === undefined) return element("li", {}, who, element("div", { class: "muted parts" }, "no figure: " + one.why));
+  function barRow(bar, most, unit) {
+    const who = element("div", { class: "who" }, label(bar.group.label, bar.index));
+    if (bar.middle === undefined) return element("li", {}, who, element("div", { class: "muted parts" }, "no figure: " + bar.why));
     const share = (value) => `${(100 * value) / most}%`;
-    const style = { "--tone": `var(${tone(one.index).colour})` };
-    const segments = one.parts
-      ? Object.entries(one.parts).map(([kind, value]) => element("span", { class: kind, style: { width: share(value) } }))
-      : [element("span", { class: "anonymous", style: { width: share(one.middle) } })];
-    const { value, spread, where } = barText(one, unit);
+    const style = { "--tone": `var(${tone(bar.index).colour})` };
+    const segments = bar.parts
+      ? Object.entries(bar.parts).map(([kind, value]) => element("span", { class: kind, style: { width: share(value) } }))
+      : [element("span", { class: "anonymous", style: { width: share(bar.middle) } })];
+    const { value, spread, where } = barText(bar, unit);
     const track = element(
       "div",
       { class: "track", style, "aria-hidden": "true" },
       ...segments,
-      one.ground === null ? null : element("i", { class: "ground", style: { left: share(one.ground) } }),
-      one.high - one.low > most / 250 ? element("i", { class: "range", style: { left: share(one.low), width: share(one.high - one.low) } }) : null,
+      bar.ground === null ? null : element("i", { class: "ground", style: { left: share(bar.ground) } }),
+      bar.high - bar.low > most / 250 ? element("i", { class: "range", style: { left: share(bar.low), width: share(bar.high - bar.low) } }) : null,
       element(
         "span",
-        { class: "value", style: { left: share(Math.max(one.high, one.middle)) } },
+        { class: "value", style: { left: share(Math.max(bar.high, bar.middle)) } },
         element("b", {}, value),
         spread,
         element("span", { class: "where" }, where),
       ),
     );
-    const parts = one.parts
-      ? Object.entries(one.parts)
+    const parts = bar.parts
+      ? Object.entries(bar.parts)
           .filter(([kind, size]) => kind !== "transient" || size >= most / 500)
           .map(([kind, size]) => `${inUnit(size, unit)} ${NAMES[kind]}`)
           .join(", ")
@@ -416,11 +416,11 @@
   }
 
   function phaseAt(trace, t_ns) {
-    const phase = trace.phases.find((one) => t_ns <= one.end_ns);
+    const phase = trace.phases.find(({ end_ns }) => t_ns <= end_ns);
     return phase && t_ns >= phase.begin_ns ? phase.name : "between phases";
   }
 
-  // The runs of a group to draw, the first of them the one that stands for it.
+  // The runs of a group to draw; the first stands for the group.
   function chosen(group) {
     const ended = group.traces.filter((trace) => !trace.end);
     const ranked = [...(ended.length ? ended : group.traces)].sort((a, b) => a.peak_bytes - b.peak_bytes);
@@ -429,13 +429,13 @@
     return state.repeat === "every" ? [typical, ...group.traces.filter((trace) => trace !== typical).slice(0, MOST_REPEATS - 1)] : [typical];
   }
 
-  // Where a trace's time begins and ends on the axis: the whole of it, or one phase, which then begins at 0.
+  // The begin and end of a trace on the axis: all of it, or a phase, which then begins at 0.
   function spanOf(trace) {
     const { t } = columnsOf(trace);
     const whole = [0, Math.max(t[t.length - 1] || 0, ...trace.phases.map((phase) => phase.end_ns), 1)];
     if (!state.span) return whole;
-    if (state.span === BEFORE_EXECUTE) return [0, trace.phases.find((one) => one.name === "EXECUTE")?.begin_ns || whole[1]];
-    const phase = trace.phases.find((one) => one.name === state.span);
+    if (state.span === BEFORE_EXECUTE) return [0, trace.phases.find(({ name }) => name === "EXECUTE")?.begin_ns || whole[1]];
+    const phase = trace.phases.find(({ name }) => name === state.span);
     return phase ? [phase.begin_ns, phase.end_ns] : null;
   }
 
@@ -451,40 +451,40 @@
     const groups = shown()
       .slice(0, MOST_DRAWN)
       .map(({ group, index }) => ({ group, index, traces: chosen(group) }));
-    const rest = shown().length - groups.length;
-    const present = groups.map((one) => ({ ...one, traces: one.traces.filter((trace) => spanOf(trace) && columnsOf(trace).t.length) }));
-    const drawable = present.filter((one) => one.traces.length);
-    const lengths = drawable.flatMap((one) => one.traces.map((trace) => spanOf(trace)[1] - spanOf(trace)[0]));
-    const peaks = drawable.flatMap((one) =>
-      one.traces.flatMap((trace) => [highest(columnsOf(trace).rss), ...inSpan(trace).map((phase) => phase.peak_bytes)]),
+    const undrawn = shown().length - groups.length;
+    const present = groups.map((row) => ({ ...row, traces: row.traces.filter((trace) => spanOf(trace) && columnsOf(trace).t.length) }));
+    const drawable = present.filter((row) => row.traces.length);
+    const lengths = drawable.flatMap((row) => row.traces.map((trace) => spanOf(trace)[1] - spanOf(trace)[0]));
+    const peaks = drawable.flatMap((row) =>
+      row.traces.flatMap((trace) => [highest(columnsOf(trace).rss), ...inSpan(trace).map((phase) => phase.peak_bytes)]),
     );
     const scale = {
       bytes: chooseUnit("bytes", peaks),
       time: Math.max(0, ...lengths) >= 2e9 ? { name: "s", size: 1e9 } : { name: "ms", size: 1e6 },
       length: Math.max(1, ...lengths) * 1.01,
-      most: Math.max(1, ...(state.span ? drawable.flatMap((one) => one.traces.flatMap(highestInSpan)) : peaks)) * 1.22,
+      most: Math.max(1, ...(state.span ? drawable.flatMap((row) => row.traces.flatMap(highestInSpan)) : peaks)) * 1.22,
     };
     $("kind-choice").hidden = state.view === "rows";
-    charts.forEach((one) => one.remove());
+    charts.forEach((drawn) => drawn.remove());
     charts = [];
     const host = $("lines");
     if (state.view === "rows") {
-      host.replaceChildren(...present.map((one) => rowFigure(one)));
-      present.forEach((one, place) => {
-        if (one.traces.length) drawRow(host.children[place].querySelector(".plot"), one, scale, place === lastDrawn(present));
+      host.replaceChildren(...present.map((row) => rowFigure(row)));
+      present.forEach((row, place) => {
+        if (row.traces.length) drawRow(host.children[place].querySelector(".plot"), row, scale, place === lastDrawn(present));
       });
     } else {
       const plot = element("div", {
         class: "plot",
         role: "img",
-        "aria-label": "Memory over time: " + drawable.map((one) => caption(one)).join("; "),
+        "aria-label": "Memory over time: " + drawable.map((row) => caption(row)).join("; "),
       });
       host.replaceChildren(element("figure", {}, plot));
       if (drawable.length) drawOverlay(plot, drawable, scale);
     }
     timelineLegend();
     const notes = [];
-    if (rest > 0) notes.push(tooMany(rest));
+    if (undrawn > 0) notes.push(tooMany(undrawn));
     for (const { group, traces } of groups) {
       const blind = [
         ...new Set(
@@ -524,31 +524,31 @@
     return [...inSpan(trace).map((phase) => phase.peak_bytes), highest(rss.filter((_, place) => t[place] >= begin && t[place] <= end))];
   }
 
-  const lastDrawn = (present) => present.reduce((last, one, place) => (one.traces.length ? place : last), -1);
+  const lastDrawn = (present) => present.reduce((last, { traces }, place) => (traces.length ? place : last), -1);
 
   function caption({ group, traces }) {
     if (!traces.length) return `${group.label}: nothing to draw`;
     const unit = chooseUnit("bytes", [traces[0].peak_bytes]);
-    return `${group.label}: ${captionRest(traces[0], unit)}`;
+    return `${group.label}: ${captionWords(traces[0], unit)}`;
   }
 
-  function captionRest(trace, unit) {
+  function captionWords(trace, unit) {
     const peak = peakOf(trace);
-    const said = peak ? `peak ${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, unit)}${onePhase() ? "" : ` in ${peak.name}`}` : "no peak here";
-    return `${said}, repeat ${trace.repeat}${trace.end ? `, ended by ${trace.end}` : ""}`;
+    const words = peak ? `peak ${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, unit)}${onePhase() ? "" : ` in ${peak.name}`}` : "no peak here";
+    return `${words}, repeat ${trace.repeat}${trace.end ? `, ended by ${trace.end}` : ""}`;
   }
 
   function rowFigure({ group, index, traces }) {
-    const rest = traces.length
-      ? captionRest(traces[0], chooseUnit("bytes", [traces[0].peak_bytes]))
+    const words = traces.length
+      ? captionWords(traces[0], chooseUnit("bytes", [traces[0].peak_bytes]))
       : state.span
         ? `no finished ${state.span}`
         : "nothing was polled";
     return element(
       "figure",
       {},
-      element("figcaption", {}, swatch(index), " ", short(group.label, 200), " ", element("span", { class: "muted" }, rest)),
-      traces.length ? element("div", { class: "plot", role: "img", "aria-label": `Memory over time of ${group.label}: ${rest}` }) : null,
+      element("figcaption", {}, swatch(index), " ", short(group.label, 200), " ", element("span", { class: "muted" }, words)),
+      traces.length ? element("div", { class: "plot", role: "img", "aria-label": `Memory over time of ${group.label}: ${words}` }) : null,
     );
   }
 
@@ -574,7 +574,7 @@
     const lines = others.map((trace) => ({ data: points(trace, scale, "rss"), look: { stroke: faint(hex, 0.55), width: 1 }, trace }));
     lines.push({ data: points(first, scale, "rss"), look: { stroke: hex, width: 1.5, fill: faint(hex, 0.5) }, trace: first });
     lines.push({ data: points(first, scale, "file"), look: { stroke: faint(hex, 0.6), width: 1, fill: faint(hex, 0.2) } });
-    show(plot, lines, scale, { height: isLast ? 182 : 142, isLast, banded: first, marked: [{ trace: first, hex, kind: "rss" }] });
+    drawLines(plot, lines, scale, { height: isLast ? 182 : 142, isLast, banded: first, marked: [{ trace: first, hex, kind: "rss" }] });
   }
 
   function drawOverlay(plot, drawable, scale) {
@@ -592,14 +592,14 @@
     lines.sort((a, b) => a.look.width - b.look.width); // the runs that stand for their groups are drawn over the others
     const marked = drawable.map(({ index, traces }) => ({ trace: traces[0], hex: colour(tone(index).colour), kind: state.kind }));
     const banded = drawable.length === 1 ? drawable[0].traces[0] : null;
-    show(plot, lines, scale, { height: 420, isLast: true, banded, marked });
+    drawLines(plot, lines, scale, { height: 420, isLast: true, banded, marked });
   }
 
   // lines: {data, look, trace where the pointer finds it, name and index where several are drawn}
-  function show(plot, lines, scale, { height, isLast, banded, marked }) {
-    const found = marked.flatMap(({ trace, hex, kind }) => marksOf(trace, scale, kind).map((one) => ({ ...one, hex })));
+  function drawLines(plot, lines, scale, { height, isLast, banded, marked }) {
+    const markers = marked.flatMap(({ trace, hex, kind }) => markersOf(trace, scale, kind).map((marker) => ({ ...marker, hex })));
     const since = onePhase() ? `${short(state.span, 40)} began` : "the process began";
-    const made = chart(plot, {
+    const drawn = chart(plot, {
       data: lines.map((line) => line.data),
       series: lines.map((line) => line.look),
       height,
@@ -609,23 +609,23 @@
       under: (pen, at) => banded && bands(pen, at, banded, scale),
       over: (pen, at) => {
         if (banded) phaseNames(pen, at, banded, scale);
-        marks(pen, at, found);
+        drawMarkers(pen, at, markers);
       },
-      hover: (x, y, at) => timelineTip(lines, found, scale, x, y, at),
+      hover: (x, y, at) => timelineTip(lines, markers, scale, x, y, at),
       zoom: coarse() ? undefined : (range) => zoom(range, scale),
       sync: "timelines",
     });
-    charts.push(made);
+    charts.push(drawn);
   }
 
   // One chart was zoomed: all follow.
   function zoom(range, scale) {
     const whole = [0, scale.length / scale.time.size];
     state.zoom = range && [Math.max(range[0], whole[0]), Math.min(range[1], whole[1])];
-    for (const one of charts) one.show(timeRange(scale));
+    for (const drawn of charts) drawn.show(timeRange(scale));
   }
 
-  // -- what is drawn behind and over the lines of a timeline
+  // -- behind and over the lines of a timeline
 
   // Phases as shaded bands.
   function bands(pen, at, trace, scale) {
@@ -644,7 +644,7 @@
     pen.clip();
   }
 
-  // Where each phase begins, and its name where it fits.
+  // The begin of each phase, and its name where it fits.
   function phaseNames(pen, at, trace, scale) {
     if (onePhase()) return;
     pen.save();
@@ -659,22 +659,22 @@
       pen.lineTo(begin, at.high);
       pen.stroke();
       const name = short(phase.name, 30);
-      const text = [name + (phase.polled ? "" : ", not polled"), name].find((one) => pen.measureText(one).width <= room);
+      const text = [name + (phase.polled ? "" : ", not polled"), name].find((candidate) => pen.measureText(candidate).width <= room);
       pen.fillStyle = colour("--muted");
       if (text) pen.fillText(text, left + 3, 11);
     }
     pen.restore();
   }
 
-  // The peak as a diamond, and a cross where a run ended that failed.
-  function marks(pen, at, found) {
+  // The peak as a diamond, and a cross where a failed run ended.
+  function drawMarkers(pen, at, markers) {
     clipped(pen, at);
     pen.strokeStyle = colour("--page");
     pen.lineWidth = 1.5;
-    for (const one of found) {
-      pen.fillStyle = one.hex;
-      const [x, y] = [at.left(one.x), at.top(one.y)];
-      const corners = one.peak ? [[0, -6], [6, 0], [0, 6], [-6, 0]] : [[-6, -3.5], [-3.5, -6], [0, -2.5], [3.5, -6], [6, -3.5], [2.5, 0], [6, 3.5], [3.5, 6], [0, 2.5], [-3.5, 6], [-6, 3.5], [-2.5, 0]];
+    for (const marker of markers) {
+      pen.fillStyle = marker.hex;
+      const [x, y] = [at.left(marker.x), at.top(marker.y)];
+      const corners = marker.peak ? [[0, -6], [6, 0], [0, 6], [-6, 0]] : [[-6, -3.5], [-3.5, -6], [0, -2.5], [3.5, -6], [6, -3.5], [2.5, 0], [6, 3.5], [3.5, 6], [0, 2.5], [-3.5, 6], [-6, 3.5], [-2.5, 0]];
       pen.beginPath();
       for (const [right, down] of corners) pen.lineTo(x + right, y + down);
       pen.closePath();
@@ -683,17 +683,17 @@
     }
   }
 
-  function marksOf(trace, scale, kind) {
-    const found = [];
+  function markersOf(trace, scale, kind) {
+    const markers = [];
     const peak = peakOf(trace);
     const [begin] = spanOf(trace);
     if (peak && kind === "rss") {
       const text = `${peak.exact ? "" : "~"}${inUnit(peak.peak_bytes, scale.bytes)} at most in ${peak.name}`;
-      found.push({ x: (peak.at_ns - begin) / scale.time.size, y: peak.peak_bytes / scale.bytes.size, text, peak: true });
+      markers.push({ x: (peak.at_ns - begin) / scale.time.size, y: peak.peak_bytes / scale.bytes.size, text, peak: true });
     }
     const [xs, ys] = points(trace, scale, kind);
-    if (trace.end && !onePhase() && xs.length) found.push({ x: xs[xs.length - 1], y: ys[ys.length - 1], text: `ended here: ${trace.end}`, peak: false });
-    return found;
+    if (trace.end && !onePhase() && xs.length) markers.push({ x: xs[xs.length - 1], y: ys[ys.length - 1], text: `ended here: ${trace.end}`, peak: false });
+    return markers;
   }
 
   // The sample of a line that is nearest in time.
@@ -707,7 +707,7 @@
     return low && x - xs[low - 1] < xs[low] - x ? low - 1 : low;
   }
 
-  function timelineTip(lines, found, scale, x, y, at) {
+  function timelineTip(lines, markers, scale, x, y, at) {
     const candidates = lines.filter((line) => line.trace && line.data[0].length);
     const ranked = candidates.map((line) => {
       const place = nearest(line.data[0], at.at(x));
@@ -720,13 +720,13 @@
     const t_ns = xs[best.place] * scale.time.size + begin;
     const { t, rss, file } = columnsOf(trace);
     const row = nearest(t, t_ns);
-    const near = found.filter((one) => Math.hypot(at.left(one.x) - x, at.top(one.y) - y) < 9);
+    const near = markers.filter((marker) => Math.hypot(at.left(marker.x) - x, at.top(marker.y) - y) < 9);
     const who = [name === undefined ? "" : short(name, 80), candidates.length > 1 || state.repeat === "every" ? `repeat ${trace.repeat}` : ""].filter(Boolean);
     return [
       who.length ? element("div", {}, ...(index === undefined ? [] : [swatch(index), " "]), element("b", {}, who.join(", "))) : null,
       element("div", {}, `${fixed(xs[best.place], 4).replace(/\.?0+$/, "")} ${scale.time.name}, ${phaseAt(trace, t_ns)}`),
       element("div", {}, `${inUnit(rss[row], scale.bytes)} RSS: ${inUnit(rss[row] - file[row], scale.bytes)} anonymous, ${inUnit(file[row], scale.bytes)} file-backed`),
-      ...near.map((one) => element("div", {}, one.text)),
+      ...near.map((marker) => element("div", {}, marker.text)),
     ];
   }
 
@@ -752,23 +752,23 @@
   let strips = [];
 
   function drawLatencies() {
-    const having = shown().filter(({ group }) => group.latencies);
+    const timed = shown().filter(({ group }) => group.latencies);
     const host = $("strips");
-    strips.forEach((one) => one.remove());
+    strips.forEach((strip) => strip.remove());
     strips = [];
-    $("copy-latencies").hidden = !having.length;
-    document.querySelector("#latencies .legend").hidden = !having.length;
-    if (!having.length) {
+    $("copy-latencies").hidden = !timed.length;
+    document.querySelector("#latencies .legend").hidden = !timed.length;
+    if (!timed.length) {
       host.replaceChildren(element("p", { class: "muted" }, "No variant shown here has timed iterations."));
       return;
     }
-    const drawn = having.slice(0, MOST_DRAWN);
+    const drawn = timed.slice(0, MOST_DRAWN);
     const boxes = drawn.map(({ group }) => group.latencies.box_ns);
     const most = Math.max(...boxes.map((box) => box[4]));
     const unit = chooseUnit("ns", [most]);
-    host.replaceChildren(...drawn.map((one) => stripFigure(one, unit)));
-    drawn.forEach((one, place) => drawStrip(host.children[place].querySelector(".plot"), one, unit, most, place === drawn.length - 1));
-    if (having.length > MOST_DRAWN) host.append(element("p", { class: "muted" }, tooMany(having.length - MOST_DRAWN)));
+    host.replaceChildren(...drawn.map((row) => stripFigure(row, unit)));
+    drawn.forEach((row, place) => drawStrip(host.children[place].querySelector(".plot"), row, unit, most, place === drawn.length - 1));
+    if (timed.length > MOST_DRAWN) host.append(element("p", { class: "muted" }, tooMany(timed.length - MOST_DRAWN)));
   }
 
   function stripFigure({ group, index }, unit) {
@@ -783,13 +783,13 @@
 
   const STRIP = 34; // pixels
 
-  // A box over the quartiles, whiskers to the ends, and a dot for each iteration, scattered so that dots of alike iterations do not hide each other.
+  // A box over the quartiles, whiskers to the ends, and a dot for each iteration, scattered so that the dots of equal iterations do not hide each other.
   function drawStrip(plot, { group, index }, unit, most, isLast) {
     const hex = colour(tone(index).colour);
     const { box_ns: box, points: all } = group.latencies;
     const [low, first, middle, third, high] = box.map((value) => value / unit.size);
     const dots = all.map(([repeat, iteration, time], rank) => ({ repeat, iteration, time, x: time / unit.size, y: 0.24 * (((rank * 0.618034) % 1) - 0.5) }));
-    const made = chart(plot, {
+    const strip = chart(plot, {
       height: STRIP + (isLast ? 46 : 4),
       padding: [2, 14, isLast ? 0 : 2, 14],
       x: { range: [0, (most / unit.size) * 1.02 || 1], size: isLast ? 44 : 0, label: isLast ? `${unit.name} an iteration` : "" },
@@ -823,34 +823,34 @@
       },
       hover: (x, y, at) => {
         const away = (dot) => Math.hypot(at.left(dot.x) - x, at.top(dot.y) - y);
-        const dot = dots.reduce((best, one) => (away(one) < away(best) ? one : best), dots[0]);
+        const dot = dots.reduce((best, other) => (away(other) < away(best) ? other : best), dots[0]);
         const near = away(dot) < 8 ? [element("div", {}, `${inUnit(dot.time, unit)}, repeat ${dot.repeat}, iteration ${dot.iteration}`)] : [];
         return [...near, element("div", { class: "where" }, `${inUnit(box[0], unit)} to ${inUnit(box[4], unit)}, the middle half ${inUnit(box[1], unit)} to ${inUnit(box[3], unit)}`)];
       },
     });
-    strips.push(made);
+    strips.push(strip);
   }
 
   function latencyTable() {
-    const found = data.latencies.map(metricOf).filter((metric) => model().columns[metric.name]?.includes("EXECUTE"));
-    const having = shown().filter(({ group }) => group.latencies);
+    const metrics = data.latencies.map(metricOf).filter((metric) => model().columns[metric.name]?.includes("EXECUTE"));
+    const timed = shown().filter(({ group }) => group.latencies);
     const unit = chooseUnit(
       "ns",
-      having.flatMap(({ group }) => found.flatMap((metric) => valuesOf(group, metric, "EXECUTE"))),
+      timed.flatMap(({ group }) => metrics.flatMap((metric) => valuesOf(group, metric, "EXECUTE"))),
     );
-    const rows = having.map(({ group, index }) => ({
+    const rows = timed.map(({ group, index }) => ({
       index,
       name: group.label,
       labels: group.labels,
-      cells: found.map((metric) => cell(group, metric, "EXECUTE", unit)),
+      cells: metrics.map((metric) => cellOf(group, metric, "EXECUTE", unit)),
     }));
     return {
       id: "latencies",
       title: `EXECUTE, one iteration (${unit.name})`,
       labels: model().label_names,
-      columns: found.map((metric) => metric.name.slice(5, -3)),
+      columns: metrics.map((metric) => metric.name.slice(5, -3)),
       rows,
-      notes: having.some(({ group }) => group.repeats > 1)
+      notes: timed.some(({ group }) => group.repeats > 1)
         ? [`${model().spread} The boxes above are drawn over all iterations of all repeats together.`]
         : [],
       redraw: drawLatencyTable,
@@ -874,14 +874,14 @@
     if (!known.some((metric) => metric.name === state.metric))
       state.metric = (known.find((metric) => metric.name === "rss_peak_bytes") || known[0])?.name;
     const kinds = [
-      ["Memory", (one) => one.unit === "bytes" && one.name !== "read_bytes"],
-      ["Time", (one) => one.unit === "ns"],
-      ["Faults and reads", (one) => one.unit === "count" || one.name === "read_bytes"],
+      ["Memory", (metric) => metric.unit === "bytes" && metric.name !== "read_bytes"],
+      ["Time", (metric) => metric.unit === "ns"],
+      ["Faults and reads", (metric) => metric.unit === "count" || metric.name === "read_bytes"],
     ];
     $("metric").replaceChildren(
       ...kinds
         .map(([title, belongs]) =>
-          element("optgroup", { label: title }, ...known.filter(belongs).map((one) => element("option", { value: one.name }, one.title))),
+          element("optgroup", { label: title }, ...known.filter(belongs).map((metric) => element("option", { value: metric.name }, metric.title))),
         )
         .filter((group) => group.children.length),
     );
@@ -975,12 +975,12 @@
     if ($("model")) $("model").value = String(index);
     document
       .querySelectorAll("[data-finding]")
-      .forEach((one) => one.classList.toggle("current", data.models.length > 1 && Number(one.dataset.finding) === index));
-    document.querySelectorAll("[data-model]").forEach((one) => {
-      one.hidden = Number(one.dataset.model) !== index;
+      .forEach((part) => part.classList.toggle("current", data.models.length > 1 && Number(part.dataset.finding) === index));
+    document.querySelectorAll("[data-model]").forEach((part) => {
+      part.hidden = Number(part.dataset.model) !== index;
     });
-    document.querySelectorAll(".of-model").forEach((one) => {
-      one.textContent = data.models.length > 1 ? `of ${short(model().name, 60)}` : "";
+    document.querySelectorAll(".of-model").forEach((part) => {
+      part.textContent = data.models.length > 1 ? `of ${short(model().name, 60)}` : "";
     });
     fillVariants();
     fillMetrics();

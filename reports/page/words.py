@@ -435,9 +435,10 @@ def exactness(runs: Sequence[Run]) -> list[str]:
             f"transient is lost. The kernel adds its counters up late, by up to {bound} here; no difference below that means anything."
         )
     if inexact:
-        number = "All" if len(inexact) == len(marks) else f"{len(inexact):,}"
+        number = "All" if 1 < len(inexact) == len(marks) else f"{len(inexact):,}"
+        verbs = "is inexact and carries" if len(inexact) == 1 else "are inexact and carry"
         sentences.append(
-            f"{number} of {rows.counted(len(marks), 'phase peak')} are inexact and carry a ~, and the true peak may be higher: "
+            f"{number} of {rows.counted(len(marks), 'phase peak')} {verbs} a ~, and the true peak may be higher: "
             f"{'; or '.join(missing.why_inexact(runs))}."
         )
     sentences += _polling(runs)

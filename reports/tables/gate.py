@@ -146,7 +146,7 @@ def _folded(rows: Sequence[Judged]) -> str:
     header = (*_LABELS[:2], *(["threads"] if swept else []), *_LABELS[2:], "base", "head", "change", "needed", "repeats", "verdict")
     shown = rows[:_MOST_ROWS]
     table = Table("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
-    more = f"\n\n{len(rows) - len(shown)} more rows are in the JSON." if len(rows) > len(shown) else ""
+    more = f"\n\n{_many(len(rows) - len(shown), 'more row is', 'more rows are')} in the JSON." if len(rows) > len(shown) else ""
     return f"<details><summary>All {len(rows)} rows</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{more}\n\n</details>"
 
 

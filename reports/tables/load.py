@@ -30,7 +30,7 @@ def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above
 def notes(unit: str | None) -> tuple[str, ...]:
     """The meaning of the cells, in this unit."""
     cells = "Memory: the peak of RSS in MODEL_LOAD; medians over repeats, times in whole milliseconds."
-    return (cells,) if unit else (cells, "MB means 1024 * 1024 bytes here, as in onert's own tables.")
+    return (cells,) if unit else (cells, "MB means 1024 * 1024 bytes here, as in onert's tables.")
 
 
 def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:

@@ -47,7 +47,7 @@ def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
     if None in grounds or None in peaks or None in ends:
         return None
     apart = {"at their peaks": peaks[1] - peaks[0], f"at the end of {last}": ends[1] - ends[0]}  # type: ignore[operator]
-    both = f"{names[0]} and {names[1]}, above their own baselines of {_mib(grounds[0])} and {_mib(grounds[1])} MiB"
+    both = f"{names[0]} and {names[1]}, above their baselines of {_mib(grounds[0])} and {_mib(grounds[1])} MiB"
     if max(map(abs, apart.values())) <= _FEW:
         return f"{both}, agree within {_mib(max(map(abs, apart.values())))} MiB."
     differences = " and ".join(f"{difference / _MIB:+.1f} MiB {where}" for where, difference in apart.items())

@@ -1,6 +1,6 @@
 "use strict";
-// What all pages share: elements whose text stays text, colours of the theme, canvases, the tooltip, and charts. A chart is uPlot's: axes, zoom,
-// cursor and lines are its work; bands, boxes and marks are drawn by the page in the hooks that it offers.
+// Shared by all pages: elements whose text stays text, colours of the theme, canvases, the tooltip, and charts. uPlot draws a chart's axes and
+// lines, and handles zoom and cursor. The page draws bands, boxes and markers in uPlot's hooks.
 const memprof = (() => {
   const root = document.documentElement;
   const TONES = 7;
@@ -10,19 +10,19 @@ const memprof = (() => {
   const $ = (id) => document.getElementById(id);
 
   function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
+    const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
-      if (key === "style") for (const [property, text] of Object.entries(value)) made.style.setProperty(property, text);
-      else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== undefined && value !== false) made.setAttribute(key, value);
+      if (key === "style") for (const [property, text] of Object.entries(value)) node.style.setProperty(property, text);
+      else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      else if (value !== undefined && value !== false) node.setAttribute(key, value);
     }
-    made.append(...children.filter((child) => child !== null && child !== undefined));
-    return made;
+    node.append(...children.filter((child) => child !== null && child !== undefined));
+    return node;
   }
 
-  // What a screen reader says now.
+  // Makes screen readers say a text.
   const say = (text) => {
-    $("said").textContent = text;
+    $("announced").textContent = text;
   };
 
   const data = () => JSON.parse($("data").textContent);
@@ -86,13 +86,13 @@ const memprof = (() => {
   const coarse = () => matchMedia("(pointer: coarse)").matches;
 
   // A chart in a host element, which keeps it as .chart.
-  //   data, series   uPlot's, in its mode 2, where each series has its own times: [x, y]; an empty list where the hooks draw all there is
+  //   data, series   uPlot's, in its mode 2, where each series has its own times: [x, y]; empty lists if the hooks draw everything
   //   x, y           {range: [from, to], label, size (pixels that the axis takes, 0 hides it), grid, values (texts of ticks), splits (where they are)}
   //   under, over    drawn before the grid and after the lines: (pen, chart), a unit of the pen being a CSS pixel from the plot's corner
   //   hover          (x, y, chart) -> children of the tooltip; x and y are CSS pixels in the plot, chart.at(x) the value there
   //   zoom           called with [from, to] when a span was dragged over, with null after a double click
   //   click          called with x and y in CSS pixels
-  // What it gives back has the plot's size and turns values into pixels and back; show() moves the span of time, remove() ends it.
+  // The chart that it returns has the plot's size and turns values into pixels and back; show() moves the span of time, remove() ends it.
   function chart(host, { data: columns = [], series = [], height, x, y, padding = [8, 10, 0, 0], under, over, hover, zoom, click, sync }) {
     const axis = (scale, { size, label = "", grid = false, values, splits, space }) => ({
       scale,
@@ -113,7 +113,7 @@ const memprof = (() => {
       ...(splits ? { splits } : {}),
       ...(space ? { space } : {}),
     });
-    // The pen of a hook counts device pixels from the canvas' corner.
+    // The pen of a hook counts device pixels from the canvas' corner; the page's pen counts CSS pixels from the plot's.
     const drawing = (draw) => (u) => {
       if (!draw) return;
       const ratio = devicePixelRatio || 1;
@@ -157,7 +157,7 @@ const memprof = (() => {
         legend: { show: false },
         scales: { x: { time: false, range: () => plot.range }, y: { range: () => y.range } },
         axes: [axis("x", x), axis("y", y)],
-        series: [{}, ...drawn.map((one) => ({ ...nothing, ...one }))],
+        series: [{}, ...drawn.map((look) => ({ ...nothing, ...look }))],
         cursor: {
           show: Boolean(hover || zoom),
           y: false,
@@ -206,8 +206,8 @@ const memprof = (() => {
 
   // -- themes and paper
 
-  // The theme is the system's until the button switches it; paper is light, narrow, and cannot be unfolded. draw: everything that has colours
-  // of its own, drawn again.
+  // The theme is the system's until the button switches it; paper is light, narrow, and cannot be unfolded. draw: draws everything again that
+  // does not take its colours from the style sheet.
   function theming(draw) {
     const button = $("theme");
     const set = (name, drawn = true) => {
@@ -226,14 +226,14 @@ const memprof = (() => {
     let before = null;
     addEventListener("beforeprint", () => {
       before = { theme: root.dataset.theme, folded: [...document.querySelectorAll("details:not([open])")] };
-      for (const one of before.folded) one.open = true;
+      for (const details of before.folded) details.open = true;
       document.body.style.width = "680px";
       set("light");
     });
     addEventListener("afterprint", () => {
       if (!before) return;
       document.body.style.width = "";
-      for (const one of before.folded) one.open = false;
+      for (const details of before.folded) details.open = false;
       set(before.theme);
       before = null;
     });
