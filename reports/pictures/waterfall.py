@@ -8,42 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError
-from memprof.explain.records import (
-    AGAIN,
-    FILES,
-    IN_USE,
-    KEPT,
-    LIBRARIES,
-    MODEL_FILE,
-    ONCE,
-    REPACKED,
-    REST,
-    SLICES,
-    STACKS,
-    Explanation,
-    Phase,
-)
+from memprof.explain.records import SLICES, Explanation, Phase
 from memprof.runs.metrics import BYTES
 
+from ..fills import PARTS, Fill
 from ..tables.explain import headline, lead, short, title
 from ..tables.grid import choose_unit, number
 from . import lettering, placing, style
 from .sheet import Entry, Sheet
-from .style import Fill
 
-# Okabe and Ito's colours. Weights are blue, orange or red; parts that could go are hatched.
-FILLS = {
-    LIBRARIES: Fill("#B8BEC6"),
-    STACKS: Fill("#59626D"),
-    ONCE: Fill("#0072B2"),
-    MODEL_FILE: Fill("#56B4E9", "////", "#1F5A7D"),
-    AGAIN: Fill("#D55E00", "\\\\\\\\", "#5A2700"),
-    REPACKED: Fill("#E69F00", "xxxx", "#6B4A00"),
-    IN_USE: Fill("#009E73"),
-    KEPT: Fill("#CC79A7", "....", "#5C2C49"),
-    FILES: Fill("#F0E442", "--", "#6B6400"),
-    REST: Fill("#FFFFFF", "", "#555555"),
-}
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
 
 
@@ -59,7 +32,7 @@ def _draw(explanation: Explanation) -> Figure:
     names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     shown = any(transients.get(phase.name, 0) > 0.01 * phase.rss_bytes for phase in explanation.phases)
-    legend = [Entry(name, fill=FILLS[name]) for name in names]
+    legend = [Entry(name, fill=PARTS[name]) for name in names]
     if shown:
         legend.append(Entry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
@@ -95,7 +68,7 @@ def _stack(axes, place: int, phase: Phase, names: Sequence[str], unit: float, li
         size = phase.size(name) / unit
         if size <= 0:
             continue
-        axes.barh(place, size, 0.72, left=left, **FILLS[name].words())
+        axes.barh(place, size, 0.72, left=left, **PARTS[name].words())
         text = number(size)
         if size / limit * inches > lettering.width(text, style.SMALL) + 0.1:
             axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=placing.backing())
