@@ -260,7 +260,7 @@ class _Fitter:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return False
         if not run.outcome.ok:
-            reason = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
@@ -361,8 +361,13 @@ def _peak(run: Run, part: str) -> int:
     return mark.height_bytes if mark is not None else 0
 
 
+def _out_of_memory(outcome: Outcome) -> bool:
+    """Under a limit, perhaps is enough."""
+    return outcome.out_of_memory is not False
+
+
 def _ended(outcome: Outcome) -> str:
-    return "out of memory" if outcome.out_of_memory else outcome.word
+    return "out of memory" if _out_of_memory(outcome) else outcome.word
 
 
 def _start(upper: int) -> int:
