@@ -32,6 +32,7 @@ HELD = {
     "vfork": (300, 4),
     "threads": (128, 5),
     "daemon": (100, 3),
+    "leader": (164, 2),
 }
 
 
@@ -92,6 +93,17 @@ def test_one_process_alone_is_known():
     sums.sum.sample(1, [One(100)])
     sums.sum.again(2)
     assert sums.settled == [(1, 100, 100), (2, 100, 100)]
+
+
+def test_samples_of_one_process_alone_come_after_those_that_waited():
+    sums = Sums()
+    sums.sum.sample(1, [One(100)])
+    sums.sum.gain(0, 100, 0)
+    sums.sum.sample(2, [One(100), One(100)])
+    sums.sum.sample(3, [One(100)])
+    sums.sum.again(4)
+    sums.sum.flush()
+    assert [t_ns for t_ns, _, _ in sums.settled] == [1, 2, 3, 4]
 
 
 def test_a_fork_shares_all_but_what_it_made_itself():
@@ -193,6 +205,29 @@ def test_a_child_that_never_moved_has_missed_nothing():
             left.kill()
 
 
+def test_a_process_is_seen_through_any_of_its_threads_until_all_have_ended():
+    threads = """pthread_t id; hold(50 * MIB);
+        pthread_create(&id, NULL, ({ void *work(void *n) { sleep(60); return n; } work; }), NULL);
+        pthread_create(&id, NULL, ({ void *work(void *n) { char go; if (read(0, &go, 1) == 1) execl("/bin/sleep", "sleep", "60", (char *)0);
+            return n; } work; }), NULL);
+        pthread_exit(NULL);"""
+    with subprocess.Popen([program(threads)], stdin=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        seen = procfs.Statm(process.pid)
+        wait_for(lambda: procfs.sizes(process.pid) is None, 10)
+        assert (seen.read() or (0,))[0] >= 50 * MIB and seen.task != process.pid
+        assert procfs.status(process.pid)["rss"] >= 50 * MIB
+        assert not procfs.stat(process.pid).ended and procfs.parent(process.pid) is not None
+        process.stdin.write(b".")  # a thread execs, and is the first from then on
+        wait_for(lambda: 0 < (seen.read() or (0,))[0] < 50 * MIB, 10)
+        assert seen.task == process.pid
+        process.kill()
+        wait_for(lambda: seen.read() is None, 10)
+        assert procfs.stat(process.pid).ended
+    assert seen.read() is None
+    seen.close()
+
+
 # -- readings
 
 
@@ -208,7 +243,7 @@ def told(monkeypatch):
 
 
 MS = 1_000_000
-NODES = [type("Node", (), {"pid": pid})() for pid in (1, 2)]
+NODES = [type("Node", (), {"pid": pid, "task": pid})() for pid in (1, 2)]
 
 
 def test_a_reading_in_which_nobody_came_or_went_is_told_a_poll_later(told):

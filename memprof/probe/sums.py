@@ -96,6 +96,7 @@ class Sum:
         self._pending.append(Row(now, total, most, files, most_file, vms, self))
         if not self.several:
             self.confirm(0, 0, 0)
+            self.flush()  # no later reading can tell more of them
         elif len(self._pending) > _PENDING:
             self._settle(self._pending[: _PENDING // 2])
             self._pending = self._pending[_PENDING // 2 :]

@@ -174,7 +174,7 @@ class Tree:
             node.descriptor = os.open("/proc/%d/task/%d/children" % (pid, pid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             pass  # it has just ended, or a kernel without CONFIG_PROC_CHILDREN: `_look` then asks procfs, which knows another way
-        if parent is not None and same_memory(pid, parent.pid):
+        if parent is not None and same_memory(statm.task, parent.task):
             node.twin = parent.pid
         else:
             self._begin_memory(node, parent)
@@ -191,11 +191,11 @@ class Tree:
         node.rss, node.file, node.vms = values
         node.rss_peak = max(node.rss_peak, node.rss)
         anon = node.rss - node.file
-        stat = procfs.stat(node.pid)
+        stat = procfs.stat(node.task)
         if stat is not None:
             node.faults, node.stack = stat.faults, stat.stack
         if parent is not None:
-            above = procfs.stat(parent.pid)
+            above = procfs.stat(parent.task)
             node.waited = above.child_faults if above is not None else 0
             parent.stack = above.stack if above is not None else parent.stack
         # After an exec nothing of its parent is left. A parent that is gone had its memory from its own parent: then any process may share it.
@@ -302,7 +302,7 @@ class Tree:
     def _poll_node(self, node, now):
         if node.twin is not None:
             twin = self._nodes.get(node.twin)
-            if twin is None or not same_memory(node.pid, node.twin):
+            if twin is None or not same_memory(node.task, twin.task):
                 node.twin, self._members = None, None
                 self._begin_memory(node, twin)
         values = node.statm.read()
@@ -457,7 +457,7 @@ class Tree:
             return
         node.name = stat.name
         if node.twin is None:
-            hwm = procfs.high_water(node.pid)
+            hwm = procfs.high_water(node.task)
             node.rose = node.hwm > 0 and hwm > node.hwm
             node.hwm = max(node.hwm, hwm)
         if not node.command or node.samples < 100:
