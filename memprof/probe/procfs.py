@@ -216,6 +216,11 @@ class Shares:
         self.shared_anon = min(anon, fields.get("Shared_Clean", 0) + fields.get("Shared_Dirty", 0))
 
 
+def maps(pid):
+    """The lines of a process's /proc/PID/maps; none if they may not be read or it has ended."""
+    return _text("/proc/%d/maps" % pid).split("\n")[:-1]  # a name may hold other ends of lines
+
+
 def shares(pid):
     """The Shares of a process, or None if they may not be read or it has ended; takes milliseconds for a large process."""
     fields = _fields("/proc/%d/smaps_rollup" % pid)

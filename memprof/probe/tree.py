@@ -16,6 +16,7 @@ import os
 import time
 
 from . import procfs
+from .mappings import Mappings, together
 from .node import Node
 from .rounds import Rounds
 from .sums import History
@@ -51,6 +52,7 @@ class Tree:
         self._changed = False  # since the last sample
         self.whole = self.own = History()
         self.rounds = Rounds(now)
+        self._mappings = Mappings(now)
         self.unseen = 0
         self.most = 0
         self.unfollowed = 0
@@ -125,6 +127,9 @@ class Tree:
             reading = self.rounds.step(now, self._members, self.whole.sum, self._tell_faults)
             if reading is not None:
                 self._confirm(reading)
+            mapped = self._mappings.step(now, self._members, self.whole.sum)
+            if mapped is not None:
+                self._confirm_files(mapped)
         return self.whole.sum.last
 
     def settle(self):
@@ -181,6 +186,7 @@ class Tree:
         self._nodes[pid] = node
         self._members, self._changed = None, True
         self.rounds.changed(now)
+        self._mappings.drop()
 
     def _begin_memory(self, node, parent):
         """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
@@ -283,6 +289,7 @@ class Tree:
             history.sum.lose(shared, min(shared, node.rss - node.own))
         self._forget(node)
         self.rounds.left(node.pid, now)
+        self._mappings.drop()
         if node.samples:
             self._ended.append(node)
             if len(self._ended) > 4 * _KEPT:
@@ -382,6 +389,18 @@ class Tree:
         if self.own is not self.whole and self.own.sum.several:
             # Pages that these processes share with others of the tree are in their shares too.
             self._confirmed(self.own.sum, own_overlap, own_file, own_unread, beside + unread - own_unread)
+
+    def _confirm_files(self, mapped):
+        """Take what the processes have mapped: file-backed memory beyond it is counted more than once. mapped: [(process, places)]."""
+        self._changed = True
+        spread = self._mappings.spread(self.whole.sum)
+        for history in (self.whole,) if self.own is self.whole else (self.whole, self.own):
+            inside = [(node, places) for node, places in mapped if node.inside or history is self.whole]
+            low = sum(node.file for node, _ in inside) - together([place for _, places in inside for place in places]) - spread
+            if low > history.sum.overlap[0]:
+                history.sum.at_least(low)
+                for node, _ in inside:  # its end takes all that it has of files from the overlap that is certain
+                    node.own = min(node.own, node.rss - node.file)
 
     def _confirmed(self, whole, overlap, file, unread, beside):
         spread = self.rounds.spread(self.whole.sum)
