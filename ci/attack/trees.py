@@ -32,6 +32,7 @@ CASES = {
     "vfork-short": (300, 4),
     "threads": (128, 5),
     "daemon": (100, 3),
+    "leader": (164, 2),
 }
 SMALL_MIB = 2.0  # what the first process has besides, libraries included
 EACH_MIB = 0.8  # what each further one adds to that at most: its tables, stack and copies of a few pages
