@@ -393,7 +393,7 @@ def test_a_default_that_fails_is_a_failed_measurement(tuned):
         (["--max-latency", "+5%", "--budget", "1GiB"], "two goals"),
         (["--append"], "--append needs -o"),
         (["--try", "nothing=1"], "nothing"),
-        (["--budget", "much"], "is no size"),
+        (["--budget", "much"], "is not a size"),
     ],
 )
 def test_what_cannot_be_meant_is_said(tuned, words, said):

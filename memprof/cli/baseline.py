@@ -19,7 +19,7 @@ Examples:
     short_help="Keep the samples that a gate compares with.",
 )
 def command() -> None:
-    """Keep the samples that a gate compares with: a small file to commit, a row a line."""
+    """Keep the samples that a gate compares with: a small file to commit, with a row per line."""
 
 
 @command.command("update", epilog=_EPILOG)
@@ -30,9 +30,9 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows that changed as JSON.")
 def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Write a baseline from runs, or bring it up to date, and say which medians changed.
+    """Write or update a baseline, and say which medians changed.
 
-    The samples of each row are kept, with the machine and the versions they come from.
+    The baseline keeps the samples of each row, with the machine and the versions that they come from.
     """
     from ..errors import UsageError
     from ..judge import baseline

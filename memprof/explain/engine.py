@@ -124,7 +124,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
     missing = [phase for phase in ends if not any(look.phase == phase for look in looks)]
     if missing:
         remarks.append(
-            f"the child did not stand still at the end of {', '.join(missing)}, so nothing is said of {'them' if len(missing) > 1 else 'it'}"
+            f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     for phase in held.hold_at:
         if not any(look.phase == f"{phase}/peak" for look in looks):

@@ -88,7 +88,7 @@ def plan(suite: Suite) -> Plan:
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
         if not taking and not programs:
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
-            raise UsageError(f"{model.name}: no runtime that was named takes it (they take {taken})")
+            raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
         model_orders = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
         remarks += dict.fromkeys(f"{model.name}: {inputs.remark(order.job.assumed)}" for order in model_orders if order.job.assumed)
         orders += model_orders
@@ -99,12 +99,12 @@ def plan(suite: Suite) -> Plan:
     remarks += _without_effect(given, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
-        remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
+        remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to decide a comparison, which takes at least 5")
     repeated = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
     if suite.stdin and len(repeated) > 1 and offset(0) is None:
         repeated = [replace(order, stdin=False) for order in repeated]
         if not os.isatty(0):
-            remarks.append(f"standard input is no file and can be read only once: it is empty in each of the {len(repeated)} runs")
+            remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
     return Plan(tuple(repeated), tuple(remarks))
 
 
@@ -121,7 +121,7 @@ def _models(suite: Suite) -> list[Model]:
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
             raise UsageError(
-                f"two models are called {model.name}: rows could not be told apart; measure them one at a time, each under another name"
+                f"two models are called {model.name}: their rows would look the same; measure them one at a time, each with another --name"
             )
     return models
 

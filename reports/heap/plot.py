@@ -145,7 +145,7 @@ def _areas(table: Series) -> list[Area]:
 
 def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]:
     dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
-    total = Entry("total of every snapshot, drawn on to the next", line={"linewidth": 1.2, **dots})
+    total = Entry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
     if not areas:
         return [total]
     return [total, Entry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]

@@ -222,7 +222,7 @@ class _Page(terminal.Page):
             legend.append("^", "cyan")
             legend.append(" the snapshot of the tree", "dim")
         if ticked:
-            legend.append(f"   {tick} a snapshot, drawn on to the next", "dim")
+            legend.append(f"   {tick} a snapshot, drawn until the next", "dim")
         self.line(legend)
 
     def _phases(self, wide: int, first: float, last: float) -> list[str]:

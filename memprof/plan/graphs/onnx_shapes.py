@@ -33,7 +33,7 @@ _MOST_S, _MOST_BYTES = 10.0, 16 << 20
 
 def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks, apart: Apart) -> Any:
     """The model with the shapes of its tensors. shapes: of inputs, which `bind` has set, and of tensors inside, by name. Raises UsageError for
-    the shape of a value that is no tensor."""
+    the shape of a value that is not a tensor."""
     inner_shapes = {name: shape for name, shape in shapes.items() if name not in {value.name for value in model.graph.input}}
     result = _infer(model, remarks, apart)
     for name, shape in inner_shapes.items():
@@ -319,7 +319,7 @@ def _set_shape(graph: Any, name: str, shape: Sequence[int]) -> None:
     declared = next((value for value in (*graph.value_info, *graph.output) if value.name == name), None)
     value = declared if declared is not None else graph.value_info.add(name=name)
     if value.type.WhichOneof("value") not in (None, "tensor_type"):
-        raise UsageError(f"{name} is no tensor, so it has no shape")
+        raise UsageError(f"{name} is not a tensor, so it has no shape")
     _set_dims(value.type.tensor_type, shape)
 
 
