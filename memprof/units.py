@@ -1,4 +1,4 @@
-"""People's units at the edge: bytes, nanoseconds, and the words a user types for them.
+"""People's units at the edge: bytes, nanoseconds, counts, and the words a user types for them.
 
 Everything inside memprof is bytes and nanoseconds. 1 KiB is 1024 bytes; kB and MB are powers of ten.
 """
@@ -102,3 +102,8 @@ def format_duration(nanoseconds: float) -> str:
         if abs(nanoseconds) >= size:
             return f"{nanoseconds / size:.3g} {name}" if abs(nanoseconds) < 1000 * size else f"{nanoseconds / size:.0f} {name}"
     return f"{nanoseconds:.0f} ns"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 thread`, `1,200 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -21,10 +21,9 @@ from typing import Any
 from memprof.errors import InputError
 from memprof.runs import summary
 from memprof.runs.records import Mark, Run
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
-from .rows import counted
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads

@@ -107,7 +107,7 @@ def test_the_command_says_limits_working_sets_and_the_curve(held, memprof_proces
     assert done.returncode == 0, done.stderr
     expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))
     count = int(expected.split()[1])
-    assert "runs follow" in expected
+    assert "runs will follow" in expected
     assert " in all" in expected
     found = json.loads(done.stdout)
     whole, load = found["parts"]

@@ -37,6 +37,7 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     from ..errors import UsageError
     from ..judge import baseline
     from ..runs import metrics
+    from ..units import counted
     from . import report, talk
 
     metric_names = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
@@ -49,4 +50,4 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     for entry in updated.kept:
         talk(f"{entry.model}, {entry.variant}: not in these runs, left as it was")
     click.echo(report("tables.gate").render_update(updated, "json" if as_json else "markdown"))
-    talk(f"{output} is written: {len(side.entries)} variant{'s' if len(side.entries) != 1 else ''}")
+    talk(f"{output} is written: {counted(len(side.entries), 'variant')}")

@@ -16,6 +16,7 @@ from ..programs import commands, native, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from ..units import counted
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
 
 
@@ -99,7 +100,7 @@ def plan(suite: Suite) -> Plan:
     remarks += _without_effect(given, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
-        remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to decide a comparison, which takes at least 5")
+        remarks.append(f"{counted(repeats, 'repeat')}: too few to decide a comparison, which takes at least 5")
     repeated = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
     if suite.stdin and len(repeated) > 1 and offset(0) is None:
         repeated = [replace(order, stdin=False) for order in repeated]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from memprof.judge.compare import Comparison, Difference
 from memprof.runs import metrics
+from memprof.units import counted
 
-from ..rows import counted, place
+from ..rows import place
 from . import grid
 from .grid import Section, Table, Unit
 

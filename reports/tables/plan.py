@@ -19,9 +19,9 @@ from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
-from memprof.units import BYTE_UNITS, format_bytes
+from memprof.units import BYTE_UNITS, counted, format_bytes
 
-from ..rows import counted, named
+from ..rows import named
 from . import grid, swap
 from .grid import Section, Table, Unit
 

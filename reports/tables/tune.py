@@ -8,9 +8,8 @@ from typing import Any
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.tune import Proposal, Tuned, shown
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
-from ..rows import counted
 from . import grid
 from .grid import Say, Section, Table, Unit
 from .shapes import shaped

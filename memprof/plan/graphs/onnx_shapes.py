@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import UsageError
 from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
+from ...units import counted
 from .graph import Remarks, Unknown, check_names, shown, words
 from .onnx_apart import Apart, Bounded, Refused
 from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, shortened
@@ -348,9 +349,7 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
             _set_dims(kind, wanted)
         dims = kind.shape.dim
         if wanted is not None and len(wanted) != len(dims):
-            raise UsageError(
-                f"{path}: input {value.name} has {len(dims)} dimension{'' if len(dims) == 1 else 's'}, and the shape given has {len(wanted)}"
-            )
+            raise UsageError(f"{path}: input {value.name} has {counted(len(dims), 'dimension')}, and the shape given has {len(wanted)}")
         for axis, dim in enumerate(dims):
             if wanted is not None:
                 before = dim.dim_value
