@@ -135,7 +135,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
 
 
 def _trips(plain: Run) -> dict[str, int]:
-    """The RSS in bytes at which to stop inside a phase: shortly below its peak, if the peak lies clearly above the phase's begin and end."""
+    """The RSS in bytes at which to stop inside a phase: shortly below its peak, if the peak lies clearly above the phase's start and end."""
     trips = {}
     for mark in plain.marks:
         ground = max(mark.rss_begin_bytes or 0, mark.rss_end_bytes or 0)

@@ -270,7 +270,7 @@ class _Fitter:
             return False
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)} an iteration" if time_ns else ""
+        duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return not slow
 

@@ -62,7 +62,7 @@ def below(shape: Shape, node: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A name of at most so many letters, its middle left out: its begin and its end tell most."""
+    """A name of at most so many letters, its middle left out: its start and its end tell most."""
     if len(text) <= most:
         return text
     if most < 2:

@@ -167,13 +167,13 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
     words = by_unit[profile.time_unit]
     if profile.time_unit == "i":
         name, size = next(((name, size) for name, size in (("10⁹", 1e9), ("10⁶", 1e6), ("10³", 1e3)) if last >= size), ("", 1.0))
-        return Unit(name, size), f"{name} {words}".strip() + " since the program's begin"
+        return Unit(name, size), f"{name} {words}".strip() + " since the program's start"
     if profile.time_unit == "B":
         unit = choose_unit(BYTES, [last])
         return unit, unit.caption(words)
     seconds = 1000.0 if profile.time_unit == "ms" else 1.0
     unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the program's begin")
+    return unit, unit.caption("time since the program's start")
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:

@@ -226,7 +226,7 @@ class _Page(terminal.Page):
         self.line(legend)
 
     def _phases(self, wide: int, first: float, last: float) -> list[str]:
-        """A strip with each phase's name at its begin. Where any name has no room, all are numbers, and lines below say name and time of each."""
+        """A strip with each phase's name at its start. Where any name has no room, all are numbers, and lines below say name and time of each."""
         spans, unit = self.profile.phases, self.profile.time_unit
         if not spans:
             return []
