@@ -26,7 +26,7 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
     assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
-    assert "too few to ever decide" in done.stderr
+    assert "too few to decide a comparison" in done.stderr
 
 
 class Told:
@@ -48,7 +48,7 @@ def test_the_library_says_what_the_command_says(scenario, tmp_path):
 
     package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
 
-    assert told.sentences == ["1 repeat: too few to ever decide a comparison, 5 are the least", f"{path} holds the runs"]
+    assert told.sentences == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
 
 
 def test_the_library_leaves_no_empty_file_where_measuring_raises(scenario, tmp_path, monkeypatch):
@@ -164,6 +164,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
     assert {name for name in loaded if name.startswith("memprof.")} == {
         "memprof.probe",
         "memprof.probe.child",
+        "memprof.probe.kills",
         "memprof.probe.libc",
         "memprof.probe.listening",
         "memprof.probe.pagecache",
@@ -210,7 +211,7 @@ def test_a_defect_is_a_sentence_a_file_for_a_report_and_never_a_regression(tmp_p
     assert end.value.code == 70
     (line,) = capsys.readouterr().err.splitlines()
     (report,) = (tmp_path / "memprof").glob("defect-*.txt")
-    assert line.startswith(f"memprof: this is a defect of memprof's own: {type(error).__name__}: ")
+    assert line.startswith(f"memprof: this is a defect of memprof: {type(error).__name__}: ")
     assert line.endswith(f"; {report} holds the details for a report")
     assert "Traceback" in report.read_text() and "in broken" in report.read_text()
 

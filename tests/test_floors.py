@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     ("errors", "plain", "probe"),
     ("units", "toml", "files", "cache", "bounded", "plan.orders"),
-    ("runs", "zoo", "plan.arenas"),
+    ("runs", "plan.arenas"),
     ("models", "importing", "judge", "reports", "reports.web"),
-    ("programs", "plan.graphs"),
+    ("programs", "zoo", "plan.graphs"),
     ("measuring",),
     ("plan",),
     ("api", "heap", "explain", "seek", "gate", "doctor"),

@@ -708,7 +708,7 @@ def test_a_gdb_without_python_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     gdb.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.'\n")
     gdb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(InputError, match=r"a gdb with Python, which .* is not; marks"):
+    with pytest.raises(InputError, match=r"a gdb with Python, and .* has none; marks"):
         symbols.wrap(["true"], {"MODEL_LOAD": "f"})
 
 
@@ -735,7 +735,7 @@ def test_commands_that_cannot_be_started(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             symbols.wrap([command], {"MODEL_LOAD": "f"})
     text.chmod(0o755)
-    with pytest.raises(InputError, match="no ELF file"):
+    with pytest.raises(InputError, match="is not an ELF file"):
         symbols.wrap([str(text)], {"MODEL_LOAD": "f"})
 
 

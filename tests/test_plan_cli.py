@@ -121,21 +121,21 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
     [
         (["none.onnx"], 5, "No such file"),
         (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
-        (["f.onnx", "--order", "twice.txt"], 2, "stands there twice"),
+        (["f.onnx", "--order", "twice.txt"], 2, "is in it twice"),
         (["f.onnx", "--order", "early.txt"], 2, "stands before L, whose result it reads"),
         (["f.onnx", "--order", "short.txt"], 2, "4 operators are missing, M among them"),
         (["f.onnx", "--order", "nearly.txt"], 2, "nearly.txt: Add is missing"),
         (["f.onnx", "--order", "typo.txt"], 2, "no operator 'Ad'; did you mean Add"),
         (["f.onnx", "--order", "profile.json"], 4, "does not have 5 of 5 operators"),
-        (["f.onnx", "--order", "broken.json"], 5, "begins as JSON and is none"),
-        (["f.onnx", "--shape", "T1"], 2, "is no shape"),
+        (["f.onnx", "--order", "broken.json"], 5, "begins like JSON, but cannot be read as JSON"),
+        (["f.onnx", "--shape", "T1"], 2, "is not a shape"),
         (["f.onnx", "--shape", "T9=4"], 2, "has no tensor 'T9'"),
         (["f.onnx", "--batch", "0"], 2, "a batch is at least 1"),
         (["f.onnx", "--mode", "training"], 5, "nothing to train"),
-        (["f.onnx", "--time-limit", "soon"], 2, "is no duration"),
-        (["f.onnx", "--unit", "furlong"], 2, "is no unit"),
-        (["f.onnx", "--optimizer", "adam"], 2, "--optimizer is of a training step: it needs --mode training"),
-        (["f.onnx", "--gradients", "after"], 2, "--gradients is of a training step"),
+        (["f.onnx", "--time-limit", "soon"], 2, "is not a duration"),
+        (["f.onnx", "--unit", "furlong"], 2, "is not a unit"),
+        (["f.onnx", "--optimizer", "adam"], 2, "--optimizer needs --mode training"),
+        (["f.onnx", "--gradients", "after"], 2, "--gradients needs --mode training"),
     ],
 )
 def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
@@ -508,7 +508,8 @@ def test_bandwidths_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("fast", "no bandwidth: write a size a second, as 900MB/s"), ("1 MB/h", "no bandwidth"), ("0", "moves nothing")]
+    ("text", "said"),
+    [("fast", "not a bandwidth: write a size per second, such as 900MB/s"), ("1 MB/h", "not a bandwidth"), ("0", "moves nothing")],
 )
 def test_what_is_no_bandwidth_is_said(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

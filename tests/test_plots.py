@@ -358,7 +358,7 @@ def test_the_line_is_the_timeline_from_the_begin_of_its_first_phase():
     axes = timeline.render([made]).axes[0]
 
     assert areas(axes) == [[0, 20], [1.2, 150], [4.3, 200]]
-    assert axes.get_xlabel() == "time since the begin of STARTUP (s)"
+    assert axes.get_xlabel() == "time since the start of STARTUP (s)"
     assert axes.get_ylabel() == "RSS (MiB)"
 
 
@@ -407,7 +407,7 @@ def test_chosen_phases_begin_at_zero():
     axes = timeline.render([made], phases=["MODEL_LOAD", "PREPARE"]).axes[0]
 
     assert [[round(x), y] for x, y in areas(axes)] == [[0, 50], [400, 150], [1200, 190]]
-    assert axes.get_xlabel() == "time since the begin of MODEL_LOAD (ms)"
+    assert axes.get_xlabel() == "time since the start of MODEL_LOAD (ms)"
 
 
 def test_an_unknown_phase_is_said_with_a_near_name():

@@ -71,7 +71,7 @@ def test_a_foreign_file_is_not_added_to(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("my notes\nmore of them")
 
-    with pytest.raises(InputError, match="no runs file"):
+    with pytest.raises(InputError, match="not a memprof runs file"):
         store.Writer(path, append=True)
 
     assert path.read_text() == "my notes\nmore of them"
@@ -81,7 +81,7 @@ def test_a_foreign_file_is_not_added_to(tmp_path):
     ("content", "said"),
     [
         (b"", "holds no complete run"),
-        (b"my notes", "is no runs file"),
+        (b"my notes", "is not a memprof runs file"),
         (b"my notes\n", "not a run of memprof"),
         (b"{}\n", "not a run of memprof"),
         (b"[" * 100_000 + b"\n", "not a run of memprof"),

@@ -18,7 +18,7 @@ def test_sizes_are_read(text, expected):
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1KiB", "1 XiB", "1,5MiB", "1e3", "KiB 1", "١KiBB", "9" * 5000, "9999999999GiB"])
 def test_what_is_no_size_is_said(text):
-    with pytest.raises(UsageError, match="is no size"):
+    with pytest.raises(UsageError, match="is not a size"):
         parse_bytes(text)
 
 
@@ -31,7 +31,7 @@ def test_durations_are_read(text, expected):
 
 @pytest.mark.parametrize("text", ["", "ms", "-1s", "1 day", "1ms2", "9" * 5000, "99999999999h"])
 def test_what_is_no_duration_is_said(text):
-    with pytest.raises(UsageError, match="is no duration"):
+    with pytest.raises(UsageError, match="is not a duration"):
         parse_duration_ns(text)
 
 

@@ -39,6 +39,7 @@ CASES = {
     "vfork-short": (300, 4),
     "threads": (128, 5),
     "daemon": (100, 3),
+    "leader": (164, 2),
 }
 SMALL_MIB = 2.0  # of the first process besides, libraries included
 EACH_MIB = 0.8  # of each further process besides, at most: its tables, stack and copies of a few pages

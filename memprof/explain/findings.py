@@ -98,7 +98,7 @@ def sight(facts: Facts) -> str:
     if len(facts.iterations) <= _LEAST_STEPS:
         return f"growth was not looked for: that needs {_LEAST_STEPS + 1} iterations of EXECUTE or more (--runs)"
     return (
-        f"growth is looked for over the {len(facts.iterations)} iterations of EXECUTE, from {format_bytes(facts.least)} in all on and only where "
+        f"memprof looks for growth over the {len(facts.iterations)} iterations of EXECUTE, from {format_bytes(facts.least)} in all on and only where "
         "every late iteration adds to it: a slower leak, or a leak that comes now and then, is not seen"
     )
 
@@ -293,13 +293,15 @@ def _arenas(facts: Facts) -> Iterator[Finding]:
     if look is None or look.arenas < 2:
         return
     evidence = (
-        f"{look.arenas} arenas beside the main one, one a thread, keep {format_bytes(look.arenas_kept_bytes)} of freed memory resident",
+        f"{look.arenas} arenas beside the main arena, one per thread, keep {format_bytes(look.arenas_kept_bytes)} of freed memory resident",
     )
     proposals = (
         *facts.propose("one arena for all threads", malloc_arenas="1"),
         *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
     )
-    yield Finding("arena_a_thread", "one arena a thread, each keeping freed memory", look.arenas_kept_bytes, look.name, evidence, proposals)
+    yield Finding(
+        "arena_a_thread", "one arena per thread, each keeping freed memory", look.arenas_kept_bytes, look.name, evidence, proposals
+    )
 
 
 def _arena_too_large(facts: Facts) -> Iterator[Finding]:

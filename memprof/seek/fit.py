@@ -28,7 +28,7 @@ from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -222,7 +222,9 @@ class _Fitter:
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
-        self._progress.say(f"about {count} runs follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
+        self._progress.say(
+            f"about {counted(count, 'run')} will follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all"
+        )
 
     # -- trials
 
@@ -264,7 +266,7 @@ class _Fitter:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return False
         if not run.outcome.ok:
-            reason = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
@@ -272,7 +274,7 @@ class _Fitter:
             return False
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)} an iteration" if time_ns else ""
+        duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return not slow
 
@@ -365,8 +367,13 @@ def _peak(run: Run, part: str) -> int:
     return mark.height_bytes if mark is not None else 0
 
 
+def _out_of_memory(outcome: Outcome) -> bool:
+    """Under a limit, perhaps is enough."""
+    return outcome.out_of_memory is not False
+
+
 def _ended(outcome: Outcome) -> str:
-    return "out of memory" if outcome.out_of_memory else outcome.word
+    return "out of memory" if _out_of_memory(outcome) else outcome.word
 
 
 def _start(upper: int) -> int:

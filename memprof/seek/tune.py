@@ -26,7 +26,7 @@ from ..programs.runtimes import Knob, Runtime
 from ..runs import metrics, signing, store
 from ..runs.records import EXECUTE, PEAK, Run
 from ..runs.settings import written
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
 # The name under which the number of threads is searched over like a knob.
@@ -168,7 +168,7 @@ class _Tuner:
         for run in earlier:
             self._take_up(run)
         if earlier:
-            self._progress.say(f"taken up again after {len(self._search.trials)} trials")
+            self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:
             self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
             complete, verified, interrupted = False, dict[Settings, list[Run]](), False
@@ -304,8 +304,8 @@ class _Tuner:
         rounds = VERIFYING_REPEATS
         if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
-        runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
-        self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
+        runs_each = f"{counted(rounds, 'fresh run')} each"
+        self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
         orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for repeat in range(1, rounds + 1):
