@@ -8,8 +8,7 @@ from memprof.explain.records import SLICES, Explanation
 from memprof.units import format_bytes
 
 from .. import soundness
-from ..fills import PARTS
-from ..tables.explain import NOTHING, hows, lead, notes, settings, short, tables, title, verdict, warned, where
+from ..tables.explain import FILLS, NOTHING, hows, lead, notes, settings, short, tables, title, verdict, warned, where
 from ..tables.grid import Section, html
 
 
@@ -58,11 +57,11 @@ def _page_bars(explanation: Explanation) -> str:
     for phase in explanation.phases:
         pieces = "".join(_page_slice(name, phase.size(name), widest) for name in names if phase.size(name) > 0)
         lines.append(f"<div><span>{say(short(phase.name))}</span><b>{pieces}</b><em>{say(format_bytes(phase.rss_bytes))}</em></div>")
-    keys = "".join(f'<span><i style="background:{PARTS[name].colour}"></i>{say(name)}</span>' for name in names)
+    keys = "".join(f'<span><i style="background:{FILLS[name].colour}"></i>{say(name)}</span>' for name in names)
     lines.append(f'<p class="keys">{keys}</p></div>')
     return "\n".join(lines)
 
 
 def _page_slice(name: str, size: int, widest: int) -> str:
     words = escaping.escape(f"{name}: {format_bytes(size)}")
-    return f'<i style="width:{size / widest:.3%};background:{PARTS[name].colour}" title="{words}"></i>'
+    return f'<i style="width:{size / widest:.3%};background:{FILLS[name].colour}" title="{words}"></i>'

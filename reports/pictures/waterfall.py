@@ -11,8 +11,8 @@ from memprof.errors import InputError
 from memprof.explain.records import SLICES, Explanation, Phase
 from memprof.runs.metrics import BYTES
 
-from ..fills import PARTS, Fill
-from ..tables.explain import headline, lead, short, title
+from ..fills import Fill
+from ..tables.explain import FILLS, headline, lead, short, title
 from ..tables.grid import choose_unit, number
 from . import lettering, placing, style
 from .sheet import Entry, Sheet
@@ -32,7 +32,7 @@ def _draw(explanation: Explanation) -> Figure:
     names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     shown = any(transients.get(phase.name, 0) > 0.01 * phase.rss_bytes for phase in explanation.phases)
-    legend = [Entry(name, fill=PARTS[name]) for name in names]
+    legend = [Entry(name, fill=FILLS[name]) for name in names]
     if shown:
         legend.append(Entry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
@@ -68,7 +68,7 @@ def _stack(axes, place: int, phase: Phase, names: Sequence[str], unit: float, li
         size = phase.size(name) / unit
         if size <= 0:
             continue
-        axes.barh(place, size, 0.72, left=left, **PARTS[name].words())
+        axes.barh(place, size, 0.72, left=left, **FILLS[name].words())
         text = number(size)
         if size / limit * inches > lettering.width(text, style.SMALL) + 0.1:
             axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=placing.backing())
