@@ -402,6 +402,6 @@ def test_an_interruption_leaves_what_was_found(held, coarser, monkeypatch, clean
     found = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
 
     assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
-    assert "Interrupted: the search was not finished." in found.remarks
+    assert "Interrupted: the search was not finished." in found.remarks and found.interrupted
     with pytest.raises(KeyboardInterrupt):
         fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)

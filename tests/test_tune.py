@@ -320,7 +320,7 @@ def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
 
     again = tuned("--set", "bad=no", "--set", "rounding=exact", "-o", "runs.jsonl", "--append", "--json", try_=())
 
-    assert first.returncode == 0, err
+    assert first.returncode == 130, err
     assert "Not verified" in out
     assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
     assert f"taken up again after {kept} trials" in again.stderr
@@ -351,7 +351,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     assert found.idle == (idle,)
     assert [one.settings for one in found.proposals] == [both - {idle}]
     assert {run.job.variant for run in found.runs} == {"default", "copies=1", "bad=crash"}
-    assert not found.verified
+    assert not found.verified and found.interrupted
     assert "malloc_mmap_threshold=64KiB" in found.default.command
     text, markdown = render(found, format="text"), render(found)
     assert "left out: idle=b." in text
