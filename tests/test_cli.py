@@ -164,6 +164,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
     assert {name for name in loaded if name.startswith("memprof.")} == {
         "memprof.probe",
         "memprof.probe.child",
+        "memprof.probe.kills",
         "memprof.probe.libc",
         "memprof.probe.listening",
         "memprof.probe.pagecache",
@@ -248,6 +249,28 @@ def test_a_small_address_space_is_a_sentence(memprof, scenario, tmp_path, limit_
 
     assert done.returncode in (4, 5), done.stderr  # memprof itself has too little, or what it starts
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit_mib", [100, 130, 150])
+def test_a_picture_in_a_small_address_space_ends(memprof, scenario, tmp_path, limit_mib):
+    """OpenBLAS, which numpy brings, looks for memory without end where there is none."""
+    assert memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").returncode == 0
+    words = shlex.join([sys.executable, "-m", "memprof", "plot", "peaks", "runs.jsonl", "-o", "peaks.png"])
+
+    done = subprocess.run(["sh", "-c", f"ulimit -v {limit_mib << 10} -t 60; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode in (0, 5), done.stderr  # what matplotlib needs differs between its releases
+    assert done.stderr.splitlines()[-1].startswith("memprof: ") and (tmp_path / "peaks.png").exists() == (done.returncode == 0)
+
+
+def test_the_limit_of_threads_for_a_small_address_space_reaches_no_child(tmp_path):
+    words = "import os, resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\nfrom memprof import bounded\nbounded.load_numpy()\n"
+    words += "import sys; print('numpy' in sys.modules, len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+
+    done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "1", "None"]
 
 
 def test_without_a_writable_home_a_temporary_folder_serves(memprof, scenario, tmp_path):

@@ -281,10 +281,13 @@ def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
         bench_docs().write("job", "", pages=tmp_path)
 
 
-def test_every_section_of_the_bench_has_its_place() -> None:
+def test_every_section_of_benches_attacks_and_fuzzers_has_its_place() -> None:
     text = (ROOT / "ci" / "bench" / "main.py").read_text(encoding="utf-8")
     sections = re.findall(r'^    "([\w-]+)": \w+\.measure', text, re.MULTILINE)
     places = re.findall(r"^<!-- bench:([\w-]+) -->$", "".join(path.read_text(encoding="utf-8") for path in ALL), re.MULTILINE)
-    assert len(sections) > 10
+    scripts = [path.read_text(encoding="utf-8") for folder in ("bench", "attack") for path in (ROOT / "ci" / folder).glob("*.py")]
+    sections += re.findall(r'docs\.write\("([\w-]+)"', "".join(scripts))
+    sections += [f"fuzz-{path.stem}" for path in (ROOT / "ci" / "fuzz").glob("*.py") if "harness.main(" in path.read_text(encoding="utf-8")]
+    assert len(sections) > 20
     assert set(sections) <= set(places)
     assert len(places) == len(set(places))

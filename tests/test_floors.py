@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # The ground first. A room may import the rooms of the floors below its own; `memprof` itself is the face that hands names on.
 FLOORS = (
     ("errors", "plain", "probe"),
-    ("units", "toml", "files", "cache", "plan.orders"),
+    ("units", "toml", "files", "cache", "bounded", "plan.orders"),
     ("runs", "plan.arenas"),
     ("models", "importing", "judge", "reports", "reports.web"),
     ("programs", "zoo", "plan.graphs"),
-    ("measuring", "plan"),
+    ("measuring",),
+    ("plan",),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),

@@ -29,7 +29,9 @@ def command(python: str | None, as_json: bool) -> int:
 
     from ..doctor.report import examine
     from ..errors import MeasurementError
+    from . import heed_sigterm
 
+    heed_sigterm()
     progress = _progress()
     try:
         report = examine(python, progress)

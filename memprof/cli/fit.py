@@ -45,7 +45,7 @@ def command(
     verbose: bool,
     phases: tuple[str, ...],
     **words: Any,
-) -> None:
+) -> int:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
@@ -56,7 +56,7 @@ def command(
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
     request = _request(phases=phases, **words)
-    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
 
 
 def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
+from ..errors import EXIT_INTERRUPTED, UsageError
 from . import heed_sigterm
 from .measuring import VERBOSE
 
@@ -51,8 +51,8 @@ def answer(
     unit: str | None,
     as_json: bool,
     verbose: bool = False,
-) -> None:
-    """Call seek(progress, keep), which measures, and print and draw its result. kind: the name of the modules of reports for it."""
+) -> int:
+    """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it."""
     from ..measuring import campaign
     from ..measuring.keeping import keeping
     from . import report, talk
@@ -74,3 +74,7 @@ def answer(
     if picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(result), picture)
         talk(f"{picture} is drawn")
+    if result.interrupted:
+        talk("interrupted")
+        return EXIT_INTERRUPTED
+    return 0

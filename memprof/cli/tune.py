@@ -48,7 +48,7 @@ Examples:
     click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> None:
+def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> int:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -59,7 +59,9 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
 
     request = _request(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose)
+    return answer(
+        "tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose
+    )
 
 
 def _request(

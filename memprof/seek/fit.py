@@ -91,7 +91,7 @@ class At:
 @dataclass(frozen=True)
 class Fitted:
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
-    records.
+    records. interrupted: by Ctrl-C or SIGTERM, after the first part.
     """
 
     model: str
@@ -107,6 +107,7 @@ class Fitted:
     threads: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
@@ -158,6 +159,7 @@ class _Fitter:
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts: list[Part] = []
         curve: list[At] = []
+        interrupted = False
         try:
             for name in self._request.parts:
                 parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
@@ -167,6 +169,7 @@ class _Fitter:
         except KeyboardInterrupt:
             if not parts:
                 raise
+            interrupted = True
             self._remark("Interrupted: the search was not finished.")
         return Fitted(
             job.model.name,
@@ -182,6 +185,7 @@ class _Fitter:
             job.threads,
             inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
             job.assumed,
+            interrupted,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -262,7 +266,7 @@ class _Fitter:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return False
         if not run.outcome.ok:
-            reason = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
@@ -363,8 +367,13 @@ def _peak(run: Run, part: str) -> int:
     return mark.height_bytes if mark is not None else 0
 
 
+def _out_of_memory(outcome: Outcome) -> bool:
+    """Under a limit, perhaps is enough."""
+    return outcome.out_of_memory is not False
+
+
 def _ended(outcome: Outcome) -> str:
-    return "out of memory" if outcome.out_of_memory else outcome.word
+    return "out of memory" if _out_of_memory(outcome) else outcome.word
 
 
 def _start(upper: int) -> int:

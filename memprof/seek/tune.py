@@ -93,8 +93,8 @@ class Tuned:
     best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
     figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
     that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
-    verified: False if it was interrupted before its proposals were measured again. runs: those behind the figures, which are the trials if
-    nothing was verified; settings that differ only in values that change nothing are one variant.
+    verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
+    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
     """
 
     model: str
@@ -114,6 +114,7 @@ class Tuned:
     threads: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
@@ -170,15 +171,16 @@ class _Tuner:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:
             self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
-            complete, verified = False, dict[Settings, list[Run]]()
+            complete, verified, interrupted = False, dict[Settings, list[Run]](), False
             try:
                 complete = self._explore()
                 verified = self._verify()
             except KeyboardInterrupt:
                 if not self._search.of(DEFAULT):
                     raise
+                interrupted = True
                 self._progress.say("interrupted: the proposals that follow were not verified")
-            return self._tuned(verified, complete)
+            return replace(self._tuned(verified, complete), interrupted=interrupted)
 
     # -- searching
 
