@@ -127,16 +127,16 @@ def test_an_unknown_command_is_said_with_a_near_name(memprof):
 
 def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
-    found = {one["name"]: one for one in json.loads(memprof("runtimes", "--json").stdout)}
+    runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
 
     names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
-    assert set(found) == names
-    assert "pip install" in text or all(one["version"] for one in found.values())
+    assert set(runtimes) == names
+    assert "pip install" in text or all(runtime["version"] for runtime in runtimes.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
     wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
-    assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
-    assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
-    sizes = [{knob["name"] for knob in one["knobs"] if knob["values"] == "bytes"} for one in found.values()]
+    assert wanted <= {knob["name"] for knob in runtimes["onnxruntime"]["knobs"]}
+    assert all(knob["meaning"] for runtime in runtimes.values() for knob in runtime["knobs"])
+    sizes = [{knob["name"] for knob in runtime["knobs"] if knob["values"] == "bytes"} for runtime in runtimes.values()]
     assert set.intersection(*sizes) == SIZES
 
 

@@ -297,7 +297,7 @@ class _Fitter:
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
-            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
+            self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials
         low, proven = 0, 1
         while True:
