@@ -245,16 +245,24 @@ def command(pid, most=200):
 
 def oom_kills():
     """How often the kernel has killed a process for want of memory since the machine started (/proc/vmstat), or None."""
-    return _counted("oom_kill ")
+    return _counted("/proc/vmstat", "oom_kill ")
+
+
+def oom_kills_inside():
+    """The same for this container alone, or None outside of a container: the first group of a machine has no such file (cgroup-v2.rst).
+
+    Groups below it count too.
+    """
+    return _counted("/sys/fs/cgroup/memory.events", "oom_kill ")
 
 
 def huge_faults():
     """How often a page fault of any process has brought in a huge page (/proc/vmstat), or None."""
-    return _counted("thp_fault_alloc ")
+    return _counted("/proc/vmstat", "thp_fault_alloc ")
 
 
-def _counted(name):
-    for line in _text("/proc/vmstat").splitlines():
+def _counted(path, name):
+    for line in _text(path).splitlines():
         if line.startswith(name):
             return int(line.split()[1])
     return None
