@@ -247,6 +247,44 @@ def test_phases_in_a_forked_child(build) -> None:
     assert phase(run, "MODEL_LOAD").rss_begin_bytes < 20 * MIB, "the parent's memory is not the child's"
 
 
+KILLED_WHILE_HELD = """
+import os, sys, time
+import gdb
+sys.path[:0] = [{native!r}, os.path.dirname({native!r})]
+import traced
+for setting in ("breakpoint always-inserted on", "detach-on-fork off", "schedule-multiple on", "follow-fork-mode parent", "confirm off"):
+    gdb.execute("set " + setting, to_string=True)
+gdb.events.exited.connect(lambda event: traced.exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
+gdb.execute("break model_load", to_string=True)
+gdb.execute("run", to_string=True)
+held = {{inferior.num: inferior.pid for inferior in gdb.inferiors()}}
+assert sorted(held) == [1, 2], held
+for number in {killed}:
+    os.kill(held[number], 9)
+    while not traced._gone(held[number]):
+        time.sleep(0.001)
+stops = 0
+while traced.resume():
+    stops += 1
+print("ended", stops < 5, sorted(traced.exit_codes), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("killed", [[1], [2], [1, 2]])
+def test_a_process_that_ends_while_gdb_holds_it_holds_nothing_up(build, tmp_path: Path, killed) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        int main() { if (fork() == 0) { model_load(); exit(0); } int status; wait(&status); return 0; }
+    """)
+    script = tmp_path / "held.py"
+    script.write_text(KILLED_WHILE_HELD.format(native=str(runners_path() / "native"), killed=killed))
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", script, "--args", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "ended True [1, 2]" in done.stdout, done.stdout + done.stderr
+
+
 def test_what_a_program_starts_besides_does_not_disturb_it(build) -> None:
     program = build("""
         extern "C" OUT void model_load() { if (system("exit 0") != 0) _exit(9); spike(64); FILE *f = popen("echo hello", "r"); pclose(f); }
