@@ -11,6 +11,7 @@ SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '
 # Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
 # more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz attack clean
@@ -20,10 +21,10 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 1 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/pytest --quick -r fE $(BESIDE) $(CPUS)
+	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .
