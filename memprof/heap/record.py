@@ -87,7 +87,7 @@ def choose(request: Request, python: str | None) -> tuple[Tool, str]:
     needs_massif = _only_massif(request)
     if request.tool is not None:
         if request.tool != "massif" and needs_massif:
-            raise UsageError(f"{needs_massif} is massif's: --tool massif, or leave it out")
+            raise UsageError(f"{needs_massif} needs --tool massif")
         missing = _missing(request.tool, python)
         if missing:
             raise InputError(missing)

@@ -34,7 +34,7 @@ def measure(
     """
     ended = end_leftovers()
     if ended:
-        progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
+        progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
     with new_token() as token:
         ready = converted(orders, token, progress)
         dropped: set[str] = set()
@@ -44,7 +44,14 @@ def measure(
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
-                    order.job, order_message, token, progress.live, look, input_descriptor=input_descriptor, say=progress.say
+                    order.job,
+                    order_message,
+                    token,
+                    progress.live,
+                    look,
+                    input_descriptor=input_descriptor,
+                    say=progress.say,
+                    probe=order.probe,
                 )
             if hints := _hints(run):
                 run = replace(run, outcome=replace(run.outcome, hints=hints))
