@@ -77,9 +77,8 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
         return beyond_chance(head, base)
     plain = tuple(range(2, 2 * total + 1, 2))
     remainders = [shared - alone for shared, alone in zip(sorted(ranks), plain, strict=True)]
-    stray = _stray(
-        remainders, min(size, total - size)
-    )  # the two sides' remainders stray by the same amount, one side up and the other down
+    # The two sides' remainders stray by the same amount, one side up and the other down.
+    stray = _stray(remainders, min(size, total - size))
     # The chance of the observed sum or more lies between those of these two sums of plain ranks.
     most, least = (_p([plain], [size], observed + math.ceil(way * stray)) for way in (-1, 1))
     if 2 * (most + _STRAYS) <= ALPHA:
