@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
+import hypothesis
 import pytest
 from once import SHARED
 
@@ -31,6 +32,10 @@ with pytest.MonkeyPatch.context() as _environment:
 from memprof import cli
 from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
+
+# How long an example takes says how busy the machine is, and nothing of what it shows.
+hypothesis.settings.register_profile("memprof", deadline=None)
+hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
