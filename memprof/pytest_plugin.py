@@ -253,7 +253,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _phase() -> AbstractContextManager[object]:
-    """The marks of the test's begin and end, for the process that polls this process."""
+    """The marks of the test's start and end, for the process that polls this process."""
     path = os.environ.get(_MARKS)
     if not path:
         return nullcontext()

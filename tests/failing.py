@@ -106,10 +106,10 @@ def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]
 def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
     """The first value that is true. Fails after a while."""
     end = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
-    return found
+    return result
 
 
 def processes(*words: str) -> list[psutil.Process]:

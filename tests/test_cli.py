@@ -27,7 +27,7 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
     assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
-    assert "too few to ever decide" in done.stderr
+    assert "too few to decide a comparison" in done.stderr
 
 
 class Told:
@@ -49,7 +49,7 @@ def test_the_library_says_what_the_command_says(scenario, tmp_path):
 
     package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
 
-    assert told.sentences == ["1 repeat: too few to ever decide a comparison, 5 are the least", f"{path} holds the runs"]
+    assert told.sentences == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
 
 
 def test_the_library_leaves_no_empty_file_where_measuring_raises(scenario, tmp_path, monkeypatch):
@@ -128,16 +128,16 @@ def test_an_unknown_command_is_said_with_a_near_name(memprof):
 
 def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
-    found = {one["name"]: one for one in json.loads(memprof("runtimes", "--json").stdout)}
+    runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
 
     names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
-    assert set(found) == names
-    assert "pip install" in text or all(one["version"] for one in found.values())
+    assert set(runtimes) == names
+    assert "pip install" in text or all(runtime["version"] for runtime in runtimes.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
     wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
-    assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
-    assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
-    sizes = [{knob["name"] for knob in one["knobs"] if knob["values"] == "bytes"} for one in found.values()]
+    assert wanted <= {knob["name"] for knob in runtimes["onnxruntime"]["knobs"]}
+    assert all(knob["meaning"] for runtime in runtimes.values() for knob in runtime["knobs"])
+    sizes = [{knob["name"] for knob in runtime["knobs"] if knob["values"] == "bytes"} for runtime in runtimes.values()]
     assert set.intersection(*sizes) == SIZES
 
 
@@ -212,7 +212,7 @@ def test_a_defect_is_a_sentence_a_file_for_a_report_and_never_a_regression(tmp_p
     assert end.value.code == 70
     (line,) = capsys.readouterr().err.splitlines()
     (report,) = (tmp_path / "memprof").glob("defect-*.txt")
-    assert line.startswith(f"memprof: this is a defect of memprof's own: {type(error).__name__}: ")
+    assert line.startswith(f"memprof: this is a defect of memprof: {type(error).__name__}: ")
     assert line.endswith(f"; {report} holds the details for a report")
     assert "Traceback" in report.read_text() and "in broken" in report.read_text()
 

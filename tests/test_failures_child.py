@@ -430,7 +430,7 @@ def test_scenarios_that_are_none_are_refused_by_their_runtime(tmp_path):
     run = measured(tmp_path / "text.json")
 
     assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
-    assert "text.json is no scenario" in run.outcome.sentence
+    assert "text.json is not a scenario" in run.outcome.sentence
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_p
     assert done.returncode == 0, done.stderr
     expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))
     count = int(expected.split()[1])
-    assert "runs follow" in expected
+    assert "runs will follow" in expected
     assert " in all" in expected
     found = json.loads(done.stdout)
     whole, load = found["parts"]
@@ -285,11 +285,11 @@ def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected,
     [
         (["fit", "none.json", "-r", "synthetic"], 5, "none.json"),
         (["fit", "s.json", "-r", "synthetik"], 2, "did you mean synthetic?"),
-        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is no ratio"),
+        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is not a ratio"),
         (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--phase", "load"], 2, "add --phase whole"),
-        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is no unit"),
+        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is not a unit"),
     ],
 )
 def test_what_cannot_be_done_is_said(words, code, said, memprof, tmp_path):

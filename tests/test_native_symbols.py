@@ -248,6 +248,44 @@ def test_phases_in_a_forked_child(build) -> None:
     assert phase(run, "MODEL_LOAD").rss_begin_bytes < 20 * MIB, "the parent's memory is not the child's"
 
 
+KILLED_WHILE_HELD = """
+import os, sys, time
+import gdb
+sys.path[:0] = [{native!r}, os.path.dirname({native!r})]
+import traced
+for setting in ("breakpoint always-inserted on", "detach-on-fork off", "schedule-multiple on", "follow-fork-mode parent", "confirm off"):
+    gdb.execute("set " + setting, to_string=True)
+gdb.events.exited.connect(lambda event: traced.exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
+gdb.execute("break model_load", to_string=True)
+gdb.execute("run", to_string=True)
+held = {{inferior.num: inferior.pid for inferior in gdb.inferiors()}}
+assert sorted(held) == [1, 2], held
+for number in {killed}:
+    os.kill(held[number], 9)
+    while not traced._gone(held[number]):
+        time.sleep(0.001)
+stops = 0
+while traced.resume():
+    stops += 1
+print("ended", stops < 5, sorted(traced.exit_codes), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("killed", [[1], [2], [1, 2]])
+def test_a_process_that_ends_while_gdb_holds_it_holds_nothing_up(build, tmp_path: Path, killed) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        int main() { if (fork() == 0) { model_load(); exit(0); } int status; wait(&status); return 0; }
+    """)
+    script = tmp_path / "held.py"
+    script.write_text(KILLED_WHILE_HELD.format(native=str(runners_path() / "native"), killed=killed))
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", script, "--args", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "ended True [1, 2]" in done.stdout, done.stdout + done.stderr
+
+
 def test_what_a_program_starts_besides_does_not_disturb_it(build) -> None:
     program = build("""
         extern "C" OUT void model_load() { if (system("exit 0") != 0) _exit(9); spike(64); FILE *f = popen("echo hello", "r"); pclose(f); }
@@ -716,7 +754,7 @@ def test_a_gdb_without_python_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     gdb.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.'\n")
     gdb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(InputError, match=r"a gdb with Python, which .* is not; marks"):
+    with pytest.raises(InputError, match=r"a gdb with Python, and .* has none; marks"):
         symbols.wrap(["true"], {"MODEL_LOAD": "f"})
 
 
@@ -743,7 +781,7 @@ def test_commands_that_cannot_be_started(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             symbols.wrap([command], {"MODEL_LOAD": "f"})
     text.chmod(0o755)
-    with pytest.raises(InputError, match="no ELF file"):
+    with pytest.raises(InputError, match="is not an ELF file"):
         symbols.wrap([str(text)], {"MODEL_LOAD": "f"})
 
 

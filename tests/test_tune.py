@@ -214,7 +214,7 @@ def test_threads_are_searched_over_like_a_knob(tuned, memprof, folder):
     assert command.split()[-2:] == ["--threads", "1"]
     again = tuned(*fixed, "--threads", "2,1,4", "--json", "-o", "runs.jsonl", "--append", try_=())
     assert again.returncode == 0, again.stderr
-    assert "taken up again after" in again.stderr and "] threads=" not in again.stderr, "what was measured is known"
+    assert "going on after" in again.stderr and "] threads=" not in again.stderr, "what was measured is known"
     assert json.loads(again.stdout)["best"] == {"threads": "1"}, again.stderr
 
 
@@ -323,7 +323,7 @@ def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
     assert first.returncode == 130, err
     assert "Not verified" in out
     assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
-    assert f"taken up again after {kept} trials" in again.stderr
+    assert f"going on after {kept} trials" in again.stderr
     assert again.stderr.count("] default: ") == 0
     assert json.loads(again.stdout)["best"] == {"copies": "1", "slow": "yes"}
 
@@ -397,7 +397,7 @@ def test_a_default_that_fails_is_a_failed_measurement(tuned):
         (["--max-latency", "+5%", "--budget", "1GiB"], "two goals"),
         (["--append"], "--append needs -o"),
         (["--try", "nothing=1"], "nothing"),
-        (["--budget", "much"], "is no size"),
+        (["--budget", "much"], "is not a size"),
     ],
 )
 def test_what_cannot_be_meant_is_said(tuned, words, said):

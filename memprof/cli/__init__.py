@@ -276,7 +276,7 @@ def _defect(error: Exception) -> int:
         where = f"{path} holds the details for a report"
     except MemprofError as refused:
         where = f"no file for a report could be written ({refused})"
-    talk(f"this is a defect of memprof's own: {words}; {where}")
+    talk(f"this is a defect of memprof: {words}; {where}")
     return EXIT_DEFECT
 
 

@@ -16,16 +16,16 @@ from .measuring import VERBOSE
 
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
-    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
+    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote."),
     PYTHON,
     SHAPES,
     INPUTS,
 )
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )

@@ -129,7 +129,7 @@ def profiled(graph: Graph, profile: Path) -> Executed:
     except (ValueError, RecursionError):
         whole = False
     if not whole:
-        raise InputError(f"{profile}: this is no profile of onnxruntime, or not a whole one")
+        raise InputError(f"{profile}: this is not a profile of onnxruntime, or not a complete one")
     return _executed(graph, [run for event in events if (run := _node_run(event)) is not None])
 
 

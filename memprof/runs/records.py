@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..units import format_bytes
+from ..units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
 #   1   2026-11   the first
@@ -204,7 +204,7 @@ class Machine:
     @property
     def words(self) -> str:
         """CPU, architecture and kernel, for people; an imported log may lack some of them."""
-        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        count = counted(self.cpus, "CPU") if self.cpus else ""
         return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
 
 

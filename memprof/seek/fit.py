@@ -28,7 +28,7 @@ from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -148,7 +148,7 @@ class _Fitter:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
         touched = self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -222,7 +222,9 @@ class _Fitter:
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
-        self._progress.say(f"about {count} runs follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
+        self._progress.say(
+            f"about {counted(count, 'run')} will follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all"
+        )
 
     # -- trials
 
@@ -272,7 +274,7 @@ class _Fitter:
             return False
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)} an iteration" if time_ns else ""
+        duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return not slow
 
@@ -295,7 +297,7 @@ class _Fitter:
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
-            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
+            self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials
         low, proven = 0, 1
         while True:
