@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make docs  the manual as a site;
-# make bench, bench-gate, bench-plan, bench-explain  what the manual claims, measured and written into it
+# make bench, bench-boards, bench-gate, bench-plan, bench-explain  what the manual claims, measured and written into it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '
 CPUS := $(shell nproc)
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -39,6 +39,10 @@ wheel-test: $(VENV)/.for-tests
 
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
+
+# The probe in C beside the probe in Python; PARTS="probe" for some of it.
+bench-boards: $(VENV)/.installed
+	$(BIN)/python ci/bench/boards.py $(PARTS)
 
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
+import platform
 import re
+import shutil
 import signal
 import string
 import subprocess
@@ -385,6 +388,37 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch):
         InputError, match="the probe for sparc64 is compiled on first use, and there is no compiler for it: pip install ziglang"
     ):
         static_probe.built("sparc64")
+
+
+ARCHITECTURES = {"x86_64": None, "aarch64": "qemu-aarch64", "armv7l": "qemu-arm", "riscv64": "qemu-riscv64"}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_measures_on_each_architecture_and_is_small(architecture):
+    qemu, here = ARCHITECTURES[architecture], architecture == platform.machine()
+    emulator = None if here else next((path for name in (f"{qemu}-static", qemu) if (path := shutil.which(name))), None)
+    if not here and emulator is None:
+        pytest.skip(f"no {qemu}")
+    try:
+        program = static_probe.built(architecture)
+    except InputError as error:
+        pytest.skip(str(error))
+    script = "echo load took 12 ms; sleep 0.2; echo end; exit 3"
+    start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
+    with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+        assert probe.stdin is not None and probe.stdout is not None
+        probe.stdin.write(encode(Message(job(), start, 60 * 10**9, {"": 10**6})))
+        probe.stdin.flush()
+        *_, line = probe.stdout
+    run = store.decode(line.removeprefix(b"run ").rstrip(b"\n"), "its answer")
+
+    assert run.machine.arch == architecture
+    assert (run.outcome.status, run.outcome.exit_code, run.outcome.message) == ("exit", 3, "end")
+    assert [mark.phase for mark in run.marks] == ["LOAD", "REST"]
+    assert run.mark("REST").rss_peak_bytes > 100_000
+    assert len(store.unpack(run.timeline).t_ns) > 0
+    if importlib.util.find_spec("ziglang"):  # glibc's static programs are larger
+        assert program.stat().st_size <= 120_000
 
 
 def test_it_needs_little_memory():

@@ -26,6 +26,7 @@ _TARGETS = {
     "x86_64": ("x86_64-linux-gnu", "x86_64-linux-musl"),
     "aarch64": ("aarch64-linux-gnu", "aarch64-linux-musl"),
     "armv7l": ("arm-linux-gnueabihf", "arm-linux-musleabihf"),
+    "armv8l": ("arm-linux-gnueabihf", "arm-linux-musleabihf"),  # a 64-bit kernel that talks to a 32-bit program
     "riscv64": ("riscv64-linux-gnu", "riscv64-linux-musl"),
 }
 _FLAGS = (
