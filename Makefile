@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
+# make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings and damaged files, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz attack clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -41,6 +41,10 @@ wheel-test: $(VENV)/.for-tests
 
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
+
+# The probe in C beside the probe in Python; PARTS="probe" for some of it.
+bench-boards: $(VENV)/.installed
+	$(BIN)/python ci/bench/boards.py $(PARTS)
 
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed

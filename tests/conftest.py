@@ -83,6 +83,8 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # The C library that zig compiles for each architecture, minutes of work, is kept where it is kept without tests.
+    os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zig"))
     cache = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
