@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
+# make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
@@ -11,19 +11,20 @@ SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '
 # Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
 # more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 1 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/pytest --quick -r fE $(BESIDE) $(CPUS)
+	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -40,6 +41,10 @@ wheel-test: $(VENV)/.for-tests
 
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
+
+# The probe in C beside the probe in Python; PARTS="probe" for some of it.
+bench-boards: $(VENV)/.installed
+	$(BIN)/python ci/bench/boards.py $(PARTS)
 
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed

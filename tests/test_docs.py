@@ -203,6 +203,15 @@ def test_help_lists_the_commands_by_what_they_are_for_a_line_each(monkeypatch: p
     assert sorted(named) == sorted(group.list_commands(click.Context(group)))
 
 
+@pytest.mark.parametrize("name", [" ".join(path) for path, command in every_command() if path and isinstance(command, click.Group)])
+def test_a_group_lists_its_commands_in_whole_sentences(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = CliRunner().invoke(group, [*name.split(), "--help"]).output.partition("Commands:\n")[2].partition("\n\n")[0]
+
+    assert listed
+    assert [line for line in listed.splitlines() if not re.fullmatch(r"  [a-z]+ +[A-Z][^.]*\.", line)] == []
+
+
 def test_an_unknown_word_is_seen() -> None:
     assert problem(["run", "m.onnx", "--therads", "1"]) == "there is no option --therads"
     assert problem(["plan", "shew", "m.onnx"]) == "there is no command shew"

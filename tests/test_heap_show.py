@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from drawn import drawn_texts
 from heap_made import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
 from rich.cells import cell_len
 
@@ -21,7 +22,6 @@ from memprof.heap.wording import share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
-from memprof.reports.pictures import style
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -287,24 +287,6 @@ def test_thinning_keeps_the_largest_and_the_largest_tree():
 
 
 # -- plot
-
-
-def drawn_texts(figure):
-    """What is drawn as text, with its box in pixels. No pixel is set: that would take most of the time."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    found = []
-
-    def draw(self, renderer, *rest, **words):
-        if self.get_visible() and self.get_text().strip():
-            found.append(self)
-
-    with pytest.MonkeyPatch.context() as patch, style.look():
-        patch.setattr(Text, "draw", draw)
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
 
 
 MANY = profile(

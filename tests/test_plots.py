@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 
 import made as maker
 import pytest
+from drawn import drawn_texts
 from hypothesis import given
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
@@ -62,24 +63,6 @@ def sweep(variants, **rest):
                 ]
                 found.append(dataclasses.replace(one, marks=tuple(marks)))
     return found
-
-
-def drawn_texts(figure):
-    """What is really drawn as text, with the box it takes, in pixels. No pixel is set: that would take most of the time."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    found = []
-
-    def draw(self, renderer, *rest, **words):
-        if self.get_visible() and self.get_text().strip():
-            found.append(self)
-
-    with pytest.MonkeyPatch.context() as patch, style.look():
-        patch.setattr(Text, "draw", draw)
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        return [(text.get_text().replace(r"\$", "$"), Text.get_window_extent(text, renderer)) for text in dict.fromkeys(found)]
 
 
 def words(figure):

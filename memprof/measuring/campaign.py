@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 
@@ -69,7 +70,7 @@ def _hints(run: Run) -> tuple[str, ...]:
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 

@@ -303,7 +303,7 @@ def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
 def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: int) -> Arena:
     buffers = lifetimes(mapped.problem, order)
     greedy = arena.greedy(buffers, alignment)
-    packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
+    packed = arena.pack(buffers, packing_s, first=greedy if alignment == 1 else None) if packing_s > 0 else None
     taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
     bound = packed.lower_bound_bytes if packed is not None else max((step.memory_bytes for step in steps(mapped.problem, order)), default=0)
     placed = zip(buffers, taken.offsets, strict=True)

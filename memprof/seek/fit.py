@@ -148,7 +148,7 @@ class _Fitter:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
         touched = self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -298,7 +298,7 @@ class _Fitter:
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
-            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
+            self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials
         low, proven = 0, 1
         while True:

@@ -162,7 +162,7 @@ class _Tuner:
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
         if self._assumed:
-            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed)}")
+            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
         for run in earlier:
@@ -234,7 +234,7 @@ class _Tuner:
         job = run.job
         counts = self._request.threads or (None,)
         if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
-            raise InputError("the runs to go on with are of another model, runtime or thread count")
+            raise InputError("the runs in the -o file are of another model, runtime or thread count")
         if job.verifies:
             return
         texts = written(job.knobs)
@@ -244,9 +244,9 @@ class _Tuner:
         if job.threads != self._threads:
             settings |= {(_THREADS, str(job.threads))}
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
-            raise InputError("the runs to go on with were measured with other --set")
+            raise InputError("the runs in the -o file were measured with other --set")
         if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
-            raise InputError(f"the runs to go on with are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
+            raise InputError(f"the runs in the -o file are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
         self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run) -> None:
