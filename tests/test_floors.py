@@ -19,6 +19,7 @@ FLOORS = (
     ("runs", "zoo", "plan.arenas"),
     ("models", "importing", "judge", "reports", "reports.web"),
     ("programs", "plan.graphs"),
+    ("measuring.places",),
     ("measuring", "plan"),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),

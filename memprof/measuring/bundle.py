@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .. import files, probe
 from ..cache import cache_folder
+from .places.place import Place
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
@@ -28,9 +29,13 @@ _START = (
 )
 
 
-def probe_command() -> list[str]:
-    """The words that start the probe: no site-packages, no PYTHON* variable and no module in the working folder can change it."""
-    return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
+def probe_command(place: Place) -> list[str]:
+    """The words that start the probe there: no site-packages, no PYTHON* variable and no module in the working folder can change it.
+
+    Raises InputError if the place has no Python for it.
+    """
+    sources = place.sources(probe_zip())
+    return [place.python or "", "-I", "-S", "-c", _START, sources]
 
 
 @lru_cache(maxsize=1)

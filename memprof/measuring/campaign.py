@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import psutil
-
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
@@ -18,6 +16,7 @@ from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
+from .places.place import HERE, Place
 from .probing import ask, input_copy, message, signed
 from .progress import Progress
 
@@ -44,8 +43,17 @@ def measure(
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
-                    order.job, order_message, token, progress.live, look, input_descriptor=input_descriptor, say=progress.say
+                    order.job,
+                    order_message,
+                    token,
+                    progress.live,
+                    look,
+                    input_descriptor=input_descriptor,
+                    say=progress.say,
+                    place=order.place,
                 )
+            if order.outputs and run.outcome.ok:
+                order.place.bring(order.outputs)
             if hints := _hints(run):
                 run = replace(run, outcome=replace(run.outcome, hints=hints))
                 line = store.encode(run)
@@ -77,13 +85,12 @@ def measure_program(job: Job, start: Start, progress: Progress) -> Run:
         return run
 
 
-def surroundings(total_model_bytes: int) -> list[str]:
-    """Remarks on the state of this machine that would spoil figures."""
+def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
+    """Remarks on the state of the machine that would spoil figures."""
     remarks = []
-    busy = psutil.cpu_percent(interval=0.3)
+    busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    available = psutil.virtual_memory().available
     if available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

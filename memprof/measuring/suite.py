@@ -36,6 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
+from .places.place import HERE, Place
 
 MS = 1_000_000
 
@@ -67,7 +68,7 @@ class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
-    stdin: whether they read memprof's standard input.
+    stdin: whether they read memprof's standard input. place: where all is measured.
     """
 
     models: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class Suite:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     stdin: bool = False
     build: Build | None = None
+    place: Place = HERE
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
