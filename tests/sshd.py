@@ -50,8 +50,11 @@ class Server:
         self.process.wait()
 
 
-def start(folder: Path, *options: str) -> Server:
-    """Start a server in this folder; options: lines of sshd_config that win over the usual. Skips the test where there is none."""
+def start(folder: Path, *options: str, mount: str = "") -> Server:
+    """Start a server in this folder; options: lines of sshd_config that win over the usual. Skips the test where there is none.
+
+    mount: words for mount(8), whose file system the server and its log-ins see, and nobody else.
+    """
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None or shutil.which("ssh") is None:
         pytest.skip("sshd is not installed (openssh-server)")
@@ -88,7 +91,12 @@ def start(folder: Path, *options: str) -> Server:
     client.chmod(0o755)
     configure(folder)
     log = (folder / "log").open("wb")
-    process = subprocess.Popen([program, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    server = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
+    if mount:
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+            pytest.skip("no mount namespace can be made here")
+        server = ["unshare", "-m", "sh", "-c", f'mount {mount} && exec "$@"', "sh", *server]
+    process = subprocess.Popen(server, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     log.close()
     end = time.monotonic() + 20
     while time.monotonic() < end and process.poll() is None:

@@ -71,7 +71,6 @@ def ask(
                     process.stdin.write(b"go\n")
                     process.stdin.flush()
         errors = process.stderr.read().decode("utf-8", "replace").strip()
-        place.end(process)
     try:
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:

@@ -63,6 +63,12 @@ if [ -f "$1" ]; then echo there; elif [ -f "$1.part" ]; then wc -c < "$1.part"; 
 df -Pk "${1%/*}" | tail -n 1
 """
 _HASH = 'if command -v sha256sum > /dev/null; then sha256sum < "$1"; else echo none; fi'
+# As exec looks for it: a shell knows programs besides, which are no files.
+_WHICH = """
+case $1 in */*) if [ -x "$1" ] && [ ! -d "$1" ]; then echo "$1"; fi; exit 0 ;; esac
+set -f; IFS=:
+for folder in $PATH; do if [ -x "$folder/$1" ] && [ ! -d "$folder/$1" ]; then echo "$folder/$1"; exit 0; fi; done
+"""
 _PROGRAM = (
     'if [ -x "$1" ] && [ ! -d "$1" ]; then echo yes; elif [ -d "$1" ]; then echo folder; elif [ -e "$1" ]; then echo no; else echo none; fi'
 )
@@ -135,8 +141,9 @@ class Remote:
             raise InputError(f"{self.name}: {self.link.words('')[0]} cannot be started: {os_reason(error)}") from None
         text = _until(process, _READY, _OPEN_S)
         if not text.endswith(_READY):
+            reason = self._why_not(text, _rest(process))
             self.close()
-            raise InputError(f"{self.name}: {self._why_not(text, _rest(process))}")
+            raise InputError(f"{self.name}: {reason}")
         lines = text.partition(_BEGIN)[2].decode("utf-8", "replace").splitlines()
         self._facts = {key.rstrip(":"): value.strip() for key, _, value in (line.partition(" ") for line in lines)}
         self.python = self._facts["python"] or None
@@ -304,6 +311,7 @@ class Remote:
                 raise InputError(f"{path} was damaged on its way to {self.name}")
             return self._put(path, sha256, size, target, again=False)
         self._sh('mv "$1.part" "$1"', target)
+        self.tell(Sending(os.path.basename(path), self.name, size, size, time.monotonic() - began))
         return target
 
     def _stream(self, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
@@ -320,7 +328,8 @@ class Remote:
                     sent += len(chunk)
                     if rest:
                         process.stdin.write(rest)
-                        self.tell(Sending(name, self.name, min(sent, size), size, time.monotonic() - began))
+                        if sent < size:
+                            self.tell(Sending(name, self.name, sent, size, time.monotonic() - began))
             process.stdin.close()
         except BrokenPipeError:
             digest = _hash_of(path)
@@ -367,10 +376,10 @@ class Remote:
     def interpreter(self, path: str | None) -> str:
         """See Place."""
         if path is not None:
-            found = self._sh('command -v "$1" || :', path)
-            if not found:
+            program = self._sh(_WHICH, path)
+            if not program:
                 raise InputError(f"python {path}: there is no such interpreter on {self.name}")
-            return found
+            return program
         if self.python is None:
             raise InputError(f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; --python names an interpreter there")
         self._check_python()
@@ -397,7 +406,7 @@ class Remote:
             self._check_executable()
             return (path_there, *rest), commands.program_file(path)
         if "/" not in name:
-            path_there = self._sh('command -v "$1" || :', name)
+            path_there = self._sh(_WHICH, name)
             if not path_there:
                 hint = f"; ./{name} is in this folder" if os.access(name, os.X_OK) and not os.path.isdir(name) else ""
                 raise InputError(f"there is no command {name} on {self.name}{hint}")
