@@ -10,18 +10,28 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import psutil
 
-from ...errors import UsageError
+from ...errors import InputError, UsageError, os_reason
 from ...probe import procfs
 from ...programs import commands, runtimes
 from ...programs.commands import Command
 from ...programs.runtimes import Asked, ThisMachine
 from ...runs.records import Machine, Model, ModelFile
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process that runs: its name, its words, and its program if that may be read."""
+
+    name: str
+    words: tuple[str, ...]
+    program: ModelFile | None
 
 
 class Place(Asked, Protocol):
@@ -64,6 +74,9 @@ class Place(Asked, Protocol):
 
     def folder_of(self, command: Command) -> str | None:
         """The folder there that a command runs in, None for the place's own. Raises InputError if there is none of that name."""
+
+    def running(self, pid: int) -> Running:
+        """A process there. Raises InputError if there is none of this number, or if it has no memory to look at."""
 
     def result(self, path: str) -> str:
         """The path there to write a file to that `bring` then brings to this path here."""
@@ -126,6 +139,21 @@ class Here(ThisMachine):
     def folder_of(self, command: Command) -> str | None:
         return os.path.abspath(command.cwd) if command.cwd else None
 
+    def running(self, pid: int) -> Running:
+        if not os.path.isdir(f"/proc/{pid}"):
+            raise InputError(f"there is no process {pid}")
+        name = str(procfs.name(pid))
+        if "rss" not in procfs.status(pid):
+            raise InputError(f"process {pid} ({name}) has ended, or is one of the kernel's own: it has no memory to look at")
+        try:
+            words = split_words(Path(f"/proc/{pid}/cmdline").read_bytes())
+        except OSError as error:
+            raise InputError(f"process {pid}: {os_reason(error)}") from None
+        program = None
+        with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
+            program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
+        return Running(name, words, program)
+
     def result(self, path: str) -> str:
         return path
 
@@ -168,6 +196,11 @@ def piped(words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.P
         start_new_session=True,
         pass_fds=tuple(descriptors),
     )
+
+
+def split_words(cmdline: bytes) -> tuple[str, ...]:
+    """The words of a process (proc_pid_cmdline(5)): each ends with a zero."""
+    return tuple(cmdline.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
 
 
 def hottest(text: str) -> float | None:

@@ -32,7 +32,7 @@ from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
 from ...units import format_bytes
-from .place import hottest, piped, refuse_elsewhere
+from .place import Running, hottest, piped, refuse_elsewhere, split_words
 from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
@@ -61,6 +61,11 @@ _LOOK = """
 mkdir -p "${1%/*}" || exit
 if [ -f "$1" ]; then echo there; elif [ -f "$1.part" ]; then wc -c < "$1.part"; else echo 0; fi
 df -Pk "${1%/*}" | tail -n 1
+"""
+_RUNNING = """
+cd "/proc/$1" 2>/dev/null || { echo none; exit 0; }
+if grep -q VmRSS status; then echo running; else echo empty; fi
+cat comm; readlink exe || echo; echo $(wc -c < exe; sha256sum < exe) 2>/dev/null; cat cmdline
 """
 _HASH = 'if command -v sha256sum > /dev/null; then sha256sum < "$1"; else echo none; fi'
 # As exec looks for it: a shell knows programs besides, which are no files.
@@ -439,6 +444,20 @@ class Remote:
         if os.path.isdir(command.cwd):
             return None
         raise InputError(f"the folder {command.cwd} does not exist on {self.name}")
+
+    def running(self, pid: int) -> Running:
+        """See Place."""
+        done = self.run(["sh", "-c", _RUNNING, "memprof", str(pid)])
+        state, _, rest = done.stdout.partition(b"\n")
+        if state == b"none":
+            raise InputError(f"there is no process {pid} on {self.name}")
+        name, path, digest, cmdline = (rest.split(b"\n", 3) + [b""] * 4)[:4]
+        called = name.decode("utf-8", "replace")
+        if state == b"empty":
+            raise InputError(f"process {pid} ({called}) has ended, or is one of the kernel's own: it has no memory to look at")
+        size, sha256 = ([*digest.decode().split(), "", ""])[:2]
+        program = ModelFile(path.decode("utf-8", "backslashreplace"), int(size), sha256) if len(sha256) == 64 else None
+        return Running(called, split_words(cmdline), program)
 
     def result(self, path: str) -> str:
         """See Place."""
