@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..units import parse_duration_ns
-from .measuring import keep_runs, place_options, reaching
+from .measuring import keep_runs, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -18,6 +20,7 @@ Examples:
 @click.argument("pid", type=int)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long it is polled; Ctrl-C ends it too.")
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="Polling period.")
+@probe_option
 @click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the program's name]")
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
@@ -27,6 +30,7 @@ def command(
     pid: int,
     duration: str,
     interval: str,
+    probe: Any,
     name: str | None,
     on: str | None,
     remote_dir: str | None,
@@ -39,4 +43,6 @@ def command(
 
     with reaching(on, remote_dir) as place:
         job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
-        return keep_runs(lambda progress, keep: attach.measure(job, pid, progress, keep, place), output, append, as_json)
+        return keep_runs(
+            lambda progress, keep: attach.measure(job, pid, progress, keep, place, probe or place.probe), output, append, as_json
+        )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from ..errors import InputError, MeasurementError, UsageError
 from ..runs.records import COMMAND, Job, Model, Run
 from .message import Message, Start
-from .places.place import HERE, Place
+from .places.place import HERE, Place, Probe
 from .probing import ask
 from .progress import Progress
 
@@ -45,14 +45,16 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None, place: P
     )
 
 
-def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], place: Place = HERE) -> Iterator[Run]:
+def measure(
+    job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], place: Place = HERE, probe: Probe = "python"
+) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
     Raises MeasurementError if it ended before it could be looked at.
     """
     progress.started(job, 1, 1)
     message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
-    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place)
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, probe=probe)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")
     try:

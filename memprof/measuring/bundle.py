@@ -17,7 +17,8 @@ from pathlib import Path
 
 from .. import files, probe
 from ..cache import cache_folder
-from .places.place import Place
+from ..programs import static_probe
+from .places.place import HERE, Place, Probe
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
@@ -29,11 +30,13 @@ _START = (
 )
 
 
-def probe_command(place: Place) -> list[str]:
+def probe_command(kind: Probe = "python", place: Place = HERE) -> list[str]:
     """The words that start the probe there: no site-packages, no PYTHON* variable and no module in the working folder can change it.
 
-    Raises InputError if the place has no Python for it.
+    Raises InputError if the static probe cannot be compiled, and if the place has no Python for the other.
     """
+    if kind == "static":
+        return [place.executable(str(static_probe.built(place.machine().arch)))]
     sources = place.sources(probe_zip())
     return [place.python or "", "-I", "-S", "-c", _START, sources]
 

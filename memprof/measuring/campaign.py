@@ -51,6 +51,7 @@ def measure(
                     input_descriptor=input_descriptor,
                     say=progress.say,
                     place=order.place,
+                    probe=order.probe,
                 )
             if order.outputs and run.outcome.ok:
                 order.place.bring(order.outputs)

@@ -22,7 +22,7 @@ from .bundle import probe_command
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
-from .places.place import HERE, Place
+from .places.place import HERE, Place, Probe
 
 _HOLD_LIMIT_NS = 300 * 10**9
 _SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
@@ -38,6 +38,7 @@ def ask(
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     place: Place = HERE,
+    probe: Probe = "python",
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
@@ -47,7 +48,7 @@ def ask(
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     if place.beat_ns:
         message = replace(message, silence_ns=_SILENCES * place.beat_ns)
-    with _probe(place, input_descriptor) as process:
+    with _probe(place, probe, input_descriptor) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(encode(message))
@@ -133,9 +134,9 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(place: Place, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
+def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
     """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
-    command = probe_command(place)
+    command = probe_command(kind, place)
     # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:

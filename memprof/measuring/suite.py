@@ -36,7 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
-from .places.place import HERE, Place
+from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
 
@@ -68,7 +68,7 @@ class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
-    stdin: whether they read memprof's standard input. place: where all is measured.
+    stdin: whether they read memprof's standard input. probe: which probe measures, the place's own if None. place: where all is measured.
     """
 
     models: tuple[str, ...] = ()
@@ -94,6 +94,7 @@ class Suite:
     stdin: bool = False
     build: Build | None = None
     place: Place = HERE
+    probe: Probe | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""

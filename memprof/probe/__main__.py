@@ -39,9 +39,9 @@ def main():
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a mask inherited from memprof's parent may block SIGCHLD, or signals of the child
     from . import child, pagecache, procfs, wire
 
-    text, early = _first_line(0)
+    line, early = _first_line(0)
     try:
-        order = wire.loads(text)
+        order = wire.loads(line.decode("utf-8"))
         start, intervals = order["start"], order["intervals"]
         kind = _kind(start)
         measurement = kind(
@@ -126,7 +126,7 @@ def _first_line(descriptor):
             break
         data += chunk
     line, _, early = data.partition(b"\n")
-    return line.decode("utf-8"), early
+    return line, early
 
 
 if __name__ == "__main__":

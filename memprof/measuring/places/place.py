@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import psutil
@@ -23,6 +23,8 @@ from ...programs import commands, runtimes
 from ...programs.commands import Command
 from ...programs.runtimes import Asked, ThisMachine
 from ...runs.records import Machine, Model, ModelFile
+
+Probe = Literal["python", "static"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Place(Asked, Protocol):
     inherits: bool
 
     @property
+    def probe(self) -> Probe:
+        """The probe that measures unless the user says otherwise: Python's, if that can be had."""
+
+    @property
     def cpus(self) -> int: ...
 
     def only_here(self, subject: str) -> None:
@@ -53,6 +59,9 @@ class Place(Asked, Protocol):
 
     def interpreter(self, path: str | None) -> str:
         """The interpreter to use there: the given one, or the place's own. Raises InputError if there is none."""
+
+    def executable(self, path: str) -> str:
+        """As `file`, for a program: it can be started there."""
 
     def sources(self, archive: Path) -> str:
         """A path there from which Python imports the sources in this zip file. Raises InputError."""
@@ -109,6 +118,7 @@ class Here(ThisMachine):
     python: str | None = sys.executable
     beat_ns = 0
     inherits = True
+    probe: Probe = "python"
 
     @property
     def cpus(self) -> int:
@@ -119,6 +129,9 @@ class Here(ThisMachine):
 
     def interpreter(self, path: str | None) -> str:
         return runtimes.interpreter(path)
+
+    def executable(self, path: str) -> str:
+        return path
 
     def sources(self, archive: Path) -> str:
         return str(archive)

@@ -32,7 +32,7 @@ from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
 from ...units import format_bytes
-from .place import Running, hottest, piped, refuse_elsewhere, split_words
+from .place import Probe, Running, hottest, piped, refuse_elsewhere, split_words
 from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
@@ -246,6 +246,15 @@ class Remote:
             known = self._there[path] = self._put(path, sha256, size, self._path("files", sha256[:32], os.path.basename(path)))
         return known
 
+    def executable(self, path: str) -> str:
+        """See Place."""
+        known = path in self._there
+        there = self.file(path)
+        if not known:
+            self._sh('chmod 700 "$1"', there)
+            self._check_executable()
+        return there
+
     def model(self, model: Model) -> str:
         """See Place."""
         if not model.files:
@@ -391,14 +400,18 @@ class Remote:
         return self.python
 
     def _check_python(self) -> None:
-        said = self._facts.get("version", "")
-        numbers = tuple(int(word) for word in said.split() if word.isdigit())
-        if len(numbers) != 2:
-            raise InputError(f"{self.name}: {self.python} does not start: {said}")
+        numbers = self._python_version()
+        if not numbers:
+            raise InputError(f"{self.name}: {self.python} does not start: {self._facts.get('version', '')}")
         if numbers < _LEAST_PYTHON:
             raise InputError(
                 f"{self.name}: {self.python} is Python {numbers[0]}.{numbers[1]}; 3.8 is the oldest that will do (--python names another)"
             )
+
+    def _python_version(self) -> tuple[int, ...]:
+        """Of the place's own interpreter; empty if there is none, or if it does not start."""
+        words = self._facts.get("version", "").split()
+        return tuple(map(int, words)) if len(words) == 2 and all(word.isdigit() for word in words) else ()
 
     def program(self, command: Command, model: Model) -> tuple[tuple[str, ...], ModelFile]:
         """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there."""
@@ -406,10 +419,7 @@ class Remote:
         rest = tuple(self._with_model(word, command.cwd, model) for word in command.argv[1:])
         if "/" in name and not os.path.isabs(name) and os.path.exists(os.path.join(command.cwd or ".", name)):
             path = commands.program(command)
-            path_there = self.file(str(path))
-            self._sh('chmod 700 "$1"', path_there)
-            self._check_executable()
-            return (path_there, *rest), commands.program_file(path)
+            return (self.executable(str(path)), *rest), commands.program_file(path)
         if "/" not in name:
             path_there = self._sh(_WHICH, name)
             if not path_there:
@@ -471,6 +481,11 @@ class Remote:
             raise InputError(f"{self.name}: there is no {there}")
         Path(path).write_bytes(done.stdout)
         self._sh('rm -f "$1"', there)
+
+    @property
+    def probe(self) -> Probe:
+        """See Place."""
+        return "python" if self._python_version() >= _LEAST_PYTHON else "static"
 
     @property
     def cpus(self) -> int:
