@@ -44,5 +44,5 @@ def command(
     with reaching(on, remote_dir) as place:
         job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
         return keep_runs(
-            lambda progress, keep: attach.measure(job, pid, progress, keep, place, probe or place.probe), output, append, as_json
+            lambda progress, keep: attach.measure(job, pid, progress, keep, probe or place.probe, place), output, append, as_json
         )

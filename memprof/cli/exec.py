@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_duration_ns
-from .measuring import measure_suite, phase_options, place_options, probe_option, reaching
+from ..units import parse_celsius, parse_duration_ns
+from .measuring import cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -42,6 +42,7 @@ be read twice: standard input is then empty.
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @place_options
+@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
@@ -66,6 +67,7 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    max_temperature: str | None,
     **fields: Any,
 ) -> Any:
     from ..measuring.suite import Suite, Variant, parse_phases, parse_threads
@@ -83,6 +85,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         stdin=True,
         **fields,
     )

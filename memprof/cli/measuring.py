@@ -49,6 +49,11 @@ def place_options(function: Any) -> Any:
     return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT] or adb:[SERIAL].")(function)
 
 
+cooling_option = click.option(
+    "--max-temperature", metavar="45C", help="Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor."
+)
+
+
 @contextmanager
 def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Any]:
     """The place of --on, for as long as the block lasts. python, leases: see memprof.measuring.places.remote.Remote."""

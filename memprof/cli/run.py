@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_duration_ns
-from .measuring import VERBOSE, measure_suite, phase_options, place_options, probe_option, reaching
+from ..units import parse_celsius, parse_duration_ns
+from .measuring import VERBOSE, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -70,6 +70,7 @@ Examples:
 @click.option("--name", metavar="NAME", help="Call the model this in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file; flags win over it.")
 @place_options
+@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
@@ -108,6 +109,7 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    max_temperature: str | None,
     suite_file: str | None,
     **fields: Any,
 ) -> Any:
@@ -127,6 +129,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
+from .measuring import place_options, reaching
 from .seeking import answer, options
 
 _EPILOG = """\b
@@ -45,12 +46,23 @@ Examples:
         help="How far outputs may lie from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
+    place_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here; needed to take a search up again."),
     click.option("--append", is_flag=True, help="Take up the search in an existing -o file."),
     click.option("--trust-runs", is_flag=True, help="With --append: take up settings that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> None:
+def command(
+    output: str | None,
+    append: bool,
+    picture: str | None,
+    unit: str | None,
+    as_json: bool,
+    verbose: bool,
+    on: str | None,
+    remote_dir: str | None,
+    **words: Any,
+) -> None:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -59,9 +71,14 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     from ..runs import store
     from ..seek import tune
 
-    request = _request(**words)
-    earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose)
+    with reaching(on, remote_dir, words["python"]) as place:
+        request = _request(place=place, **words)
+        earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
+
+        def seek(progress: Any, keep: Any) -> Any:
+            return tune.tune(request, progress, keep, earlier)
+
+        answer("tune", seek, output, append, picture, unit, as_json, verbose, place)
 
 
 def _request(

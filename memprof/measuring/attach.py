@@ -46,7 +46,7 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None, place: P
 
 
 def measure(
-    job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], place: Place = HERE, probe: Probe = "python"
+    job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], probe: Probe = "python", place: Place = HERE
 ) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 

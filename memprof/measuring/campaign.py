@@ -6,19 +6,23 @@ token in their environment, and ended before anything is measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ..errors import InputError
 from ..models import inputs
 from ..runs import failures, store
-from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
+from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
-from .places.place import HERE, Place
+from .places.place import HERE, Place, Weather
 from .probing import ask, input_copy, message, signed
 from .progress import Progress
+
+_COOLING_S, _COOLING_STEP_S = 1800, 2
 
 
 def measure(
@@ -40,6 +44,7 @@ def measure(
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
+            before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
@@ -55,8 +60,9 @@ def measure(
                 )
             if order.outputs and run.outcome.ok:
                 order.place.bring(order.outputs)
-            if hints := _hints(run):
-                run = replace(run, outcome=replace(run.outcome, hints=hints))
+            hints, conditions = _hints(run), _conditions(before, order, run)
+            if hints or conditions:
+                run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
             run, line = signed(run, line)
             try:
@@ -64,6 +70,30 @@ def measure(
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _cooled(order: Order, progress: Progress) -> Weather:
+    """The machine's state right before a run, once it is cool enough."""
+    told, end = False, time.monotonic() + _COOLING_S
+    while True:
+        now = order.place.weather()
+        if order.max_celsius is None or now.celsius is None or now.celsius <= order.max_celsius:
+            return now
+        if time.monotonic() > end:
+            raise InputError(
+                f"{order.place.name} did not cool down to {order.max_celsius:g} °C in {_COOLING_S // 60} min; it has {now.celsius:g} °C"
+            )
+        if not told:
+            progress.say(f"{order.place.name} has {now.celsius:g} °C: waiting until it has {order.max_celsius:g} °C")
+            told = True
+        time.sleep(_COOLING_STEP_S)
+
+
+def _conditions(before: Weather, order: Order, run: Run) -> Conditions | None:
+    if (before.celsius is None and before.hertz is None) or run.outcome.status == "lost":
+        return None  # the kernel does not tell, or the machine may be gone
+    after = order.place.weather()
+    return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
 
 
 def _hints(run: Run) -> tuple[str, ...]:

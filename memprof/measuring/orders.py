@@ -37,7 +37,7 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
-    place: where it is measured.
+    place: where it is measured. max_celsius: the machine must have cooled down to this first.
     probe: which of the probes measures it.
     """
 
@@ -61,6 +61,7 @@ class Order:
     stdin: bool = False
     error: MemprofError | None = None
     place: Place = HERE
+    max_celsius: float | None = None
     probe: Probe = "python"
 
 
@@ -111,7 +112,11 @@ def plan(suite: Suite) -> Plan:
     if probe == "static":
         static_probe.check_regexes(suite.phase_regexes)
         probe_command(probe, suite.place)  # what is wrong with it is said before anything is measured
-    repeated = [replace(order, job=replace(order.job, repeat=repeat), probe=probe) for repeat in range(1, repeats + 1) for order in orders]
+    repeated = [
+        replace(order, job=replace(order.job, repeat=repeat), probe=probe, max_celsius=suite.max_celsius)
+        for repeat in range(1, repeats + 1)
+        for order in orders
+    ]
     if suite.stdin and not suite.place.inherits and (stat.S_ISREG(mode := os.fstat(0).st_mode) or stat.S_ISFIFO(mode)):
         remarks.append(f"standard input is not sent to {suite.place.name}: it is empty there")
     elif suite.stdin and len(repeated) > 1 and offset(0) is None:
@@ -126,7 +131,7 @@ def order(suite: Suite, model: Model, variant: Variant) -> Order:
     suite = suite.over(DEFAULTS)
     ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
     first = _orders(suite, model, named, runtime)[0]
-    return replace(first, job=replace(first.job, repeat=1))
+    return replace(first, job=replace(first.job, repeat=1), probe=suite.place.probe)
 
 
 def _models(suite: Suite) -> list[Model]:

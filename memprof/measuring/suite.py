@@ -69,6 +69,7 @@ class Suite:
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. probe: which probe measures, the place's own if None. place: where all is measured.
+    max_celsius: the temperature to which the machine must have cooled down before each run.
     """
 
     models: tuple[str, ...] = ()
@@ -94,6 +95,7 @@ class Suite:
     stdin: bool = False
     build: Build | None = None
     place: Place = HERE
+    max_celsius: float | None = None
     probe: Probe | None = None
 
     def over(self, other: Suite) -> Suite:

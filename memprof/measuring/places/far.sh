@@ -45,6 +45,9 @@ echo "cpus $(grep -c '^processor' /proc/cpuinfo)"
 echo "usable $(nproc 2>/dev/null)"
 echo "cpu $(grep -m 1 -E '^(model name|Hardware|Model)' /proc/cpuinfo | cut -d: -f2-)"
 echo "huge $(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null)"
+for path in /sys/class/thermal/thermal_zone*/temp /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq; do
+    [ ! -r "$path" ] || { echo "sensor $path"; break; }
+done
 grep -E '^(MemTotal|SwapTotal):' /proc/meminfo
 path=$(command -v "$python")
 echo "python $path"

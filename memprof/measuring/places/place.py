@@ -26,6 +26,9 @@ from ...runs.records import Machine, Model, ModelFile
 
 Probe = Literal["python", "static"]
 
+TEMPERATURES = "/sys/class/thermal/thermal_zone*/temp"
+FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
+
 
 @dataclass(frozen=True)
 class Running:
@@ -34,6 +37,14 @@ class Running:
     name: str
     words: tuple[str, ...]
     program: ModelFile | None
+
+
+@dataclass(frozen=True)
+class Weather:
+    """The hottest sensor in degrees Celsius, and the clock of the fastest CPU; None if the kernel does not tell."""
+
+    celsius: float | None
+    hertz: int | None
 
 
 class Place(Asked, Protocol):
@@ -108,8 +119,8 @@ class Place(Asked, Protocol):
     def busy(self) -> tuple[float, int]:
         """The share of its CPUs that is busy, in percent, over a moment, and the memory that is free, in bytes."""
 
-    def temperature(self) -> float | None:
-        """The temperature of its hottest sensor in degrees Celsius, None if the kernel tells none."""
+    def weather(self) -> Weather:
+        """Its temperature and clock now. Raises InputError."""
 
 
 class Here(ThisMachine):
@@ -188,12 +199,14 @@ class Here(ThisMachine):
     def busy(self) -> tuple[float, int]:
         return psutil.cpu_percent(interval=0.3), psutil.virtual_memory().available
 
-    def temperature(self) -> float | None:
+    def weather(self) -> Weather:
         texts = []
-        for path in Path("/sys/class/thermal").glob("thermal_zone*/temp"):
-            with suppress(OSError):  # a sensor that is off
-                texts.append(path.read_text())
-        return hottest("\n".join(texts))
+        for pattern in (TEMPERATURES, FREQUENCIES):
+            texts.append("")
+            for path in Path("/").glob(pattern.lstrip("/")):
+                with suppress(OSError):  # a sensor that is off
+                    texts[-1] += path.read_text()
+        return weather(*texts)
 
 
 HERE = Here()
@@ -216,11 +229,13 @@ def split_words(cmdline: bytes) -> tuple[str, ...]:
     return tuple(cmdline.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
 
 
-def hottest(text: str) -> float | None:
-    """The highest of the temperatures in lines of thousandths of a degree (Documentation/driver-api/thermal/sysfs-api.rst)."""
-    degrees = [int(word) / 1000 for word in text.split() if word.lstrip("-").isdigit()]
-    # A sensor that is off says 0, or something below.
-    return max((degree for degree in degrees if degree > 0), default=None)
+def weather(temperatures: str, frequencies: str) -> Weather:
+    """The highest of temperatures in thousandths of a degree and of frequencies in kHz, a line each.
+
+    Documentation/driver-api/thermal/sysfs-api.rst, Documentation/admin-guide/pm/cpufreq.rst. A sensor that is off says 0, or something below.
+    """
+    celsius, hertz = (max((int(word) for word in text.split() if word.isdigit()), default=0) for text in (temperatures, frequencies))
+    return Weather(celsius / 1000 or None, hertz * 1000 or None)
 
 
 def refuse_elsewhere(name: str, subject: str) -> UsageError:

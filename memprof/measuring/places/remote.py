@@ -32,7 +32,7 @@ from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
 from ...units import format_bytes
-from .place import Probe, Running, hottest, piped, refuse_elsewhere, split_words
+from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Weather, piped, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
@@ -519,9 +519,14 @@ class Remote:
         share = 100 * (1 - (ticks[3] + ticks[4]) / sum(ticks)) if sum(ticks) else 0.0
         return share, int(memory[1]) * 1024
 
-    def temperature(self) -> float | None:
+    def weather(self) -> Weather:
         """See Place."""
-        return hottest(self._sh("cat /sys/class/thermal/thermal_zone*/temp 2>/dev/null || :"))
+        if "sensor" not in self._facts:
+            return Weather(None, None)  # a question takes some milliseconds of every run
+        temperatures, _, frequencies = self._sh(f"cat {TEMPERATURES} 2>/dev/null; echo -; cat {FREQUENCIES} 2>/dev/null || :").partition(
+            "-\n"
+        )
+        return weather(temperatures, frequencies)
 
 
 def _user() -> str:
