@@ -19,10 +19,12 @@ import psutil
 import pytest
 import sshd
 from compiled import compiled
+from conftest import need_tool
 
 from memprof.measuring import campaign, reaching
 from memprof.measuring.orders import plan
 from memprof.measuring.places import ssh
+from memprof.measuring.places.place import Here, Weather, weather
 from memprof.measuring.places.remote import Remote, Sending
 from memprof.measuring.suite import Suite, parse_cmd
 
@@ -214,6 +216,162 @@ def test_a_model_fills_a_command_with_its_path_there(memprof, board, scenario, t
 def test_runtimes_are_those_of_the_interpreter_there(memprof, board):
     done = memprof("runtimes", *board, "--python", sys.executable, "synthetic", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "synthetic"
+
+
+def test_a_process_there_is_looked_at(memprof, board, tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            done = memprof("attach", str(sleeper.pid), "--for", "0.2s", *board, "-o", "r.jsonl")
+        finally:
+            sleeper.kill()
+    assert done.returncode == 0, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["job"]["argv"] == ["sleep", "60"] and run["job"]["program"]["path"].endswith("sleep") and run["outcome"]["status"] == "ok"
+    assert f"there is no process {sleeper.pid} on ssh:" in refused(memprof("attach", str(sleeper.pid), *board))
+
+
+def test_without_python_there_the_probe_in_c_measures_programs(server, board, tmp_path):
+    need_tool("gcc")
+    with reaching.remote(server.place, str(tmp_path / "there"), "no-such-python") as place:
+        assert place.probe == "static"
+        suite = Suite(variants=(parse_cmd("/bin/sh -c 'sleep 0.1'"),), repeats=1, place=place)
+        (run,) = campaign.measure(plan(suite).orders, failing.Silent(), lambda line: None)
+    assert run.outcome.ok and run.machine.name == os.uname().nodename and run.mark("RUN").time_ns >= 10**8
+    assert [path for path in (tmp_path / "there" / "files").rglob("*") if path.is_file()], "the probe was sent"
+
+
+def test_what_was_sent_is_removed(memprof, board, tmp_path):
+    assert memprof("exec", *board, "--", "true").returncode == 0
+    assert list((tmp_path / "there").iterdir())
+    done = memprof("clean", *board)
+    assert done.returncode == 0 and " were removed on ssh:" in done.stdout
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_doctor_judges_the_machine_there(memprof, board):
+    done = memprof("doctor", *board, "--python", sys.executable, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["machine"]["name"] == os.uname().nodename and report["peak_exact"] and report["transients"]
+    found = {check["name"]: check["state"] for check in report["checks"]}
+    assert found["probe"] == "ok" and found["memory"] in ("ok", "limited")
+
+
+def test_tune_searches_there_and_leaves_out_what_acts_here(memprof, board, scenario, tmp_path):
+    model = scenario(**QUICK)
+    words = ("--try", "malloc_trim=on", "--try", "malloc_arenas=1", "--try", "malloc_mmap_threshold=64KiB", "--time", "20s")
+    done = memprof("tune", model, "-r", "synthetic", *board, "--python", sys.executable, *words, "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    runs = failing.runs_in(tmp_path / "r.jsonl")
+    assert len(runs) > 2 and all(run["outcome"]["status"] == "ok" for run in runs)
+    assert not any("preload" in run["job"]["knobs"] for run in runs)
+
+
+def test_a_gate_measures_its_suite_there(memprof, board, scenario, tmp_path):
+    scenario("m.json", **QUICK)
+    suite = f'models = ["m.json"]\nruntimes = ["synthetic"]\nrepeats = 5\nruns = 1\nwarmup = 0\npython = "{sys.executable}"\n'
+    (tmp_path / "suite.toml").write_text(suite)
+    (tmp_path / "budgets.toml").write_text('[[budget]]\nmodel = "m.json"\nrss_peak_bytes = "1GiB"\n')
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", *board, "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert len(failing.runs_in(tmp_path / "r.jsonl")) == 5
+    assert "--on goes with --run" in refused(memprof("gate", "r.jsonl", "--budgets", "budgets.toml", *board), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        (["--set", "preload=/etc/passwd"], "preload, whose value is a path, works on this machine only, not on ssh:"),
+        (["--cmd", "true", "--phase", "load=main"], "--phase, for which gdb follows the program, works on this machine only, not on ssh:"),
+    ],
+)
+def test_what_needs_this_machine_says_so(memprof, board, scenario, words, subject):
+    model = scenario(**QUICK)
+    runtime = [] if "--cmd" in words else ["-r", "synthetic"]
+    assert subject in refused(memprof("run", model, *runtime, *board, "--python", sys.executable, *words), 2)
+
+
+# -- heat
+
+
+def test_the_hottest_sensor_and_the_fastest_cpu_count():
+    assert weather("41000\n-5000\n0\n52500\n", "1800000\n2400000\n") == Weather(52.5, 2_400_000_000)
+    assert weather("", "") == Weather(None, None)
+
+
+def test_a_run_waits_until_the_machine_has_cooled_down(memprof, scenario, tmp_path, monkeypatch):
+    degrees = iter([60.0, 50.0, 44.0, 47.0])
+    monkeypatch.setattr(Here, "weather", lambda self: Weather(next(degrees), 1_500_000_000))
+    monkeypatch.setattr(campaign, "_COOLING_STEP_S", 0.01)
+    done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--repeats", "1", "--max-temperature", "45C", "-o", "r.jsonl")
+    assert done.returncode == 0 and "here has 60 °C: waiting until it has 45 °C" in done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["conditions"] == {
+        "temperature_begin_celsius": 44.0,
+        "temperature_end_celsius": 47.0,
+        "frequency_begin_hz": 1_500_000_000,
+        "frequency_end_hz": 1_500_000_000,
+    }
+    rows = json.loads(memprof("table", "r.jsonl", "--format", "json").stdout)
+    assert {row["temperature_end_celsius"] for row in rows} == {47.0}
+
+
+def test_a_machine_that_stays_hot_ends_the_campaign(memprof, scenario, monkeypatch):
+    monkeypatch.setattr(Here, "weather", lambda self: Weather(60.0, None))
+    monkeypatch.setattr(campaign, "_COOLING_S", 0)
+    done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--max-temperature", "45")
+    assert done.returncode == 5 and "did not cool down to 45 °C" in done.stderr
+
+
+# -- adb: a client that starts the device's shell here
+
+
+@pytest.fixture
+def adb_client(tmp_path, monkeypatch):
+    """devices(LINE...) puts an adb on the PATH that lists these devices and whose shell is this machine's."""
+
+    def devices(*lines: str, code: int = 0) -> None:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        listing = "".join(f"{line}\\n" for line in ("List of devices attached", *lines))
+        failing.script(
+            tmp_path / "bin" / "adb",
+            f"#!/bin/sh\nif [ \"$1\" = devices ]; then printf '{listing}'; exit {code}; fi\n"
+            '[ "$1 $3 $4" = "-s shell -T" ] || { echo "adb: $*" >&2; exit 1; }\nexec /bin/sh -c "$5"\n',
+        )
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    return devices
+
+
+def test_a_device_is_measured_by_adb(memprof, adb_client, tmp_path):
+    adb_client("emulator-5554\tdevice")
+    done = memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "-o", "r.jsonl", "--", "/bin/sh", "-c", "exit 0")
+    assert done.returncode == 0, done.stderr
+    assert failing.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "code", "words"),
+    [
+        ("adb:", [], 5, "there is no device: adb devices lists none"),
+        ("adb:", ["one\tdevice", "two\tdevice"], 2, "there are 2 devices, one and two; write adb:SERIAL"),
+        ("adb:", ["one\tunauthorized"], 5, "does not trust this computer yet"),
+        ("adb:", ["one\toffline"], 5, "is offline"),
+        ("adb:", ["one\tno permissions (user in plugdev group; see docs)"], 5, "may not be used by this user"),
+        ("adb:three", ["one\tdevice"], 5, "there is no such device; there are one"),
+        ("adb:-x", ["one\tdevice"], 2, "write adb:SERIAL"),
+    ],
+)
+def test_a_device_that_cannot_be_used_says_why(memprof, adb_client, name, devices, code, words):
+    adb_client(*devices)
+    assert words in refused(memprof("exec", "--on", name, "--", "true"), code)
+
+
+def test_adb_is_missing_or_has_no_server(memprof, adb_client, monkeypatch):
+    adb_client(code=1)
+    assert "adb has no server and could not start one" in refused(memprof("exec", "--on", "adb:", "--", "true"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "adb is not installed here" in refused(memprof("exec", "--on", "adb:", "--", "true"))
 
 
 # -- what goes wrong

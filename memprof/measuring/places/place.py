@@ -102,7 +102,7 @@ class Place(Asked, Protocol):
         """The path there to write a file to that `bring` then brings to this path here."""
 
     def bring(self, path: str) -> None:
-        """Bring the file of `result` here. Raises InputError if there is none."""
+        """Bring the file of `result` here, if it was written."""
 
     def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         """Start a program there, its input and output as pipes; a program here inherits the descriptors. Raises OSError and InputError."""

@@ -477,10 +477,9 @@ class Remote:
         """See Place."""
         there = self.result(path)
         done = self.run(["cat", "--", there])
-        if done.returncode != 0:
-            raise InputError(f"{self.name}: there is no {there}")
-        Path(path).write_bytes(done.stdout)
-        self._sh('rm -f "$1"', there)
+        if done.returncode == 0:
+            Path(path).write_bytes(done.stdout)
+            self._sh('rm -f "$1"', there)
 
     @property
     def probe(self) -> Probe:
