@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
@@ -41,6 +43,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker that is to run all tests imports their modules, each worker from another module on.
+
+    Each module is then compiled, with its assertions, by the worker that comes to it first; all workers would do it side by side for the same
+    module, 10 s of CPU time each.
+    """
+    worker: dict[str, object] = getattr(config, "workerinput", {})
+    if worker and config.args == config.getini("testpaths"):
+        names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+        first = len(names) * int(str(worker["workerid"]).removeprefix("gw")) // int(str(worker["workercount"]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for name in names[first:] + names[:first]:
+                with suppress(Exception, pytest.skip.Exception):  # collecting it says why
+                    importlib.import_module(name)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
     """Python announces every process before it starts it. The hook that hears it cannot be taken back, only told that the tests are over."""
@@ -64,6 +83,7 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     shared.mkdir(exist_ok=True)
     os.environ[SHARED] = str(shared)
+    os.environ["MPLCONFIGDIR"] = str(shared / "matplotlib")  # its list of fonts takes a second to make
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -101,24 +101,26 @@ def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]
 def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
     """The first value that is true. Fails after a while."""
     end = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
-    return found
+    return result
 
 
 def processes(*words: str) -> list[psutil.Process]:
     """Processes that this test started, those with all these words or files in their command line, but for the test itself."""
-    found = []
-    for process in psutil.process_iter():
+    mark = f"{MARK}={os.environ[MARK]}".encode()
+    marked = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]:
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):  # that of a zombie is empty
+                process = psutil.Process(pid)
                 line = [part.rpartition("/")[2] for part in process.cmdline()]
                 if all(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        except psutil.Error:
+                    marked.append(process)
+        except (OSError, psutil.Error):
             continue
-    return found
+    return marked
 
 
 def children() -> list[psutil.Process]:

@@ -58,8 +58,8 @@ def test_an_existing_file_is_added_to_only_when_that_is_asked_for(memprof, some_
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"my notes\n", "runs.jsonl is no runs file of memprof; nothing was added to it"),
-        (b"my notes", "runs.jsonl is no runs file of memprof; nothing was added to it"),
+        (b"my notes\n", "runs.jsonl is not a memprof runs file; nothing was added to it"),
+        (b"my notes", "runs.jsonl is not a memprof runs file; nothing was added to it"),
         (b'{"memprof": 99, "new": true}\n', "runs.jsonl was written by a newer memprof; nothing was added to it"),
     ],
     ids=["foreign", "foreign without an end", "newer"],
@@ -146,7 +146,7 @@ def test_without_o_a_file_of_the_same_second_is_not_in_the_way(folder, memprof):
     [
         (b"", "runs.jsonl holds no complete run"),
         (b"my notes\n", "runs.jsonl, line 1: not a run of memprof"),
-        (b"\x00" * 100, "runs.jsonl is no runs file of memprof"),
+        (b"\x00" * 100, "runs.jsonl is not a memprof runs file"),
         (b'{"memprof": 99, "new": true}\n', "runs.jsonl, line 1: written by a newer memprof (schema 99; this one reads up to 1)"),
         (None, "runs.jsonl: No such file or directory"),
     ],

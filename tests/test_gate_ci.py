@@ -440,7 +440,7 @@ def test_a_pipe_in_the_reports_place_is_not_waited_for(github, tmp_path):
     }
     done = script("gate/comment", tmp_path, **words)
 
-    assert (done.returncode, "is no file" in done.stderr) == (5, True)
+    assert (done.returncode, "is not a file" in done.stderr) == (5, True)
 
 
 def test_a_report_that_is_too_long_is_cut_and_one_that_is_missing_is_said(github, tmp_path):

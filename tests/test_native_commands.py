@@ -134,7 +134,7 @@ def test_commands_of_one_name_are_told_apart_by_what_differs(texts, expected):
     [
         (["a=nosuchprogram"], {}, InputError, "there is no command nosuchprogram"),
         (["a=./nosuchprogram"], {}, InputError, "nosuchprogram: no such file"),
-        (["a=/"], {}, InputError, "/ is no program"),
+        (["a=/"], {}, InputError, "/ is not a program"),
         (["a=/etc/passwd"], {}, InputError, "is not executable"),
         (["a=echo"], {"cwd": "/nosuchfolder"}, InputError, "the folder /nosuchfolder does not exist"),
         (["a=echo {model}"], {}, UsageError, "none is given"),
@@ -319,7 +319,7 @@ def test_each_repeat_reads_a_file_from_where_it_stood_and_a_pipe_cannot_be_read_
     piped = memprof(*words, input="c\n")
 
     assert (tmp_path / "out").read_text() == "a\nb\na\nb\n"
-    assert piped.returncode == 0 and "standard input is no file and can be read only once" in piped.stderr
+    assert piped.returncode == 0 and "standard input is not a file and can be read only once" in piped.stderr
 
 
 def test_under_gdb_a_program_reads_its_input_too(memprof, tmp_path):
@@ -551,7 +551,7 @@ def test_words_that_are_no_text_are_refused(memprof):
 
 @pytest.mark.parametrize("name", ["PEAK", "STARTUP", "startup", "RUN", "BASELINE"])
 def test_names_of_memprofs_own_figures_are_no_phases(name):
-    with pytest.raises(UsageError, match=f"no phase can be called {name.upper()}"):
+    with pytest.raises(UsageError, match=f"a phase cannot be called {name.upper()}"):
         commands.parse_regex(f"{name}=done")
-    with pytest.raises(UsageError, match=f"no phase can be called {name.upper()}"):
+    with pytest.raises(UsageError, match=f"a phase cannot be called {name.upper()}"):
         symbols.parse_phase(f"{name.upper()}=main")

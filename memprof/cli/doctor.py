@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: memprof doctor --python ~/runtimes/bin/python")
 @click.option("--python", metavar="PATH", help="The interpreter of the measured processes.  [default: memprof's own]")
 @place_options
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(python: str | None, on: str | None, remote_dir: str | None, as_json: bool) -> int:
     """Say what can be measured on this machine and how exactly, and what limits it.
 

@@ -20,7 +20,7 @@ from ..plain import plain
 from ..runs import store
 from ..runs.metrics import METRICS, value
 from ..runs.records import PEAK, Job, Run
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ..measuring.places.remote import Sending
@@ -31,7 +31,7 @@ _WORTH_A_LINE = 1 << 20  # bytes
 
 def described(job: Job) -> str:
     """A job in a few words."""
-    threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
+    threads = f", {counted(job.threads, 'thread')}" if job.threads else ""
     return plain(f"{job.model.name}, {job.variant}{threads}")
 
 

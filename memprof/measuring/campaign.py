@@ -37,7 +37,7 @@ def measure(
     """
     ended = end_leftovers()
     if ended:
-        progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
+        progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
     with new_token() as token:
         ready = converted(orders, token, progress)
         dropped: set[str] = set()

@@ -250,7 +250,7 @@ class Command(child.Measurement):
 
     # -- ending
 
-    def _judge(self, status, kills_before):
+    def _judge(self, status):
         self._done = True  # a user's program does not write "done"
         if self._line.strip() and self._line_mark is not None:
             self._heard(b"\n")
@@ -259,7 +259,7 @@ class Command(child.Measurement):
             self._phase = self._phase if status else "" if self.marks else "RUN"
         elif not self.marks and not self._phase:
             self._phase = "RUN"
-        super()._judge(status, kills_before)
+        super()._judge(status)
         self._settle_all()
         outcome = self.outcome
         if outcome["status"] == "exit" and not outcome.get("message"):

@@ -16,10 +16,9 @@ from memprof.plain import plain
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK
 from memprof.runs.settings import written
-from memprof.units import format_bytes, format_duration
+from memprof.units import counted, format_bytes, format_duration
 
 from .. import soundness
-from ..rows import counted
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
 from .shapes import shaped
 

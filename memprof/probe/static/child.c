@@ -15,6 +15,8 @@
 #define HOLD_TICK_NS 1000000
 #define STOP_WITHIN_NS 2000000000
 #define LAST_READS 16
+#define FIRST_NAMESPACE 0xEFFFFFFC /* PROC_PID_INIT_INO */
+#define LOG_WITHIN_NS 200000000
 
 extern char **environ;
 
@@ -539,9 +541,56 @@ static int loop(void) {
     return 1;
 }
 
-static void judge(i64 kills_before) {
+/* -- whether the kernel killed it for want of memory: see memprof/probe/kills.py */
+
+static struct {
+    i64 before, before_inside;
+    int log;
+} kills;
+
+static void kills_begin(void) {
+    struct stat names;
+    kills.before = oom_kills(), kills.before_inside = oom_kills_inside(), kills.log = -1;
+    if (stat("/proc/self/ns/pid", &names) != 0 || names.st_ino != FIRST_NAMESPACE) return;
+    kills.log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (kills.log >= 0 && lseek(kills.log, 0, SEEK_END) < 0) close(kills.log), kills.log = -1;
+}
+
+/* 1 if the log names it, 0 if it names only others, -1 if it cannot be known. */
+static int kills_named(void) {
+    static const char killed[] = ": Killed process ";
+    i64 count = 0, end_ns = now_ns() + LOG_WITHIN_NS;
+    while (kills.log >= 0 && now_ns() < end_ns) {
+        char record[8192], *line;
+        ssize_t length = read(kills.log, record, sizeof record - 1);
+        if (length < 0 && errno != EAGAIN) return -1; /* EPIPE: some of the log is lost */
+        if (length < 0) {
+            if (count >= oom_kills() - max64(kills.before, 0)) return 0;
+            pause_ns(5000000);
+            continue;
+        }
+        record[length] = 0;
+        line = strstr(record, killed);
+        if (line != NULL) {
+            long pid = strtol(line + strlen(killed), NULL, 10);
+            ++count;
+            if (pid == m.pid || pid == m.measured) return 1;
+        }
+    }
+    return -1;
+}
+
+static int out_of_memory(void) {
+    i64 peak, group_kills = -1, inside = oom_kills_inside();
+    if (grouped) group_figures(&peak, &group_kills);
+    if (group_kills > 0) return 1;
+    if (oom_kills() <= max64(kills.before, 0)) return 0;
+    if (inside >= 0 && kills.before_inside >= 0 && inside <= kills.before_inside) return 0;
+    return kills_named();
+}
+
+static void judge(void) {
     int code = WIFEXITED(m.status) ? WEXITSTATUS(m.status) : -1, number = WIFSIGNALED(m.status) ? WTERMSIG(m.status) : 0;
-    i64 peak, group_kills = -1;
     if (m.task == COMMAND) command_judge_begins();
     if (m.measured != m.pid && code > 128) number = code - 128; /* how a shell that wraps it says that a signal ended it */
     if (strcmp(m.outcome, "timeout") == 0) {
@@ -563,8 +612,7 @@ static void judge(i64 kills_before) {
         m.exit_code = code;
         m.signal = number;
         m.rss_last = m.rss ? m.rss : -1;
-        if (grouped) group_figures(&peak, &group_kills);
-        m.out_of_memory = number == SIGKILL && ((oom_kills() >= 0 && oom_kills() > max64(kills_before, 0)) || group_kills > 0);
+        m.out_of_memory = number == SIGKILL ? out_of_memory() : 0;
     }
     if (m.task == COMMAND) command_judged();
 }
@@ -634,8 +682,8 @@ static void sweep(int ended_alone) {
 int follow(void) {
     struct sigaction action;
     sigset_t blocked;
-    i64 kills = oom_kills();
     int done = 1, ended_alone = 0;
+    kills_begin();
     memset(&action, 0, sizeof action);
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGCHLD);
@@ -649,7 +697,7 @@ int follow(void) {
         if (launch()) {
             if (m.task == COMMAND) command_launched();
             done = loop();
-            if (done) judge(kills);
+            if (done) judge();
             ended_alone = done && strcmp(m.outcome, "timeout") != 0;
         } else if (m.task == COMMAND) {
             m.outcome_message = command_why_not(m.outcome_message);

@@ -58,7 +58,7 @@ static void out_outcome(void) {
     if (!ok && m.exit_code >= 0) out(",\"exit_code\":%d", m.exit_code);
     if (!ok && m.signal) out_field("signal", signal_name(m.signal));
     if (!ok && m.rss_last >= 0) out(",\"rss_last_bytes\":%lld", (long long)m.rss_last);
-    out(",\"out_of_memory\":%s}", m.out_of_memory ? "true" : "false");
+    out(",\"out_of_memory\":%s}", m.out_of_memory < 0 ? "null" : m.out_of_memory ? "true" : "false");
 }
 
 static void out_about(void) {

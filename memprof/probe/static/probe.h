@@ -103,6 +103,7 @@ int reset_high_water(int pid);
 void command_of(int pid, char command[], int size);
 int same_memory(int pid, int other);
 i64 oom_kills(void);
+i64 oom_kills_inside(void); /* those in this container; -1 outside of one */
 i64 huge_faults(void);
 i64 peak_bound(void);
 void out_machine(void);
@@ -282,7 +283,8 @@ extern struct measurement {
     i64 held_ns, held_seen_ns;
     int held_said;
     const char *outcome, *outcome_phase, *outcome_message;
-    int exit_code, signal, out_of_memory; /* -1 and 0 where there is none */
+    int exit_code, signal;                /* -1 and 0 where there is none */
+    int out_of_memory;                    /* -1: perhaps */
     i64 rss_last, rss_max_high;
     char tail[4096];
     size_t tail_length;

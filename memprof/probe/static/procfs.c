@@ -273,18 +273,19 @@ int same_memory(int pid, int other) {
 
 /* -- the machine */
 
-static i64 counted(const char *name) {
+static i64 counted(const char *path, const char *name) {
     static char text[16384];
     const char *line;
     char wanted[32];
-    read_file("/proc/vmstat", text, sizeof text);
+    if (!read_file(path, text, sizeof text)) return -1;
     snprintf(wanted, sizeof wanted, "\n%s ", name);
     line = strstr(text, wanted);
     return line != NULL ? strtoll(line + strlen(wanted), NULL, 10) : -1;
 }
 
-i64 oom_kills(void) { return counted("oom_kill"); }
-i64 huge_faults(void) { return counted("thp_fault_alloc"); }
+i64 oom_kills(void) { return counted("/proc/vmstat", "oom_kill"); }
+i64 oom_kills_inside(void) { return counted("/sys/fs/cgroup/memory.events", "oom_kill"); }
+i64 huge_faults(void) { return counted("/proc/vmstat", "thp_fault_alloc"); }
 
 /* How many there are in a list of the kernel's such as `0-3,8`. */
 static i64 cpus(const char *path) {
