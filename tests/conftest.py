@@ -21,7 +21,7 @@ from pathlib import Path
 
 import failing
 import pytest
-from once import SHARED
+from once import SHARED, once
 
 # BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
 with pytest.MonkeyPatch.context() as _environment:
@@ -31,6 +31,7 @@ with pytest.MonkeyPatch.context() as _environment:
 from memprof import cli
 from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
+from memprof.programs import static_probe
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -77,12 +78,16 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    cache = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     shared.mkdir(exist_ok=True)
     os.environ[SHARED] = str(shared)
+    (shared / "native").mkdir(exist_ok=True)
+    (cache / "memprof").mkdir()
+    (cache / "memprof/native").symlink_to(shared / "native")  # programs of memprof's own, which take seconds to compile
     os.environ["MPLCONFIGDIR"] = str(shared / "matplotlib")  # its list of fonts takes a second to make
 
 
@@ -175,12 +180,17 @@ def _caught(number: int) -> Iterator[Callable[[], str]]:
             text = file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
+def _make_static_probe(_: Path) -> None:
+    static_probe.built()  # in the cache that the workers share
+
+
 @pytest.fixture(params=["python", "static"])
 def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test runs twice, and whatever is measured in its own process is looked at by the one probe, then by the other."""
     kind: Probe = request.param
     if kind == "static":
         need_tool("cc")
+        once("the probe in C", _make_static_probe)
     monkeypatch.setattr(probing, "probe_command", lambda *_: bundle.probe_command(kind))
     return kind
 

@@ -18,9 +18,14 @@ import psutil
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite
+from memprof.probe import procfs
 from memprof.runs.records import Run
 
 MIB = 1 << 20
+# How far a peak can lie from what a program is known to hold: the kernel's bound, and what the program itself needs meanwhile (a line of output, a
+# frame, a page of a library that is touched for the first time).
+NEAR = int(procfs.machine()["peak_bound_bytes"] + 0.15 * MIB)  # type: ignore[operator]
+NEAR_MIB = NEAR / MIB
 PYTHON = shlex.quote(sys.executable)  # as a word of a shell script
 MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}

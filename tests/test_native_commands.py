@@ -342,7 +342,7 @@ PRINTS = """
 import sys, time
 def spike(mib):
     memory = bytearray(b"x") * (mib << 20)
-    time.sleep(0.05)
+    time.sleep(0.2)
 spike(64); print("MODEL_LOAD takes 3 ms")
 spike(8); print("noise"); print("PREPARE takes", file=sys.stderr)
 for number in range(3):
@@ -359,9 +359,8 @@ def test_lines_end_phases_as_they_arrive():
     load, prepare, epoch = run.marks
     assert load.rss_peak_bytes >= 64 * MIB > prepare.rss_peak_bytes  # reset from outside, or it would keep the 64
     assert len(epoch.times_ns) == 3
-    assert all(
-        40_000_000 < time_ns < 5 * 10**9 for time_ns in epoch.times_ns
-    )  # line by line, though Python's output is no terminal of ours
+    # Line by line, though Python's output is no terminal of ours. A busy machine may read a line late, by less than the program sleeps.
+    assert all(time_ns > 20_000_000 for time_ns in epoch.times_ns)
     assert load.end_ns <= prepare.begin_ns <= prepare.end_ns <= epoch.begin_ns
     assert not any(mark.rss_peak_exact for mark in run.marks)
     assert run.warnings == ("phases end where a line arrived: their times and peaks are approximate",)
@@ -370,12 +369,12 @@ def test_lines_end_phases_as_they_arrive():
 
 def test_a_c_programs_lines_arrive_one_by_one_though_it_never_flushes():
     run = ran(
-        program('printf("loaded\\n"); usleep(300000); printf("prepared\\n"); usleep(300000);'),
+        program('printf("loaded\\n"); usleep(500000); printf("prepared\\n");'),
         phase_regexes={"A": "loaded", "B": "prepared"},
     )
 
     assert phases(run) == ["A", "B"]
-    assert run.mark("B").time_ns >= 250_000_000
+    assert run.mark("B").time_ns >= 50_000_000  # 500 ms, but that a busy machine may read the first line late
 
 
 def test_a_line_that_never_came_is_a_failed_measurement_that_names_the_regex(memprof):

@@ -8,11 +8,13 @@ import json
 import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy
 import pytest
@@ -361,11 +363,11 @@ def test_view_opens_the_browser(memprof, tmp_path):
     browser.write_text('#!/bin/sh\necho "$1" > "$0.opened"\n')
     browser.chmod(0o755)
 
-    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path), "BROWSER": f"{browser} %s"})
+    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path), "BROWSER": f"{shlex.quote(str(browser))} %s"})
 
     assert (done.returncode, done.stdout) == (0, "")
     opened = (tmp_path / "browser.opened").read_text().strip()
-    assert opened.startswith(f"file://{tmp_path}/memprof-")
+    assert unquote(opened).startswith(f"file://{tmp_path}/memprof-")
     assert opened.endswith("/report.html")
 
 

@@ -41,7 +41,7 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     """
     remarks: list[str] = []
     if order.job.assumed:
-        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed)}")
+        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
     index, tiny = _index(order, remarks, progress)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))

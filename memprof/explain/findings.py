@@ -98,8 +98,8 @@ def sight(facts: Facts) -> str:
     if len(facts.iterations) <= _LEAST_STEPS:
         return f"memprof did not look for growth: that needs at least {_LEAST_STEPS + 1} iterations of EXECUTE (--runs)"
     return (
-        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {len(facts.iterations)} iterations of EXECUTE, to which every "
-        "late iteration adds; it does not see a slower leak, or a leak that comes now and then"
+        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {len(facts.iterations)} iterations of EXECUTE, if every late "
+        "iteration adds to it; it does not see a slower leak, or a leak that comes now and then"
     )
 
 

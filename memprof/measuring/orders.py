@@ -99,7 +99,9 @@ def plan(suite: Suite) -> Plan:
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
         model_orders = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
-        remarks += dict.fromkeys(f"{model.name}: {inputs.remark(order.job.assumed)}" for order in model_orders if order.job.assumed)
+        remarks += dict.fromkeys(
+            f"{model.name}: {inputs.remark(order.job.assumed, Path(model.path))}" for order in model_orders if order.job.assumed
+        )
         orders += model_orders
         orders += _commands(suite, programs, model)
     errors = [order.error for order in orders if order.error is not None]

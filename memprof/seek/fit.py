@@ -148,7 +148,7 @@ class _Fitter:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
         touched = self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:

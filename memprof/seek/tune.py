@@ -165,7 +165,7 @@ class _Tuner:
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
         if self._assumed:
-            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed)}")
+            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
         for run in earlier:
