@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
+import hypothesis
 import pytest
 from once import SHARED, once
 
@@ -32,6 +33,10 @@ from memprof import cli
 from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
 from memprof.programs import static_probe
+
+# How long an example takes says how busy the machine is, and nothing of what it shows.
+hypothesis.settings.register_profile("memprof", deadline=None)
+hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -78,6 +83,8 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # The C library that zig compiles for each architecture, minutes of work, is kept where it is kept without tests.
+    os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zig"))
     cache = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

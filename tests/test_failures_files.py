@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from conftest import need_tool
 from failing import QUICK, runs_in, sentence, started
 from made import run
 
@@ -233,6 +235,17 @@ def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_di
 
     assert done.returncode == INPUT
     assert done.stderr.splitlines()[-1].endswith("cannot be written: No space left on device")
+    assert not list(folder.glob("memprof-*.jsonl"))
+
+
+def test_a_full_disk_where_the_probe_is_compiled_is_said(folder, memprof, small_disk):
+    need_tool("cc")
+    (small_disk / "filling").write_bytes(b"x" * 60_000)
+
+    done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk)})
+
+    assert done.returncode == INPUT
+    assert re.search("^memprof: .*probe-.* cannot be (compiled|written)", done.stderr.splitlines()[-1])
     assert not list(folder.glob("memprof-*.jsonl"))
 
 

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from conftest import need_tool
@@ -133,13 +134,18 @@ def test_values_keep_their_phase_and_their_digits():
 def test_a_value_that_is_no_finite_number_is_one_with_a_note():
     run = ran(
         program(
-            'memprof_begin("A"); memprof_value("most", 1e308 * 10 * count); memprof_value("least", -1e308 * 10 * count); memprof_end();'
+            'memprof_begin("A"); memprof_value("most", 1e308 * 10 * count); memprof_value("least", -1e308 * 10 * count);'
+            'memprof_value("large", 1e100); memprof_value("small", -1e200); memprof_value("kept", 9e99); memprof_value("whole", 1e20); memprof_end();'
         )
     )
 
     assert [(value.name, value.value, value.note) for value in run.values] == [
         ("most", None, "infinite"),
         ("least", None, "minus infinite"),
+        ("large", None, "1e100 or more"),
+        ("small", None, "minus 1e100 or more"),
+        ("kept", 9e99, None),
+        ("whole", 1e20, None),
     ]
     assert not run.warnings
     row = next(line for line in table.render([run]).splitlines() if "infinite" in line)
@@ -223,7 +229,7 @@ def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
         program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24))
     )
 
-    run = ran("sh", "-c", f"{first}; {second}; true")
+    run = ran("sh", "-c", f"{quote(first)}; {quote(second)}; true")
 
     assert phases(run) == ["STARTUP", "A", "B"]
     assert abs(peak_mib(run, "B") - 24) <= NEAR_MIB

@@ -403,7 +403,8 @@ class Measurement(Listener):
         outcome = self.outcome
         if outcome["status"] == "timeout":
             code = number = None  # the program did not end by itself
-            outcome["message"] = "did not end in time (timeout %g s)" % (self._timeout_ns / 1e9)
+            seconds = ("%.3f" % (self._timeout_ns / 1e9)).rstrip("0").rstrip(".")
+            outcome["message"] = "did not end in time (timeout %s s)" % seconds
         elif self._error is not None and number is None:
             outcome.update(self._error)
         elif number is not None:

@@ -15,6 +15,7 @@
 #define MEMPROF_RUNNER_H
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -32,14 +33,14 @@ static void on_stop(int number) { (void)number, asked_to_stop = 1; }
 
 char *formatted(const char *format, ...) {
     va_list words;
-    int length;
+    size_t length;
     char *text;
     va_start(words, format);
-    length = vsnprintf(NULL, 0, format, words);
+    length = vput(NULL, 0, format, words);
     va_end(words);
-    text = take_memory((size_t)length + 1);
+    text = take_memory(length + 1);
     va_start(words, format);
-    vsnprintf(text, (size_t)length + 1, format, words);
+    vput(text, length + 1, format, words);
     va_end(words);
     return text;
 }
@@ -48,7 +49,7 @@ void warn(const char *format, ...) {
     char text[4096];
     va_list words;
     va_start(words, format);
-    vsnprintf(text, sizeof text, format, words);
+    vput(text, sizeof text, format, words);
     va_end(words);
     names_add(&m.warnings, copy_text(text, strlen(text)));
 }
@@ -128,7 +129,7 @@ static void execute(char **words, char **variables) {
         if (names_variable(variables[at], "PATH")) path = variables[at] + 5;
     for (;;) {
         size_t length = strcspn(path, ":");
-        int fits = snprintf(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < (int)sizeof file;
+        int fits = put(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < sizeof file;
         if (fits) execve(file, words, variables);
         last = fits ? errno : ENAMETOOLONG;
         if (last != ENOENT && last != ENOTDIR && !first) first = last;
@@ -192,9 +193,12 @@ static void close_all(const int *descriptors, size_t count) {
 
 /* To a pipe the C library writes whole blocks, and each line would arrive with the last one. To a terminal it writes lines. */
 static int terminal(int ends[2]) {
-    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (ends[0] < 0 || grantpt(ends[0]) < 0 || unlockpt(ends[0]) < 0) return 0;
-    ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char path[32];
+    int locked = 0, number;
+    ends[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || ioctl(ends[0], TIOCSPTLCK, &locked) < 0 || ioctl(ends[0], TIOCGPTN, &number) < 0) return 0;
+    put(path, sizeof path, "/dev/pts/%d", number);
+    ends[1] = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
     return ends[1] >= 0;
 }
 
@@ -326,7 +330,7 @@ static void look(void) {
 
 static void live(void) {
     char line[1200];
-    snprintf(line, sizeof line, "live %s %lld\n", *m.phase ? m.phase : "-", (long long)m.rss);
+    put(line, sizeof line, "live %s %lld\n", *m.phase ? m.phase : "-", (long long)m.rss);
     say(line);
 }
 
@@ -476,7 +480,7 @@ static void time_out(void) {
 
 static void check_layout(void) {
     char path[64], text[64];
-    snprintf(path, sizeof path, "/proc/%d/personality", m.pid);
+    put(path, sizeof path, "/proc/%d/personality", m.pid);
     if (read_file(path, text, sizeof text) && strtoul(text, NULL, 16) & ADDR_NO_RANDOMIZE) return;
     warn("address space randomisation could not be turned off here: --deterministic is only partly so");
 }
@@ -572,7 +576,7 @@ static int kills_named(void) {
         record[length] = 0;
         line = strstr(record, killed);
         if (line != NULL) {
-            long pid = strtol(line + strlen(killed), NULL, 10);
+            i64 pid = read_int(line + strlen(killed), NULL);
             ++count;
             if (pid == m.pid || pid == m.measured) return 1;
         }
@@ -591,11 +595,17 @@ static int out_of_memory(void) {
 
 static void judge(void) {
     int code = WIFEXITED(m.status) ? WEXITSTATUS(m.status) : -1, number = WIFSIGNALED(m.status) ? WTERMSIG(m.status) : 0;
+    char seconds[32];
+    size_t last;
     if (m.task == COMMAND) command_judge_begins();
     if (m.measured != m.pid && code > 128) number = code - 128; /* how a shell that wraps it says that a signal ended it */
     if (strcmp(m.outcome, "timeout") == 0) {
         code = -1, number = 0; /* the end that was put to it is none of its own */
-        m.outcome_message = formatted("did not end in time (timeout %g s)", (double)m.timeout_ns / 1e9);
+        fixed(seconds, m.timeout_ns, 1000000000, 3);
+        last = strlen(seconds);
+        while (seconds[last - 1] == '0') --last;
+        seconds[seconds[last - 1] == '.' ? last - 1 : last] = 0;
+        m.outcome_message = formatted("did not end in time (timeout %s s)", seconds);
     } else if (m.error != NULL && !number) {
         m.outcome = m.error, m.outcome_phase = m.error_phase, m.outcome_message = m.error_message;
     } else if (number) {

@@ -151,7 +151,8 @@ static void out_run(const char *job, size_t job_length, i64 started_ns) {
 }
 
 static int not_understood(const char *reason) {
-    fprintf(stderr, "not understood: %s\n", reason);
+    const char *line = formatted("not understood: %s\n", reason);
+    if (write(2, line, strlen(line)) < 0) { /* nobody listens */ }
     return 2;
 }
 
