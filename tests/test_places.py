@@ -588,7 +588,7 @@ def test_a_cable_that_is_pulled_leaves_an_outcome_and_no_process(memprof, board,
 def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, tmp_path):
     """The server's side is stopped: nothing closes the probe's input, and nothing comes there any more."""
     mark = tmp_path / "there" / "sleeper"
-    failing.script(mark, "#!/bin/sh\nexec sleep 600\n")
+    failing.script(mark, "#!/bin/sh\nexec sleep 6113\n")
     thread = threading.Thread(target=_measured, args=(place, str(mark)))
     thread.start()
     stopped: list[psutil.Process] = []
@@ -609,7 +609,7 @@ def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, 
 
 
 def _sleepers() -> list[str]:
-    return [line for line in commands() if line == "sleep 600"]
+    return [line for line in commands() if line == "sleep 6113"]
 
 
 def _measured(place, program: str) -> None:
