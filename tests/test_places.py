@@ -21,12 +21,17 @@ import sshd
 from compiled import compiled
 from conftest import need_tool
 
+from memprof.errors import InputError
+from memprof.gate.again import orders_again
+from memprof.gate.interleaved import place_of
 from memprof.measuring import campaign, reaching
 from memprof.measuring.orders import plan
 from memprof.measuring.places import ssh
 from memprof.measuring.places.place import Here, Weather, weather
 from memprof.measuring.places.remote import Remote, Sending
 from memprof.measuring.suite import Suite, parse_cmd
+from memprof.models.identity import identify
+from memprof.runs import store
 
 QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
 
@@ -176,8 +181,6 @@ def test_a_part_of_another_content_is_sent_anew(place, tmp_path):
 
 
 def test_files_that_belong_together_stay_together(place, tmp_path):
-    from memprof.models.identity import identify
-
     package = tmp_path / "net one"
     (package / "metadata").mkdir(parents=True)
     (package / "metadata" / "MANIFEST").write_text("{}")
@@ -186,6 +189,16 @@ def test_files_that_belong_together_stay_together(place, tmp_path):
     there = Path(place.model(model))
     assert (there / "metadata" / "MANIFEST").read_text() == "{}" and (there / "net.circle").read_bytes() == b"1234"
     assert sorted(map(Path, place.model_files(model))) == sorted(path for path in there.rglob("*") if path.is_file())
+
+
+def test_a_model_with_a_file_elsewhere_is_refused(place, tmp_path):
+    package = tmp_path / "net"
+    (package / "metadata").mkdir(parents=True)
+    (package / "metadata" / "MANIFEST").write_text("{}")
+    (tmp_path / "weights").write_bytes(b"1234")
+    (package / "weights").symlink_to(tmp_path / "weights")
+    with pytest.raises(InputError, match=r"its file .*/weights lies outside of .*/net"):
+        place.model(identify(package))
 
 
 def test_a_program_there_runs_with_words_that_a_shell_would_change(memprof, board, tmp_path):
@@ -289,6 +302,18 @@ def test_what_needs_this_machine_says_so(memprof, board, scenario, words, subjec
     model = scenario(**QUICK)
     runtime = [] if "--cmd" in words else ["-r", "synthetic"]
     assert subject in refused(memprof("run", model, *runtime, *board, "--python", sys.executable, *words), 2)
+
+
+def test_runs_of_another_architecture_are_not_measured_again_here(memprof, scenario, tmp_path):
+    model = scenario(**QUICK)
+    assert memprof("run", model, "-r", "synthetic", "--repeats", "1", "-o", "r.jsonl").returncode == 0
+    path = tmp_path / "r.jsonl"
+    path.write_text(path.read_text().replace(f'"arch":"{os.uname().machine}"', '"arch":"mips"'))
+    done = memprof("tune", model, "-r", "synthetic", "-o", "r.jsonl", "--append")
+    assert done.returncode == 5 and "(mips): name another -o file" in done.stderr
+    runs = store.load([path]).runs
+    with pytest.raises(InputError, match=r"\(mips\): this machine cannot measure it again"):
+        orders_again(runs, place_of(runs[0].job))
 
 
 # -- heat
@@ -563,7 +588,7 @@ def test_a_cable_that_is_pulled_leaves_an_outcome_and_no_process(memprof, board,
 def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, tmp_path):
     """The server's side is stopped: nothing closes the probe's input, and nothing comes there any more."""
     mark = tmp_path / "there" / "sleeper"
-    failing.script(mark, "#!/bin/sh\nexec sleep 600\n")
+    failing.script(mark, "#!/bin/sh\nexec sleep 6113\n")
     thread = threading.Thread(target=_measured, args=(place, str(mark)))
     thread.start()
     stopped: list[psutil.Process] = []
@@ -584,7 +609,7 @@ def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, 
 
 
 def _sleepers() -> list[str]:
-    return [line for line in commands() if line == "sleep 600"]
+    return [line for line in commands() if line == "sleep 6113"]
 
 
 def _measured(place, program: str) -> None:

@@ -14,6 +14,7 @@ from ..judge.verdicts import Judged, Proof
 from ..measuring import campaign
 from ..measuring.keeping import keeping
 from ..measuring.orders import Order, plan
+from ..measuring.places.place import HERE
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
 from ..runs import metrics, signing
@@ -30,7 +31,9 @@ _AGAIN, _MORE = "measured again", "5% more"
 def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
     repeats = _runs_of(runs, place)
-    job = repeats[0].job
+    job, machine = repeats[0].job, repeats[0].machine
+    if machine.arch != HERE.machine().arch:
+        raise InputError(f"{job.model.name} was measured on {machine.name} ({machine.arch}): this machine cannot measure it again")
     variant = Variant(
         runtime=job.runtime,
         name=job.variant,

@@ -168,7 +168,10 @@ class _Tuner:
             self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
+        arch = self._request.place.machine().arch
         for run in earlier:
+            if run.machine.arch != arch:
+                raise InputError(f"the runs to go on with were measured on {run.machine.name} ({run.machine.arch}): name another -o file")
             self._take_up(run)
         if earlier:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")

@@ -274,6 +274,9 @@ class Remote:
         """The folder there of a model, and the names of its files inside. Files that belong together keep their places to one another."""
         top = model.path if os.path.isdir(model.path) else os.path.dirname(model.path)
         names = {file.path: os.path.relpath(file.path, os.path.realpath(top)) for file in model.files}
+        for path, name in names.items():
+            if name.split(os.sep)[0] == os.pardir:
+                raise InputError(f"{model.name} cannot be sent to {self.name}: its file {path} lies outside of {top}")
         if len(names) == 1 and top != model.path:
             return self._path("files", model.sha256[:32]), names
         facts = sorted((names[file.path], file.sha256) for file in model.files)
