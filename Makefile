@@ -2,11 +2,11 @@
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
 # make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
-# make attack, fuzz  kills, odd surroundings and damaged files, counted; the counts are written into the manual
+# make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
+SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
 # Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
 # more than eight: what the tests measure takes memory.
@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -58,10 +58,20 @@ fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/fuzz/models.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python ci/fuzz/runs.py --seconds $(FUZZ_SECONDS)
 
-# Kills in every phase, odd surroundings at every command, sums over trees of processes: right and tried. Hours on an idle machine, above all the
-# trees; PARTS="kill faults trees" for some of it.
-attack: $(VENV)/.for-tests $(VENV)/.installed
-	bad=0; for part in $(or $(PARTS),kill faults trees); do $(BIN)/python ci/attack/$$part.py || bad=1; done; exit $$bad
+# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kill` for one of it. -k goes on after a failure.
+# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing.
+ATTACK_REPEATS ?= 1
+ATTACK_SECONDS ?= 1
+attack: attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+
+attack-kill attack-trees: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack/$(@:attack-%=%).py --repeats $(ATTACK_REPEATS)
+
+attack-faults attack-hostile: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack/$(@:attack-%=%).py
+
+attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
+	bad=0; for reader in heap models runs; do $(BIN)/python ci/fuzz/$$reader.py --seconds $(ATTACK_SECONDS) || bad=1; done; exit $$bad
 
 # Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed

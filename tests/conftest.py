@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
+import hypothesis
 import pytest
 from once import SHARED, once
 
@@ -32,6 +33,10 @@ from memprof import cli
 from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
 from memprof.programs import static_probe
+
+# How long an example takes says how busy the machine is, and nothing of what it shows.
+hypothesis.settings.register_profile("memprof", deadline=None)
+hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -193,7 +198,7 @@ def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if kind == "static":
         need_tool("cc")
         once("the probe in C", _make_static_probe)
-    monkeypatch.setattr(probing, "probe_command", lambda _="": bundle.probe_command(kind))
+    monkeypatch.setattr(probing, "probe_command", lambda *_: bundle.probe_command(kind))
     return kind
 
 

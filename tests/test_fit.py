@@ -232,7 +232,7 @@ def test_without_a_group_the_second_best_is_said(held, coarser, monkeypatch):
 def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, coarser, monkeypatch, tmp_path):
     # One that says what it was asked for, and becomes the program as the real one does.
     fake = tmp_path / "systemd-run"
-    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    fake.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(limits, "hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])

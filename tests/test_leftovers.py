@@ -58,12 +58,11 @@ def test_what_a_memprof_is_working_in_is_left_alone(working):
     assert folder.exists() and processes("sleep", "613")
 
 
-def test_an_interruption_removes_the_folder_at_once(working):
+def test_an_interruption_ends_what_was_started_and_removes_the_folder_at_once(working):
     process, folder = working
     process.send_signal(signal.SIGINT)
     process.wait()
-    assert not folder.exists()
-    leftovers.end_marked({folder.name.rpartition("-")[2]})
+    assert not folder.exists() and not processes("sleep", "613")
 
 
 @pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])

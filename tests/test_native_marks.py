@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from conftest import need_tool
@@ -228,7 +229,7 @@ def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
         program(f'memprof_begin("{name}"); drop(hold({mib} * MIB), {mib} * MIB); memprof_end();') for name, mib in (("A", 8), ("B", 24))
     )
 
-    run = ran("sh", "-c", f"{first}; {second}; true")
+    run = ran("sh", "-c", f"{quote(first)}; {quote(second)}; true")
 
     assert phases(run) == ["STARTUP", "A", "B"]
     assert abs(peak_mib(run, "B") - 24) <= NEAR_MIB

@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from compiled import compiled
@@ -508,7 +509,7 @@ def test_from_the_command_line(build, memprof) -> None:
     assert all(mark.rss_peak_exact for mark in run.marks) and run.processes == ()
     assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB
     assert run.timeline.rss_max_bytes < 60 * MIB, "that would be gdb's memory"
-    missing = memprof("run", "--cmd", f"own={program}", "--phase", "load=model_laod", "-o", "none.jsonl")
+    missing = memprof("run", "--cmd", f"own={quote(str(program))}", "--phase", "load=model_laod", "-o", "none.jsonl")
     assert missing.returncode == 2 and "did you mean model_load?" in missing.stderr
     assert not (program.parent / "none.jsonl").exists()
 
@@ -544,7 +545,7 @@ def two_builds(tmp_path: Path) -> tuple[Path, Path]:
 def test_two_builds_of_one_library_are_compared(build, memprof, tmp_path: Path) -> None:
     old, new = two_builds(tmp_path)
     program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
-    cmds = ["--cmd", f"old=LD_LIBRARY_PATH={old} {program}", "--cmd", f"new=LD_LIBRARY_PATH={new} {program}"]
+    cmds = [word for path in (old, new) for word in ("--cmd", f"{path.name}=LD_LIBRARY_PATH={quote(str(path))} {quote(str(program))}")]
     done = memprof("run", *cmds, "--phase", "load=lib_load", "--repeats", "1", "-o", "runs.jsonl")
     assert done.returncode == 0, done.stderr
     peaks = {run.job.variant: above(phase(run, "MODEL_LOAD")) for run in store.load([program.parent / "runs.jsonl"]).runs}

@@ -9,6 +9,8 @@ import math
 import os
 import re
 import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -870,3 +872,9 @@ def test_without_scripts_the_tables_are_there(browser, comparison):
     assert "300.2 ±0.2" in shown
     assert "failed (SIGSEGV)" in shown
     assert "Copy as Markdown" not in shown
+
+
+def test_a_page_needs_no_matplotlib():
+    """Its import takes longer than a page."""
+    words = "import sys, memprof.reports.page as page; print('matplotlib' in sys.modules, page.__name__)"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.split()[0] == "False"

@@ -178,6 +178,18 @@ def test_too_many_repeats_are_a_sentence():
         ranks.rank_p(range(0, 6000, 2), range(1, 6000, 2))
 
 
+@pytest.mark.parametrize("values", [(-1, 1) * 7, (-8, -6, *range(14)), (0,) * 6 + (-20, -4, 4, 20), (13, *(-1,) * 13), (0,) * 8])
+@pytest.mark.parametrize("share", [0.2, 0.01])
+def test_sums_stray_no_more_often_than_said(values, share, monkeypatch):
+    monkeypatch.setattr(ranks, "_STRAYS", share)
+    values = [value * len(values) - sum(values) for value in values]
+    for drawn in range(1, len(values) // 2 + 1):
+        chosen = [sum(choice) for choice in itertools.combinations(values, drawn)]
+        stray = ranks._stray(values, drawn)
+        assert sum(total > stray for total in chosen) <= share * len(chosen)
+        assert sum(total < -stray for total in chosen) <= share * len(chosen)
+
+
 def test_sides_apart_have_the_least_value_at_any_size():
     assert ranks.rank_p(range(10), range(10, 20)) == pytest.approx(1 / 184_756)
     assert ranks.rank_p(range(300), range(300, 600)) == pytest.approx(1 / math.comb(600, 300))

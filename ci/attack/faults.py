@@ -21,7 +21,8 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -116,16 +117,11 @@ def main() -> int:
     counts: dict[str, list[bool]] = {name: [] for name in faults}
     with sandbox.place() as template:
         inputs(template)
-        for door in doors:
-            usual = usually(template, door)
-            for name in faults:
-                try:
-                    wrongs = list(tried(template, door, FAULTS[name], usual))
-                except Unavailable as error:
-                    print(f"{name}, {door}: not tried: {error}", file=sys.stderr, flush=True)
-                    continue
-                counts[name].append(not wrongs)
-                print(f"{name}, {door}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for door, results in zip(doors, pool.map(lambda door: dict(at(template, door, faults)), doors), strict=True):
+                for name, wrongs in results.items():
+                    counts[name].append(not wrongs)
+                    print(f"{name}, {door}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
     rows = [(name, str(len(rights)), str(sum(rights))) for name, rights in counts.items()]
     every = [right for rights in counts.values() for right in rights]
     text = table.aligned([("fault", "tried", "right"), *rows, ("all", str(len(every)), str(sum(every)))])
@@ -133,6 +129,16 @@ def main() -> int:
     if not words.door and not words.faults:
         docs.write("attack-faults", text, [f"`python ci/attack/faults.py`: each fault at {len(DOORS)} doors: {', '.join(DOORS)}."])
     return 0 if all(every) else 1
+
+
+def at(template: Place, door: str, faults: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The faults that were tried at a door, each with all that was wrong."""
+    usual = usually(template, door)
+    for name in faults:
+        try:
+            yield name, list(tried(template, door, FAULTS[name], usual))
+        except Unavailable as error:
+            print(f"{name}, {door}: not tried: {error}", file=sys.stderr, flush=True)
 
 
 def inputs(place: Place) -> None:
@@ -330,6 +336,13 @@ def home_read_only(place: Place) -> Iterator[dict[str, Any]]:
         yield {"env": {**options["env"], "HOME": str(place.folder / "home")}}
 
 
+@contextmanager
+def bare(place: Place) -> Iterator[dict[str, Any]]:
+    """Only the variables that name the place's folders, and the locale C without Python's help."""
+    kept_variables = {name: value for name, value in variables(place).items() if name == "PATH" or value.startswith(str(place.folder))}
+    yield {"env": {**kept_variables, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}}
+
+
 FAULTS: Mapping[str, Fault] = {
     "full-disk": Fault(partial(disk, "work")),
     "full-temporary-folder": Fault(partial(disk, "tmp"), reaches_child=True),
@@ -339,6 +352,7 @@ FAULTS: Mapping[str, Fault] = {
     "read-only-folder": Fault(partial(disk, "work", read_only=True)),
     "read-only-home": Fault(home_read_only),
     "no-home": Fault(homeless),
+    "no-variables": Fault(bare),
     "closed-input": Fault(partial(closed, (0,))),
     "closed-output": Fault(partial(closed, (1,)), hides=("stdout",)),
     "closed-error": Fault(partial(closed, (2,)), hides=("stderr",)),

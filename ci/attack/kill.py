@@ -188,6 +188,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of each kill  [default: %(default)s]")
     parser.add_argument("roles", nargs="*", metavar="ROLE", choices=[*ROLES, []], help=f"of {', '.join(ROLES)}  [default: all]")
     words = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored, by memprof too
     counts: dict[tuple[str, ...], list[bool]] = {}
     for role in words.roles or ROLES:
         # The control groups of fit are the machine's, so its kills are tried one after another.

@@ -94,8 +94,8 @@ def _groups() -> list[str]:
 
 @contextmanager
 def place() -> Iterator[Place]:
-    """A new place. At the end its processes are killed and its folders removed."""
-    with tempfile.TemporaryDirectory(prefix=f"attack-{secrets.token_hex(4)}-") as name:
+    """A new place, in a folder with a space and a letter outside ASCII. At the end its processes are killed and its folders removed."""
+    with tempfile.TemporaryDirectory(prefix=f"attack é-{secrets.token_hex(4)}-") as name:
         here = Place(Path(name))
         for folder in ("home", "tmp", "cache", "state", "work"):
             (here.folder / folder).mkdir()

@@ -22,6 +22,7 @@ ROWS = 31
 
 def main() -> None:
     """Print the table."""
+    ranks.rank_p(range(5), range(5))  # imports numpy
     lines = [["repeats a side", "test", *STEPS]]
     for count in (100, 200):
         for name, work in (("a row", _row), ("a row in two strata", _strata), (f"{ROWS} verdicts", _verdicts)):

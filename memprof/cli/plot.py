@@ -52,12 +52,17 @@ _KNOWN = f"One of {', '.join(METRICS)}."
 def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **words: Any) -> None:
     from pathlib import Path
 
+    from ..runs.store import unpacked
     from . import load_runs, report, talk
 
+    # The runs first: matplotlib, which the rest imports, takes longer than to refuse a file.
+    loaded = load_runs(*files)
+    runs = report("pictures.choosing").chosen(loaded.runs, model, variants)
+    for run in runs:
+        unpacked(run.timeline)
     saving = report("pictures.saving")
     saving.check(Path(output))
-    loaded = load_runs(*files)
-    picture = report(f"pictures.{kind}").render(report("pictures.choosing").chosen(loaded.runs, model, variants), **words)
+    picture = report(f"pictures.{kind}").render(runs, **words)
     saving.save(picture, output)
     talk(f"{output} is drawn")
 

@@ -123,7 +123,7 @@ def _counts(numbers: Numbers, most: int, room: Callable[[int, int], int], single
     least = [0, *accumulate(numbers)]
     widths = [min(least[-1] - least[-1 - taken] - least[taken], room(taken, taken)) + 1 for taken in range(1, most + 1)]
     if sum(max(0, width) for width in widths) > _MOST_COUNTS:
-        raise InputError("too many repeats for an exact rank test, which can count 500 a side and more, but not so many")
+        raise InputError("too many repeats for an exact rank test: 500 a side fit in memory, so many do not")
     ways = [numpy.full(1, single, kind), *(numpy.zeros(max(0, width), kind) for width in widths)]
     ends = [1] + [0] * most  # beyond its end a row of counts is 0, or of no interest any more
     for seen, number in enumerate(numbers, 1):

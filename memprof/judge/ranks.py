@@ -68,7 +68,7 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
 
     A shared rank is the rank that a value would have without ties, and a small remainder. The sum of ranks without ties has the same
     distribution in all rows of one size, and is counted once. The sum of the remainders strays by more than `stray` with a chance of _STRAYS at
-    most (Serfling 1974, corollary 1.1, for draws without replacement).
+    most.
     """
     ranks = _ranks(base, head)
     total, size = len(ranks), len(head)
@@ -77,8 +77,8 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
         return beyond_chance(head, base)
     plain = tuple(range(2, 2 * total + 1, 2))
     remainders = [shared - alone for shared, alone in zip(sorted(ranks), plain, strict=True)]
-    drawn = min(size, total - size)  # the two sides' remainders stray by the same amount, one side up and the other down
-    stray = (max(remainders) - min(remainders)) * math.sqrt(drawn * (1 - (drawn - 1) / total) * math.log(1 / _STRAYS) / 2)
+    # The two sides' remainders stray by the same amount, one side up and the other down.
+    stray = _stray(remainders, min(size, total - size))
     # The chance of the observed sum or more lies between those of these two sums of plain ranks.
     most, least = (_p([plain], [size], observed + math.ceil(way * stray)) for way in (-1, 1))
     if 2 * (most + _STRAYS) <= ALPHA:
@@ -86,6 +86,21 @@ def beyond_chance(base: Sequence[float], head: Sequence[float]) -> bool:
     if 2 * (min(least, 1 - most) - _STRAYS) > ALPHA:  # the chance of the observed sum or less is 1 - most at least
         return False
     return two_sided_p(base, head) <= ALPHA
+
+
+def _stray(values: Sequence[int], drawn: int) -> float:
+    """What the sum of `drawn` of these values, whose mean is 0, exceeds or falls below with a chance of _STRAYS at most, each way.
+
+    Chernoff's bound. It holds without replacement too, because the sum is then no wider (Hoeffding 1963, theorem 4).
+    """
+    variance = statistics.fmean(value * value for value in values)
+    if not variance:
+        return 0.0
+    odds = math.log(1 / _STRAYS)
+    pace = math.sqrt(2 * odds / (drawn * variance))  # any pace gives a bound; for a normal distribution this one gives the least
+    largest = pace * max(map(abs, values))
+    means = (statistics.fmean(math.exp(way * pace * value - largest) for value in values) for way in (1, -1))
+    return (drawn * (largest + math.log(max(means))) + odds) / pace
 
 
 def stratified_p(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:

@@ -6,21 +6,24 @@ token in their environment, and ended before anything is measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
+from ..errors import InputError
 from ..models import inputs
 from ..runs import failures, store
-from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
+from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
+from .places.place import HERE, Place, Weather
 from .probing import ask, input_copy, message, signed
 from .progress import Progress
+
+_COOLING_S, _COOLING_STEP_S = 1800, 2
 
 
 def measure(
@@ -42,6 +45,7 @@ def measure(
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
+            before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
@@ -52,10 +56,14 @@ def measure(
                     look,
                     input_descriptor=input_descriptor,
                     say=progress.say,
+                    place=order.place,
                     probe=order.probe,
                 )
-            if hints := _hints(run):
-                run = replace(run, outcome=replace(run.outcome, hints=hints))
+            if order.outputs and run.outcome.ok:
+                order.place.bring(order.outputs)
+            hints, conditions = _hints(run), _conditions(before, order, run)
+            if hints or conditions:
+                run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
             run, line = signed(run, line)
             try:
@@ -63,6 +71,30 @@ def measure(
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _cooled(order: Order, progress: Progress) -> Weather:
+    """The machine's state right before a run, once it is cool enough."""
+    told, end = False, time.monotonic() + _COOLING_S
+    while True:
+        now = order.place.weather()
+        if order.max_celsius is None or now.celsius is None or now.celsius <= order.max_celsius:
+            return now
+        if time.monotonic() > end:
+            raise InputError(
+                f"{order.place.name} did not cool down to {order.max_celsius:g} °C in {_COOLING_S // 60} min; it has {now.celsius:g} °C"
+            )
+        if not told:
+            progress.say(f"{order.place.name} has {now.celsius:g} °C: waiting until it has {order.max_celsius:g} °C")
+            told = True
+        time.sleep(_COOLING_STEP_S)
+
+
+def _conditions(before: Weather, order: Order, run: Run) -> Conditions | None:
+    if (before.celsius is None and before.hertz is None) or run.outcome.status == "lost":
+        return None  # the kernel does not tell, or the machine may be gone
+    after = order.place.weather()
+    return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
 
 
 def _hints(run: Run) -> tuple[str, ...]:
@@ -85,13 +117,12 @@ def measure_program(job: Job, start: Start, progress: Progress) -> Run:
         return run
 
 
-def surroundings(total_model_bytes: int) -> list[str]:
-    """Remarks on the state of this machine that would spoil figures."""
+def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
+    """Remarks on the state of the machine that would spoil figures."""
     remarks = []
-    busy = psutil.cpu_percent(interval=0.3)
+    busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    available = psutil.virtual_memory().available
     if available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

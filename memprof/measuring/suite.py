@@ -36,7 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
-from .bundle import Probe
+from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
 
@@ -68,7 +68,8 @@ class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
-    stdin: whether they read memprof's standard input. probe: which probe measures, Python's if None.
+    stdin: whether they read memprof's standard input. probe: which probe measures, the place's own if None. place: where all is measured.
+    max_celsius: the temperature to which the machine must have cooled down before each run.
     """
 
     models: tuple[str, ...] = ()
@@ -93,6 +94,8 @@ class Suite:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     stdin: bool = False
     build: Build | None = None
+    place: Place = HERE
+    max_celsius: float | None = None
     probe: Probe | None = None
 
     def over(self, other: Suite) -> Suite:
