@@ -393,6 +393,14 @@ def test_where_a_run_ended_reads_as_a_sentence(phase, where):
     assert Outcome("timeout", phase).where == where
 
 
+def test_a_disk_that_takes_no_run_ends_the_search(held):
+    def full(line):
+        raise InputError("no space left")
+
+    with pytest.raises(InputError, match="no space left"):
+        fit.fit(fit.FitRequest(str(held(20)), "synthetic", parts=(MODEL_LOAD,), runs=1, by="data"), Silent(), full)
+
+
 def test_an_interruption_leaves_what_was_found(held, coarser, monkeypatch, clean):
     whole = fit._Fitter._part
 

@@ -165,6 +165,16 @@ def test_a_child_that_a_thread_started_is_found():
     assert len(run.processes) == 2
 
 
+def test_a_program_whose_first_thread_has_ended_is_followed():
+    source = """pthread_t one; pthread_create(&one, NULL,
+        ({ void *work(void *n) { usleep(100000); hold(32 * MIB); usleep(500000); exit(0); return n; } work; }), NULL);
+        pthread_exit(NULL);"""
+    run = ran(program(source))
+
+    assert run.outcome.ok
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+
+
 def test_children_too_short_to_be_seen_are_counted_and_said():
     run = ran(
         forks(1, "", after="for (int i = 0; i < 40; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(20000); }"), interval_ns=50_000_000

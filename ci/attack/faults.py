@@ -194,7 +194,7 @@ def tried(template: Place, door: str, fault: Fault, usual: Usual) -> Iterator[st
             except subprocess.TimeoutExpired:
                 yield "it does not end"
                 return
-            yield from said(place, fault, usual, code)
+            yield from said(place, door, fault, usual, code)
             yield from kept(place, before, usual, code)
             if left := [name for name in place.leftovers() if not _stays(door, name)]:
                 yield f"left: {', '.join(left)}"
@@ -211,10 +211,10 @@ def contents(place: Place) -> dict[str, str]:
     return {str(path.relative_to(place.work)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def said(place: Place, fault: Fault, usual: Usual, code: int) -> Iterator[str]:
-    """Whether exit code and words are right."""
+def said(place: Place, door: str, fault: Fault, usual: Usual, code: int) -> Iterator[str]:
+    """Whether exit code and words are right. doctor says in its report why nothing can be measured."""
     talk = place.output("stderr")
-    codes = {usual.code, REFUSED, *([FAILED] if fault.reaches_child else [])}
+    codes = {usual.code, REFUSED, *([FAILED] if fault.reaches_child or door == "doctor" else [])}
     if code not in codes:
         yield f"exit code {code}: {talk[-300:]!r}"
     if "Traceback" in talk or "defect of memprof" in talk:
@@ -249,7 +249,7 @@ def torn(path: Path, tail: bytes | None) -> str | None:
     try:
         if path.suffix == ".jsonl":
             warnings = store.load([path]).warnings if path.stat().st_size else ()
-            return ", ".join(warnings) or None
+            return ", ".join(warning for warning in warnings if "torn" in warning) or None
         if path.suffix == ".json":
             json.loads(path.read_bytes())
         elif tail is not None and _tail(path) != tail:

@@ -214,11 +214,12 @@ def runs_files(record: dict[str, Any]) -> dict[str, bytes]:
     packer = zlib.compressobj(9)
     column = base64.b64encode(b"".join(packer.compress(bytes(MIB)) for _ in range(190)) + packer.flush()).decode()
     columns = dict.fromkeys(("t_ns", "rss", "file", "vms"), column)
+    long = {**record, "machine": {**record["machine"], "memory_bytes": 1234567890123}}
     names = {**record, "job": {**record["job"], "variant": "=cmd|' /C calc'!A0\x1b]0;title\x07\u202e`@user`"}}
     return {
         "a timeline that unpacks to 760 MiB": _line({**record, "timeline": {**record["timeline"], **columns, "samples": 1 << 40}}),
         "a runs file nested 100,000 deep": b"[" * _DEEP + b"\n",
-        "a number of 5,000 digits": line.replace(b'"schema":', b'"schema":' + b"9" * 5000, 1),
+        "a number of 5,000 digits": _line(long).replace(b"1234567890123", b"9" * 5000),
         "a runs file cut off": line + line[: len(line) // 2],
         "a picture in place of runs": b"\x89PNG\r\n\x1a\n" + os.urandom(1000),
         "a line of 1 MiB without an end": b'{"a":"' + b"x" * MIB,

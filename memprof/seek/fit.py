@@ -256,7 +256,8 @@ class _Fitter:
         return self._measured(order, look)
 
     def _measured(self, order: Order, look: Callable[[Job, str, int], None] | None) -> Run:
-        return next(iter(campaign.measure([order], Quiet(self._progress), self._keep, look)))
+        (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is said after the run
+        return run
 
     def _works(self, limit: int, part: str) -> bool:
         """Whether a trial is completed under this limit in bytes, and fast enough."""

@@ -87,7 +87,8 @@ void say(const char *line); /* without waiting; a reader that is busy misses it 
 
 extern i64 page;
 
-struct statm { int descriptor, length; i64 rss, file, vms; char text[128]; };
+/* task: the id by which /proc tells of the process's memory, its own until its first thread has ended while others live. */
+struct statm { int pid, task, first, descriptor, length; i64 rss, file, vms; char text[128]; };
 struct memory { i64 rss, anon, file, shmem, swap, vms, hwm, vms_peak; };
 struct stat_of { i64 faults, child_faults, stack; int threads, ended; char name[64]; };
 struct shares { i64 rss, pss, file_overlap, private_, shared_anon; };
@@ -157,7 +158,7 @@ struct sum {
 };
 
 struct node {
-    int pid, parent, samples, gone, inside, rose, references, shares_known;
+    int pid, parent, samples, gone, inside, rose, references, shares_known, mapped; /* mapped: its maps could be read */
     int descriptor; /* of its list of children, -1 for none */
     struct statm statm;
     struct node *above;
@@ -178,6 +179,7 @@ void sum_copy(struct sum *sum, i64 size);
 void sum_sample(struct sum *sum, i64 now, const struct nodes *members);
 void sum_again(struct sum *sum, i64 now);
 void sum_confirm(struct sum *sum, i64 low, i64 anon, i64 file);
+void sum_at_least(struct sum *sum, i64 low);
 void sum_flush(struct sum *sum);
 i64 sum_width(const struct sum *sum);
 i64 sum_moved(const struct sum *sum);
@@ -201,6 +203,13 @@ void rounds_left(struct rounds *rounds, int pid, i64 now);
 void rounds_changed(struct rounds *rounds, i64 now);
 int rounds_step(struct rounds *rounds, i64 now, const struct nodes *members, struct sum *whole); /* 1 where a round is complete */
 i64 rounds_spread(const struct rounds *rounds, const struct sum *whole);
+
+/* -- mappings.c */
+
+void mappings_begin(i64 now);
+void mappings_drop(void); /* a process has come or gone: the reading is of other processes */
+int mappings_step(i64 now, const struct nodes *members, const struct sum *whole); /* 1 where the reading is complete */
+void mappings_confirm(struct sum *whole, struct sum *own);
 
 /* -- tree.c */
 

@@ -60,15 +60,41 @@ static i64 field(const char *text, const char *name) {
     return -1;
 }
 
-int statm_open(struct statm *statm, int pid) {
+static int number_of(const char *name) { return *name >= '1' && *name <= '9' ? (int)read_int(name, NULL) : 0; }
+
+/* The id of a thread through which a process's memory can be seen, 0 where it has none: a first thread that ends before the others leaves a
+ * zombie, of which /proc/PID tells no memory, though /proc/TID of any other thread does. */
+static int living(int pid) {
+    char path[64], text[128];
+    struct dirent *entry;
+    int thread = 0;
+    DIR *folder;
+    put(path, sizeof path, "/proc/%d/task", pid);
+    folder = opendir(path);
+    if (folder == NULL) return 0;
+    while ((entry = readdir(folder)) != NULL) {
+        thread = number_of(entry->d_name);
+        if (thread && read_of(thread, "statm", text, sizeof text) && *text != '0') break;
+        thread = 0;
+    }
+    closedir(folder);
+    return thread;
+}
+
+static int open_statm(int task) {
     char path[64];
+    put(path, sizeof path, "/proc/%d/statm", task);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int statm_open(struct statm *statm, int pid) {
     memset(statm, 0, sizeof *statm);
-    put(path, sizeof path, "/proc/%d/statm", pid);
-    statm->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    statm->pid = statm->task = pid;
+    statm->first = statm->descriptor = open_statm(pid);
     return statm->descriptor >= 0;
 }
 
-int statm_read(struct statm *statm) {
+static int read_statm(struct statm *statm) {
     char text[sizeof statm->text];
     ssize_t length = pread(statm->descriptor, text, sizeof text - 1, 0);
     if (length <= 0) return 0;
@@ -84,9 +110,36 @@ int statm_read(struct statm *statm) {
     return statm->vms != 0;
 }
 
+/* Turn to another thread, as this one shows no memory any more; 0 where there is none that does. */
+static int turn(struct statm *statm) {
+    char text[2];
+    int task, descriptor;
+    if (statm->task != statm->pid) {
+        close(statm->descriptor);
+        statm->descriptor = statm->first;
+        statm->task = statm->pid;
+        if (read_statm(statm)) return 1; /* an exec of another thread has made that the first thread */
+    }
+    if (pread(statm->first, text, 1, 0) < 0) return 0; /* somebody has waited for the process: its number may be another's by now */
+    task = living(statm->pid);
+    if (!task || task == statm->pid) return task != 0;
+    descriptor = open_statm(task);
+    if (descriptor < 0) return 0;
+    statm->descriptor = descriptor;
+    statm->task = task;
+    return 1;
+}
+
+int statm_read(struct statm *statm) {
+    int some;
+    while (!(some = read_statm(statm)) && turn(statm)) {}
+    return some;
+}
+
 void statm_close(struct statm *statm) {
-    if (statm->descriptor >= 0) close(statm->descriptor);
-    statm->descriptor = -1;
+    if (statm->descriptor >= 0 && statm->descriptor != statm->first) close(statm->descriptor);
+    if (statm->descriptor >= 0) close(statm->first);
+    statm->descriptor = statm->first = -1;
 }
 
 void pids_add(struct pids *pids, int pid) {
@@ -103,8 +156,6 @@ void pids_parse(struct pids *pids, const char *text, size_t length) {
         ++at;
     }
 }
-
-static int number_of(const char *name) { return *name >= '1' && *name <= '9' ? (int)read_int(name, NULL) : 0; }
 
 int children_of(struct pids *pids, int pid) {
     static char text[65536];
@@ -161,9 +212,12 @@ static i64 stat_field(const char *fields, int number) {
     return fields != NULL ? read_int(fields, NULL) : 0;
 }
 
+/* Whether nothing is left of a process but its exit code. A zombie with more than one thread is but the first thread: the others live on. */
+static int is_over(const char *fields) { return (*fields == 'Z' || *fields == 'X') && stat_field(fields, 20) <= 1; }
+
 int parent_of(int pid) {
     char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
-    return fields != NULL && *fields != 'Z' ? (int)stat_field(fields, 4) : 0;
+    return fields != NULL && !is_over(fields) ? (int)stat_field(fields, 4) : 0;
 }
 
 void name_of(int pid, char name[64]) {
@@ -180,7 +234,7 @@ int stat_of(int pid, struct stat_of *found) {
     char text[1024], *name, *fields = stat_fields(pid, text, sizeof text, &name);
     if (fields == NULL) return 0;
     put(found->name, sizeof found->name, "%.63s", name);
-    found->ended = *fields == 'Z' || *fields == 'X';
+    found->ended = is_over(fields);
     found->faults = stat_field(fields, 10);
     found->child_faults = stat_field(fields, 11);
     found->threads = (int)stat_field(fields, 20);
@@ -190,7 +244,7 @@ int stat_of(int pid, struct stat_of *found) {
 
 int counters_of(int pid, struct counters *found) {
     char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
-    if (fields == NULL || *fields == 'Z') return 0;
+    if (fields == NULL || is_over(fields)) return 0;
     found->minor = stat_field(fields, 10);
     found->major = stat_field(fields, 12);
     found->cpu_ns = (stat_field(fields, 14) + stat_field(fields, 15)) * (1000000000 / sysconf(_SC_CLK_TCK));
@@ -205,7 +259,9 @@ i64 high_water(int pid) {
 struct memory memory_of(int pid) {
     char text[4096];
     struct memory found;
+    int other;
     read_of(pid, "status", text, sizeof text);
+    if (field(text, "VmRSS") < 0 && (other = living(pid)) != 0) read_of(other, "status", text, sizeof text);
     found.rss = field(text, "VmRSS");
     found.anon = field(text, "RssAnon");
     found.file = field(text, "RssFile");

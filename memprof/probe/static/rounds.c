@@ -83,7 +83,7 @@ int rounds_step(struct rounds *rounds, i64 now, const struct nodes *members, str
     while (rounds->waiting.count) {
         struct reading reading;
         reading.node = rounds->waiting.items[--rounds->waiting.count];
-        reading.known = shares_of(reading.node->pid, &reading.shares);
+        reading.known = shares_of(reading.node->statm.task, &reading.shares);
         rounds->readings = grown(rounds->readings, rounds->read, &rounds->room, sizeof reading);
         rounds->readings[rounds->read++] = reading;
         if (cpu_ns() - begin_ns > SLICE_NS) break;

@@ -25,10 +25,14 @@ static int wide(const struct row *row, const struct sum *sum) {
     return row->told < TOLD && (double)(high - low) > WIDE * (double)low;
 }
 
-static void narrow(struct row *row, const struct sum *sum, i64 low, i64 anon, i64 file) {
-    i64 back = sum->lost - row->lost + sum->copied - row->copied, file_before = row->file;
+static void raise_low(struct row *row, const struct sum *sum, i64 low) {
     row->low = max64(low_of(row, sum), low - (sum->gained - row->gained));
     row->known = sum->copied;
+}
+
+static void narrow(struct row *row, const struct sum *sum, i64 low, i64 anon, i64 file) {
+    i64 back = sum->lost - row->lost + sum->copied - row->copied, file_before = row->file;
+    raise_low(row, sum, low);
     ++row->told;
     row->anon = min64(row->anon, min64(anon + back, anon + file + back));
     row->file = min64(file_before, file + back);
@@ -98,7 +102,7 @@ void sum_sample(struct sum *sum, i64 now, const struct nodes *members) {
     row.gained = sum->gained, row.lost = sum->lost, row.copied = row.known = sum->copied;
     sum->pending = grown(sum->pending, sum->waiting, &sum->room, sizeof row);
     sum->pending[sum->waiting++] = row;
-    if (!sum->several) sum_confirm(sum, 0, 0, 0);
+    if (!sum->several) sum_confirm(sum, 0, 0, 0), sum_flush(sum); /* no later reading can tell more of them */
     else if (sum->waiting > PENDING) settle(sum, PENDING / 2);
     sum->last_rss = sum->several ? max64(row.most, row.total - sum->anon - sum->file) : row.total;
     sum->last_file = sum->several ? max64(row.most_file, row.files - sum->file) : row.files;
@@ -134,6 +138,13 @@ void sum_confirm(struct sum *sum, i64 low, i64 anon, i64 file) {
     for (at = 0; at < sum->waiting && !wide(&sum->pending[at], sum); ++at) {}
     settle(sum, at);
     sum->missed = 0;
+}
+
+void sum_at_least(struct sum *sum, i64 low) {
+    size_t at;
+    low = min64(low, sum->anon + sum->file);
+    for (at = 0; at < sum->waiting; ++at) raise_low(&sum->pending[at], sum, low);
+    sum->low = max64(sum->low, low);
 }
 
 void sum_highest(const struct sum *sum, i64 begin_ns, i64 end_ns, i64 *low, i64 *high) {

@@ -87,13 +87,13 @@ static void begin_memory(struct node *node, struct node *parent) {
     node->vms = node->statm.vms;
     node->rss_peak = max64(node->rss_peak, node->rss);
     anon = node->rss - node->file;
-    known = stat_of(node->pid, &stat);
+    known = stat_of(node->statm.task, &stat);
     if (known) {
         node->faults = stat.faults;
         node->stack = stat.stack;
     }
     if (parent != NULL) {
-        int there = stat_of(parent->pid, &above);
+        int there = stat_of(parent->statm.task, &above);
         node->waited = there ? above.child_faults : 0;
         if (there) parent->stack = above.stack;
     }
@@ -152,12 +152,13 @@ static void add(int pid, struct node *above, i64 now) {
     name_of(pid, node->name);
     node->inside = pid == tree.centre || (above != NULL && above->inside);
     node->descriptor = open_children(pid);
-    if (above != NULL && same_memory(pid, above->pid)) node->twin = above->pid;
+    if (above != NULL && same_memory(node->statm.task, above->statm.task)) node->twin = above->pid;
     else begin_memory(node, above);
     append(&tree.nodes, node);
     tree.members_known = 0;
     tree.changed = 1;
     rounds_changed(&tree.rounds, now);
+    mappings_drop();
 }
 
 static int has(const struct pids *pids, int pid) {
@@ -301,6 +302,7 @@ static void end(struct node *node, i64 now) {
     for (index = 0; index < count; ++index) sum_lose(sums[index], shared, min64(shared, node->rss - node->own));
     forget(node);
     rounds_left(&tree.rounds, node->pid, now);
+    mappings_drop();
     if (node->samples) {
         append(&tree.ended, node);
         if (tree.ended.count > 4 * KEPT) {
@@ -347,7 +349,7 @@ static void moved(struct node *node) {
 static void poll_one(struct node *node, i64 now) {
     if (node->twin) {
         struct node *twin = of(node->twin);
-        if (twin == NULL || !same_memory(node->pid, node->twin)) {
+        if (twin == NULL || !same_memory(node->statm.task, twin->statm.task)) {
             node->twin = 0;
             tree.members_known = 0;
             begin_memory(node, twin);
@@ -456,7 +458,7 @@ static void look_at(struct node *node, i64 now) {
     if (!stat_of(node->pid, &stat) || stat.ended) return;
     memcpy(node->name, stat.name, sizeof node->name);
     if (!node->twin) {
-        i64 hwm = high_water(node->pid);
+        i64 hwm = high_water(node->statm.task);
         node->rose = node->hwm > 0 && hwm > node->hwm;
         node->hwm = max64(node->hwm, hwm);
     }
@@ -510,6 +512,7 @@ void tree_begin(int root, i64 now, int reaper) {
     tree.huge_faults = huge_faults();
     tree.whole = tree.own = sum_new();
     rounds_begin(&tree.rounds, now);
+    mappings_begin(now);
     tree.adopted = reaper ? open_children(reaper) : -1;
     add(root, NULL, now);
 }
@@ -606,6 +609,10 @@ int tree_poll(i64 now, i64 *rss, i64 *file, i64 *vms) {
         }
         sample(now);
         if (tree.members.count > 1 && rounds_step(&tree.rounds, now, &tree.members, tree.whole)) confirm_all();
+        if (tree.members.count > 1 && mappings_step(now, &tree.members, tree.whole)) {
+            tree.changed = 1;
+            mappings_confirm(tree.whole, tree.own);
+        }
     }
     *rss = tree.whole->last_rss;
     *file = tree.whole->last_file;
