@@ -81,6 +81,7 @@ def start(folder: Path, *options: str, mount: str = "") -> Server:
         "UsePAM no",
         "MaxStartups 100",
         "PermitUserEnvironment no",
+        "SetEnv SHLVL=2",  # at the first level bash reads ~/.bashrc, whatever the user has in it
         "AcceptEnv MEMPROF_TEST XDG_CACHE_HOME",
     ]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n")
