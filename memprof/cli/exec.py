@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import measure_suite, phase_options
+from .measuring import condition_options, measure_suite, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -37,6 +37,7 @@ be read twice: standard input is then empty.
 @click.option("--interval", metavar="TIME", help="Polling period.  [default: 1ms]")
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, {threads} 1.")
+@condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
@@ -60,9 +61,10 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    cpus: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import Suite, Variant, parse_phases, parse_threads
+    from ..measuring.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
     from ..programs.commands import of_words, parse_regexes
     from ..programs.runtimes import split_setting
     from ..runs.records import COMMAND
@@ -77,6 +79,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        cpus=canonical_cpus(cpus) if cpus is not None else None,
         stdin=True,
         **fields,
     )

@@ -32,6 +32,17 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
+def condition_options(function: Any) -> Any:
+    """The options for where a run may use CPUs and swap."""
+    function = click.option(
+        "--no-swap",
+        is_flag=True,
+        default=None,
+        help="Keep the run's pages out of swap and zram, by a control group.",
+    )(function)
+    return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
+
+
 VERBOSE = click.option(
     "--verbose", is_flag=True, help="Show all that a run which failed has printed, and not only the line that tells why."
 )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import VERBOSE, measure_suite, phase_options
+from .measuring import VERBOSE, condition_options, measure_suite, phase_options
 
 _EPILOG = """\b
 Examples:
@@ -61,6 +61,7 @@ Examples:
     help="No address randomisation, fixed hash seed, one malloc arena, one thread unless --threads.",
 )
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+@condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
@@ -94,10 +95,11 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    cpus: str | None,
     suite_file: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
+    from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
 
@@ -113,6 +115,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        cpus=canonical_cpus(cpus) if cpus is not None else None,
         **fields,
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

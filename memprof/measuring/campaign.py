@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import psutil
 
+from ..errors import InputError
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
+from . import limits
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
@@ -32,6 +35,7 @@ def measure(
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
     pass through.
     """
+    limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()
     if ended:
         progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
@@ -41,6 +45,10 @@ def measure(
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
+            if limiter is not None and order.job.no_swap:
+                kept: dict[str, Any] = dict(limiter.start(None))
+                kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
+                order = replace(order, **kept)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
@@ -55,6 +63,16 @@ def measure(
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _keeping_out_of_swap(orders: Sequence[Order]) -> limits.Limiter | None:
+    """What keeps runs out of swap, None if no order asks for it. Raises InputError if nothing here can."""
+    if not any(order.job.no_swap for order in orders):
+        return None
+    try:
+        return limits.find("cgroup")
+    except InputError:
+        raise InputError("--no-swap needs a control group for the run, and none can be made here (try as root)") from None
 
 
 def _hints(run: Run) -> tuple[str, ...]:
