@@ -126,8 +126,8 @@ def test_threads_are_counted_where_the_counters_depend_on_them(monkeypatch):
         ("6.18.44", 1, 64, 2, 2 * 32),
         ("6.2.0", 64, 1, 64, 2 * 128 * 64),
         ("6.2.0", 4, 8, 64, 2 * 128 * 4),
-        ("6.1.0-50-arm64", 8, 1, 8, 64),  # a part for each thread
-        ("5.10.1", 8, 9, 8, 9 * 64),
+        ("6.1.0-50-arm64", 8, 1, 8, 67 * 16),  # a part for each thread
+        ("5.10.1", 8, 9, 8, 9 * 67 * 16),
         ("odd", 2, 1, 2, 2 * 32 * 2),
     ],
 )
