@@ -27,6 +27,8 @@ with pytest.MonkeyPatch.context() as _environment:
     import numpy  # noqa: F401
 
 from memprof import cli
+from memprof.measuring import bundle, probing
+from memprof.measuring.bundle import Probe
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -151,6 +153,16 @@ def _caught(number: int) -> Iterator[Callable[[], str]]:
             os.close(descriptor)
             file.seek(0)
             text = file.read().decode(errors="replace").replace("\r\n", "\n")
+
+
+@pytest.fixture(params=["python", "static"])
+def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs twice, and whatever is measured in its own process is looked at by the one probe, then by the other."""
+    kind: Probe = request.param
+    if kind == "static":
+        need_tool("cc")
+    monkeypatch.setattr(probing, "probe_command", lambda _="": bundle.probe_command(kind))
+    return kind
 
 
 @pytest.fixture

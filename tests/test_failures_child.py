@@ -12,7 +12,7 @@ from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, s
 
 from memprof.probe import procfs
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
 
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
 LATER = {"sleep_s": 0.15}  # so that it has been seen at this size, even where it is not polled

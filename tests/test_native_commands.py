@@ -20,6 +20,8 @@ from memprof.programs import commands, symbols
 from memprof.reports.tables import table
 from memprof.runs import store
 
+pytestmark = pytest.mark.usefixtures("probe")
+
 # -- words
 
 
@@ -347,7 +349,7 @@ for number in range(3):
     spike(16); print("epoch", number)
 time.sleep(0.1)
 """
-REGEXES = {"MODEL_LOAD": "MODEL_LOAD takes", "PREPARE": "^PREPARE", "EPOCH": r"^epoch \d$"}
+REGEXES = {"MODEL_LOAD": "MODEL_LOAD takes", "PREPARE": "^PREPARE", "EPOCH": r"^epoch [0-9]$"}
 
 
 def test_lines_end_phases_as_they_arrive():

@@ -21,6 +21,8 @@ from memprof.runs.records import PEAK
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 
+pytestmark = pytest.mark.usefixtures("probe")
+
 # -- the header
 
 

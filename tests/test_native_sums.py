@@ -35,6 +35,7 @@ HELD = {
 }
 
 
+@pytest.mark.usefixtures("probe")
 @pytest.mark.parametrize("case", HELD)
 def test_the_sum_lies_within_its_bounds(case):
     run = ran(built(TREES), case)

@@ -24,7 +24,7 @@ from memprof.probe.tree import Tree
 from memprof.reports.tables import table
 from memprof.runs import store
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
 
 
 def forks(count: int, child: str, before: str = "", after: str = "") -> str:

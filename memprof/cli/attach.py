@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..units import parse_duration_ns
-from .measuring import keep_runs
+from .measuring import keep_runs, probe_option
 
 _EPILOG = """\b
 Examples:
@@ -18,13 +20,14 @@ Examples:
 @click.argument("pid", type=int)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long it is polled; Ctrl-C ends it too.")
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="Polling period.")
+@probe_option
 @click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the program's name]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON row instead of tables.")
-def command(pid: int, duration: str, interval: str, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
+def command(pid: int, duration: str, interval: str, probe: Any, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
     from ..measuring import attach
 
     job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name)
-    return keep_runs(lambda progress, keep: attach.measure(job, pid, progress, keep), output, append, as_json)
+    return keep_runs(lambda progress, keep: attach.measure(job, pid, progress, keep, probe or "python"), output, append, as_json)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import condition_options, measure_suite, phase_options
+from .measuring import condition_options, measure_suite, phase_options, probe_option
 
 _EPILOG = """\b
 Examples:
@@ -39,6 +39,7 @@ be read twice: standard input is then empty.
 @click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, {threads} 1.")
 @condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
+@probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")

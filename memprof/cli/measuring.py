@@ -13,6 +13,12 @@ import click
 from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 from . import heed_sigterm
 
+probe_option = click.option(
+    "--probe",
+    type=click.Choice(["python", "static"]),
+    help="What looks at the processes; static is a small C program, compiled on first use.  [default: python]",
+)
+
 
 def phase_options(function: Any) -> Any:
     """The options for the phases of a command."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import VERBOSE, condition_options, measure_suite, phase_options
+from .measuring import VERBOSE, condition_options, measure_suite, phase_options, probe_option
 
 _EPILOG = """\b
 Examples:
@@ -63,6 +63,7 @@ Examples:
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
+@probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")

@@ -16,6 +16,7 @@ from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..probe import procfs
 from ..programs import commands
 from ..runs.records import COMMAND, Job, Model, Run
+from .bundle import Probe
 from .message import Message, Start
 from .probing import ask
 from .progress import Progress
@@ -55,14 +56,14 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
     )
 
 
-def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None]) -> Iterator[Run]:
+def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], probe: Probe = "python") -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
     Raises MeasurementError if it ended before it could be looked at.
     """
     progress.started(job, 1, 1)
     message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
-    run, line = ask(job, message, "", progress.live, began=_end_on_signal)
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal, probe=probe)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")
     try:

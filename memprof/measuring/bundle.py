@@ -14,9 +14,13 @@ import sys
 import zipfile
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from .. import files, probe
 from ..cache import cache_folder
+from ..programs import static_probe
+
+Probe = Literal["python", "static"]
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
@@ -28,8 +32,13 @@ _START = (
 )
 
 
-def probe_command() -> list[str]:
-    """The words that start the probe: no site-packages, no PYTHON* variable and no module in the working folder can change it."""
+def probe_command(kind: Probe = "python") -> list[str]:
+    """The words that start the probe: no site-packages, no PYTHON* variable and no module in the working folder can change it.
+
+    Raises InputError if the static probe cannot be compiled.
+    """
+    if kind == "static":
+        return [str(static_probe.built())]
     return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
 
 

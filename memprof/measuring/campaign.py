@@ -52,7 +52,14 @@ def measure(
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
-                    order.job, order_message, token, progress.live, look, input_descriptor=input_descriptor, say=progress.say
+                    order.job,
+                    order_message,
+                    token,
+                    progress.live,
+                    look,
+                    input_descriptor=input_descriptor,
+                    say=progress.say,
+                    probe=order.probe,
                 )
             if hints := _hints(run):
                 run = replace(run, outcome=replace(run.outcome, hints=hints))

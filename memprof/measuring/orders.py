@@ -12,10 +12,11 @@ from pathlib import Path
 from ..errors import InputError, MemprofError, UsageError
 from ..models import inputs
 from ..models.identity import identify
-from ..programs import commands, native, runtimes
+from ..programs import commands, native, runtimes, static_probe
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from .bundle import Probe
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
 
 
@@ -34,6 +35,7 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    probe: which of the probes measures it.
     """
 
     job: Job
@@ -55,6 +57,7 @@ class Order:
     hold_at: Mapping[str, int] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
+    probe: Probe = "python"
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,11 @@ def plan(suite: Suite) -> Plan:
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
-    repeated = [replace(order, job=replace(order.job, repeat=repeat)) for repeat in range(1, repeats + 1) for order in orders]
+    probe = suite.probe or "python"
+    if probe == "static":
+        static_probe.check_regexes(suite.phase_regexes)
+        static_probe.built()  # what is wrong with it is said before anything is measured
+    repeated = [replace(order, job=replace(order.job, repeat=repeat), probe=probe) for repeat in range(1, repeats + 1) for order in orders]
     if suite.stdin and len(repeated) > 1 and offset(0) is None:
         repeated = [replace(order, stdin=False) for order in repeated]
         if not os.isatty(0):

@@ -20,7 +20,7 @@ from ..programs import native, runtimes
 from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
 from . import built
-from .bundle import probe_command
+from .bundle import Probe, probe_command
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
@@ -38,6 +38,7 @@ def ask(
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    probe: Probe = "python",
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
@@ -45,7 +46,7 @@ def ask(
     the probe must inherit. say: called with each sentence that the child has for the user while it runs.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
-    with _probe(input_descriptor) as process:
+    with _probe(probe, input_descriptor) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(encode(message))
@@ -110,13 +111,14 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(input_descriptor: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def _probe(kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
     """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
+    command = probe_command(kind)
     # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         process = subprocess.Popen(
-            probe_command(),
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -36,6 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
+from .bundle import Probe
 
 MS = 1_000_000
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
@@ -69,7 +70,7 @@ class Suite:
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
-    pages out of swap.
+    pages out of swap. probe: which probe measures, Python's if None.
     """
 
     models: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class Suite:
     build: Build | None = None
     cpus: str | None = None
     no_swap: bool | None = None
+    probe: Probe | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""

@@ -40,9 +40,9 @@ def main():
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a mask inherited from memprof's parent may block SIGCHLD, or signals of the child
     from . import child, pagecache, procfs, wire
 
-    text = _first_line(0)
+    line = _first_line(0)
     try:
-        order = wire.loads(text)
+        order = wire.loads(line.decode("utf-8"))
         start, intervals = order["start"], order["intervals"]
         kind = _kind(start)
         measurement = kind(
@@ -127,7 +127,7 @@ def _first_line(descriptor):
         if not chunk:
             break
         data += chunk
-    return data.decode("utf-8")
+    return data
 
 
 if __name__ == "__main__":

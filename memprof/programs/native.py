@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +29,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 _PROGRAM = ("-std=gnu99", "-O2")
 _LIBRARY = ("-std=gnu99", "-O3", "-shared", "-fPIC")
 _LIBRARIES = ("-ldl",)
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600  # zig compiles a C library the first time, which takes minutes on a busy machine
 # deflate makes at most 1,032 bytes of a byte; entries that lie over one another, or another method, make more.
 _MOST_UNPACKED = 1100
 
@@ -74,10 +75,10 @@ def compiled(source: Path, library: bool = False) -> Path:
         texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h")))]
     except OSError as error:
         raise InputError(f"{source}: {os_reason(error)}") from None
-    facts = repr((texts, _version(compiler), flags, _LIBRARIES, platform.machine()))
+    facts = repr((texts, version(compiler), flags, _LIBRARIES, platform.machine()))
     program = cache_folder("native") / f"{source.stem}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     if not program.exists():
-        _compile(compiler, flags, source, program)
+        make([compiler, *flags, f"-I{source.parent}"], [source], program, _LIBRARIES)
     return program
 
 
@@ -92,28 +93,31 @@ def _compiler(program: str) -> str:
 
 
 @cache
-def _version(compiler: str) -> bytes:
+def version(*compiler: str) -> bytes:
+    """What a compiler, with the words that it is started with, says of itself. Raises InputError where it does not answer."""
     try:
         return subprocess.run(
-            [compiler, "--version"], capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+            [*compiler, "--version"], capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"the C compiler {compiler} does not answer: {error}") from None
+        raise InputError(f"the C compiler {compiler[0]} does not answer: {error}") from None
 
 
-def _compile(compiler: str, flags: tuple[str, ...], source: Path, program: Path) -> None:
+def make(compiler: Sequence[str], sources: Sequence[Path], program: Path, libraries: Sequence[str] = ()) -> None:
+    """Compile the sources into a program. Raises InputError, with the first of the compiler's complaints."""
+    name = sources[0].name if len(sources) == 1 else program.name
     try:
         with files.drafts(program) as (draft,):  # another memprof may be doing the same
-            command = [compiler, *flags, f"-I{source.parent}", "-o", str(draft), str(source), *_LIBRARIES]
+            command = [*compiler, "-o", str(draft), *map(str, sources), *libraries]
             process = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
             if process.returncode != 0:
                 lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
                 first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {process.returncode}")
-                raise InputError(f"{source.name} cannot be compiled with {compiler}: {first}")
+                raise InputError(f"{name} cannot be compiled with {compiler[0]}: {first}")
     except OSError as error:
         raise InputError(f"{program} cannot be written: {os_reason(error)}") from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"{compiler} did not compile {source.name} within {_TIMEOUT_S} s") from None
+        raise InputError(f"{compiler[0]} did not compile {name} within {_TIMEOUT_S} s") from None
 
 
 # -- inputs

@@ -227,7 +227,7 @@ int command_opens(const struct json *mark, int pid, int *understood) {
         line_mark.there = 0;
         m.records.count = 0;
         m.phase = "";
-        warn("its phases came by marks or by functions: what it prints was not searched for them");
+        warn("its phases came by marks or by functions: its output was not searched for them");
     }
     phase = word_of(mark, "phase");
     *understood = phase != NULL && json_count(json_get(mark, "t_ns"), &begin_ns);
@@ -590,7 +590,7 @@ void command_words(void) {
     if (list != NULL)
         warn("%s: in %d processes one after another; each time is an iteration, the peak is the largest, all else is of the last", list,
              (int)most);
-    if (marks_closed > 0 && opened_count) warn("the program closed the descriptor of its marks: what it did afterwards is in no phase");
+    if (marks_closed > 0 && opened_count) warn("the program closed the descriptor of its marks: its later work is in no phase");
     if (tree.most > 1) {
         const char *who = tree_called(m.measured);
         char *how;

@@ -1,0 +1,103 @@
+"""The probe without Python (memprof/probe/static): compiled on first use for the machine that is asked for, kept in the cache by content.
+
+A compiler for musl is taken before one for glibc: glibc's static programs are eight times as large.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from .. import probe
+from ..cache import cache_folder
+from ..errors import InputError, UsageError, os_reason
+from . import native
+
+# What `uname -m` says, and how compilers call that: with glibc, with musl.
+_TARGETS = {
+    "x86_64": ("x86_64-linux-gnu", "x86_64-linux-musl"),
+    "aarch64": ("aarch64-linux-gnu", "aarch64-linux-musl"),
+    "armv7l": ("arm-linux-gnueabihf", "arm-linux-musleabihf"),
+    "riscv64": ("riscv64-linux-gnu", "riscv64-linux-musl"),
+}
+_FLAGS = (
+    "-std=c99",
+    "-Os",
+    "-D_FILE_OFFSET_BITS=64",
+    "-static",
+    "-s",
+    "-fno-stack-protector",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+)
+_SMALLER = ("-fno-sanitize=all", "-fomit-frame-pointer", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
+_PYTHONS_ESCAPE = re.compile(r"\\[A-Za-z0-9]")
+_PYTHONS_GROUP = re.compile(r"\(\?|[*+?}][?+]")
+_BRACKETS = re.compile(r"\[\^?\]?[^]]*\]")
+
+
+def built(architecture: str | None = None) -> Path:
+    """The program for this machine, or for another architecture by the name that `uname -m` has for it.
+
+    Raises InputError if there is no compiler for it, or if the compiler fails.
+    """
+    return _compiled(architecture or platform.machine(), os.environ.get("CC"))
+
+
+@cache
+def _compiled(machine: str, wanted: str | None) -> Path:
+    folder = Path(probe.__path__[0]) / "static"
+    sources = sorted(folder.glob("*.c"))
+    try:
+        texts = [path.read_bytes() for path in (*sources, *sorted(folder.glob("*.h")))]
+    except OSError as error:
+        raise InputError(f"{folder}: {os_reason(error)}") from None
+    compiler = next(_compilers(machine, wanted), None)
+    if compiler is None:
+        gnu = _TARGETS.get(machine, (f"{machine}-linux-gnu",))[0]
+        raise InputError(
+            f"the probe for {machine} is compiled on first use, and there is no compiler for it: pip install ziglang, or {gnu}-gcc"
+        )
+    command = [*compiler, *_FLAGS, *_SMALLER]
+    facts = repr((texts, native.version(*compiler), command))
+    program = cache_folder("native") / f"probe-{machine}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    if not program.exists():
+        native.make(command, sources, program)
+    return program
+
+
+def _compilers(machine: str, wanted: str | None) -> Iterator[tuple[str, ...]]:
+    here = machine == platform.machine()
+    gnu, musl = _TARGETS.get(machine, (f"{machine}-linux-gnu", f"{machine}-linux-musl"))
+    if here and wanted:
+        path = shutil.which(wanted)
+        if path is not None:
+            yield (path,)
+        return
+    for name in (f"{musl}-gcc", *(("musl-gcc",) if here else ())):
+        if (path := shutil.which(name)) is not None:
+            yield (path,)
+    if importlib.util.find_spec("ziglang") is not None:
+        yield sys.executable, "-m", "ziglang", "cc", "-target", musl
+    for name in (f"{gnu}-gcc", *(("cc", "gcc", "clang") if here else ())):
+        if (path := shutil.which(name)) is not None:
+            yield (path,)
+
+
+def check_regexes(regexes: Mapping[str, str]) -> None:
+    """Refuse what is Python's syntax and not that of POSIX's extended expressions, where it would never match. Raises UsageError."""
+    for phase, regex in regexes.items():
+        odd = _PYTHONS_ESCAPE.search(regex) or _PYTHONS_GROUP.search(_BRACKETS.sub("[]", regex))
+        if odd is not None:
+            raise UsageError(
+                f"{phase}: '{odd[0]}' in '{regex}' is Python's syntax, and the static probe reads POSIX's extended expressions: "
+                "write [0-9], [[:space:]], [[:alnum:]_] or plain groups, or take --probe python"
+            )
