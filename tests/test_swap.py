@@ -283,7 +283,7 @@ def test_runs_with_other_conditions_are_other_rows():
     ]
 
 
-def test_a_run_stays_on_its_cpus(tmp_path):
+def test_a_run_stays_on_its_cpus(probe):
     cpu = max(os.sched_getaffinity(0))
     run = ran("sh", "-c", 'test "$(sed -n s/Cpus_allowed_list:.//p /proc/self/status)" = ' + str(cpu), cpus=str(cpu))
 
@@ -292,7 +292,7 @@ def test_a_run_stays_on_its_cpus(tmp_path):
     assert run.machine.peak_bound_bytes == procfs.peak_bound(1)
 
 
-def test_a_cpu_that_is_not_there_is_a_sentence():
+def test_a_cpu_that_is_not_there_is_a_sentence(probe):
     run = ran("true", cpus="8000")
     assert run.outcome.status == "start"
     assert run.outcome.message == "it may not run on exactly the CPUs 8000: one of them is not there, or not allowed to this process"
@@ -333,7 +333,7 @@ def zram() -> Iterator[None]:
                 (control / "hot_remove").write_text(number)
 
 
-def test_a_program_whose_pages_go_to_zram(zram):
+def test_a_program_whose_pages_go_to_zram(probe, zram):
     body = """
     memprof_begin("HOLD");
     { char *first = hold(64 * MIB);
@@ -350,7 +350,7 @@ def test_a_program_whose_pages_go_to_zram(zram):
     assert mark.with_swap_bytes is not None and 112 * MIB <= mark.with_swap_bytes < 120 * MIB
 
 
-def test_a_program_without_marks_is_seen_swapped_out_by_polling(zram):
+def test_a_program_without_marks_is_seen_swapped_out_by_polling(probe, zram):
     body = """
     char *first = hold(64 * MIB);
     madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
