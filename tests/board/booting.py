@@ -59,6 +59,15 @@ class Board:
         assert done.returncode == 0 or not check, (done.returncode, done.stdout, done.stderr)
         return done.stdout
 
+    def answer(self, command: str, line: bytes) -> bytes:
+        """What a program there prints until it ends, once it has this line; its standard input stays open meanwhile."""
+        words = [*self.ssh, command]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+            return process.stdout.read()
+
     def put(self, content: bytes, path: str, mode: str = "755") -> None:
         """Write a file there."""
         self.run(f"cat > '{path}' && chmod {mode} '{path}'", content)
