@@ -1,7 +1,8 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
-# make check  ruff and mypy;  make wheel-test  the wheel, in an environment of its own;  make docs  the manual as a site;
-# make bench, bench-gate, bench-plan, bench-explain  what the manual claims, measured and written into it
+# make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
+# make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
+# make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,19 +11,20 @@ SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '
 # Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
 # more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-gate bench-plan bench-explain fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(BIN)/pytest $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 1 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/pytest --quick -r fE $(BESIDE) $(CPUS)
+	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -40,17 +42,36 @@ wheel-test: $(VENV)/.for-tests
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
 
+# The probe in C beside the probe in Python; PARTS="probe" for some of it.
+bench-boards: $(VENV)/.installed
+	$(BIN)/python ci/bench/boards.py $(PARTS)
+
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/plan.py $(PARTS)
 
-# Seconds for each parser and way of fuzzing: make fuzz FUZZ_SECONDS=600
+# Seconds for each reader and way of fuzzing; from 180 on, the counts go into the manual: make fuzz FUZZ_SECONDS=180
 FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet '.[fuzz]' || echo "no atheris for this Python: hypothesis alone" >&2
 	$(BIN)/python ci/fuzz/heap.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python ci/fuzz/models.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python ci/fuzz/runs.py --seconds $(FUZZ_SECONDS)
+
+# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kill` for one of it. -k goes on after a failure.
+# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing.
+ATTACK_REPEATS ?= 1
+ATTACK_SECONDS ?= 1
+attack: attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+
+attack-kill attack-trees: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack/$(@:attack-%=%).py --repeats $(ATTACK_REPEATS)
+
+attack-faults attack-hostile: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack/$(@:attack-%=%).py
+
+attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
+	bad=0; for reader in heap models runs; do $(BIN)/python ci/fuzz/$$reader.py --seconds $(ATTACK_SECONDS) || bad=1; done; exit $$bad
 
 # Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed

@@ -69,7 +69,7 @@ def near_or_all(name: str, known: Collection[str]) -> str:
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or an error that led to it, says that there was no memory, in Python's, the kernel's or the loader's words."""
     while error is not None:
-        if isinstance(error, SystemError) and _is_limited():
+        if isinstance(error, SystemError) and address_space_is_limited():
             return True  # a C extension that does not check an allocation raises this
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
@@ -79,7 +79,8 @@ def out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def _is_limited() -> bool:
+def address_space_is_limited() -> bool:
+    """Whether `ulimit -v` bounds this process."""
     try:
         import resource
     except ImportError:  # not Linux, or there is no memory to load it either

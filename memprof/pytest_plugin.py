@@ -25,7 +25,6 @@ import runpy
 import secrets
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -125,13 +124,15 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
         Limit.of(item)
     except UsageError as error:
         return [_report(item, "setup", "failed", str(error))]
-    with tempfile.TemporaryDirectory(prefix="memprof-pytest-") as folder:
-        path = Path(folder) / "reports.jsonl"
-        try:
-            run = _measured_test(item, Path(folder), path)
-        except MemprofError as error:
-            return [_report(item, "setup", "failed", str(error))]
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    from .measuring.leftovers import scratch
+
+    try:
+        with scratch("pytest") as work:
+            path = work.folder / "reports.jsonl"
+            run = _measured_test(item, work.folder, path)
+            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    except MemprofError as error:
+        return [_report(item, "setup", "failed", str(error))]
     reports = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
     for report in reports:
         report.nodeid, report.location = item.nodeid, item.location
@@ -252,7 +253,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _phase() -> AbstractContextManager[object]:
-    """The marks of the test's begin and end, for the process that polls this process."""
+    """The marks of the test's start and end, for the process that polls this process."""
     path = os.environ.get(_MARKS)
     if not path:
         return nullcontext()

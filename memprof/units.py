@@ -1,4 +1,4 @@
-"""People's units at the edge: bytes, nanoseconds, and the words a user types for them.
+"""People's units at the edge: bytes, nanoseconds, counts, and the words a user types for them.
 
 Everything inside memprof is bytes and nanoseconds. 1 KiB is 1024 bytes; kB and MB are powers of ten.
 """
@@ -30,7 +30,7 @@ def parse_bytes(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     units = {name.lower(): size for name, size in BYTE_UNITS.items()}
     if match is None or match[2].lower() not in {"", *units}:
-        raise UsageError(f"{text[:40]!r} is no size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
+        raise UsageError(f"{text[:40]!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
     return _whole(text, float(match[1]) * units[match[2].lower() or "b"], "size")
 
 
@@ -49,13 +49,13 @@ def parse_duration_ns(text: str) -> int:
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in {"", *_NS_UNITS}:
-        raise UsageError(f"{text[:40]!r} is no duration: write a number and ns, us, ms, s, min or h")
+        raise UsageError(f"{text[:40]!r} is not a duration: write a number and ns, us, ms, s, min or h")
     return _whole(text, float(match[1]) * _NS_UNITS[match[2] or "s"], "duration")
 
 
 def _whole(text: str, value: float, what: str) -> int:
     if value >= 2**63:
-        raise UsageError(f"{text[:40]!r} is no {what}: it is larger than any")
+        raise UsageError(f"{text[:40]!r} is not a {what}: it is larger than any")
     return int(value)
 
 
@@ -67,7 +67,7 @@ def parse_ratio(text: str) -> float:
     match = re.fullmatch(r"\+([0-9]+(?:\.[0-9]*)?)%|([0-9]+(?:\.[0-9]*)?)x", text.strip())
     ratio = 0.0 if match is None else 1 + float(match[1]) / 100 if match[1] else float(match[2])
     if not ratio:
-        raise UsageError(f"{text!r} is no ratio: write +5% or 1.5x")
+        raise UsageError(f"{text!r} is not a ratio: write +5% or 1.5x")
     return ratio
 
 
@@ -79,7 +79,7 @@ def parse_bandwidth(text: str) -> int:
     try:
         bandwidth = parse_bytes(text.removesuffix("/s"))
     except UsageError:
-        raise UsageError(f"{text!r} is no bandwidth: write a size a second, as 900MB/s or 1.5GiB/s") from None
+        raise UsageError(f"{text!r} is not a bandwidth: write a size per second, such as 900MB/s or 1.5GiB/s") from None
     if bandwidth < 1:
         raise UsageError(f"{text!r} moves nothing: a bandwidth is at least 1 B/s")
     return bandwidth
@@ -102,3 +102,8 @@ def format_duration(nanoseconds: float) -> str:
         if abs(nanoseconds) >= size:
             return f"{nanoseconds / size:.3g} {name}" if abs(nanoseconds) < 1000 * size else f"{nanoseconds / size:.0f} {name}"
     return f"{nanoseconds:.0f} ns"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 thread`, `1,200 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

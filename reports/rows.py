@@ -1,4 +1,4 @@
-"""Names of rows and columns in tables, pictures and pages, so that a variant has the same name wherever it is shown; counts in words."""
+"""Names of rows and columns in tables, pictures and pages, so that a variant has the same name wherever it is shown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from memprof.runs import summary
 from memprof.runs.metrics import NS, PEAKS, Metric
 from memprof.runs.records import PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
+from memprof.units import counted
 
 BASELINE = "baseline"
 
@@ -44,11 +45,6 @@ def place(key: Key, phase: str = "") -> str:
     """A key with its model, and a phase of it: `net.onnx, ort, 4 threads, EXECUTE`."""
     threads = [counted(key.threads, "thread")] if key.threads else []
     return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 thread`, `1,200 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -2,13 +2,13 @@
 
 A process for each run, all begun at 0 so that they lie under one another. The form, as Google's "Trace Event Format" describes it:
 
-    ts, dur                 microseconds, from the begin of the run's first phase; decimals keep the nanoseconds
+    ts, dur                 microseconds, from the start of the run's first phase; decimals keep the nanoseconds
     ph "X"                  a slice: a phase on thread 1, and inside it its iterations; slices of a thread nest or lie apart
     ph "C"                  a counter: RSS as anonymous + file-backed and shared, and VMS, in bytes, at 0 where the run is over
     ph "i"                  an instant on thread 2: the peak of each phase, and the PEAK of the run for its whole process (s "p")
     ph "M"                  names of processes and threads, the order of processes, how a run failed
 
-The record has the durations of iterations, but not when they began: they are laid one after another from the begin of their phase.
+The record has the durations of iterations, but not when they began: they are laid one after another from the start of their phase.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import Any
 from memprof.errors import InputError
 from memprof.runs import summary
 from memprof.runs.records import Mark, Run
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
-from .rows import counted
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads

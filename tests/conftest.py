@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -13,13 +14,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
+import hypothesis
 import pytest
-from once import SHARED
+from once import SHARED, once
 
 # BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
 with pytest.MonkeyPatch.context() as _environment:
@@ -29,6 +32,11 @@ with pytest.MonkeyPatch.context() as _environment:
 from memprof import cli
 from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
+from memprof.programs import static_probe
+
+# How long an example takes says how busy the machine is, and nothing of what it shows.
+hypothesis.settings.register_profile("memprof", deadline=None)
+hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,6 +47,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker that is to run all tests imports their modules, each worker from another module on.
+
+    Each module is then compiled, with its assertions, by the worker that comes to it first; all workers would do it side by side for the same
+    module, 10 s of CPU time each.
+    """
+    worker: dict[str, object] = getattr(config, "workerinput", {})
+    if worker and config.args == config.getini("testpaths"):
+        names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+        first = len(names) * int(str(worker["workerid"]).removeprefix("gw")) // int(str(worker["workercount"]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for name in names[first:] + names[:first]:
+                with suppress(Exception, pytest.skip.Exception):  # collecting it says why
+                    importlib.import_module(name)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,12 +83,19 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    # The C library that zig compiles for each architecture, minutes of work, is kept where it is kept without tests.
+    os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zig"))
+    cache = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     shared.mkdir(exist_ok=True)
     os.environ[SHARED] = str(shared)
+    (shared / "native").mkdir(exist_ok=True)
+    (cache / "memprof").mkdir()
+    (cache / "memprof/native").symlink_to(shared / "native")  # programs of memprof's own, which take seconds to compile
+    os.environ["MPLCONFIGDIR"] = str(shared / "matplotlib")  # its list of fonts takes a second to make
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -155,12 +187,17 @@ def _caught(number: int) -> Iterator[Callable[[], str]]:
             text = file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
+def _make_static_probe(_: Path) -> None:
+    static_probe.built()  # in the cache that the workers share
+
+
 @pytest.fixture(params=["python", "static"])
 def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test runs twice, and whatever is measured in its own process is looked at by the one probe, then by the other."""
     kind: Probe = request.param
     if kind == "static":
         need_tool("cc")
+        once("the probe in C", _make_static_probe)
     monkeypatch.setattr(probing, "probe_command", lambda _="": bundle.probe_command(kind))
     return kind
 

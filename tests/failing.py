@@ -18,9 +18,14 @@ import psutil
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite
+from memprof.probe import procfs
 from memprof.runs.records import Run
 
 MIB = 1 << 20
+# How far a peak can lie from what a program is known to hold: the kernel's bound, and what the program itself needs meanwhile (a line of output, a
+# frame, a page of a library that is touched for the first time).
+NEAR = int(procfs.machine()["peak_bound_bytes"] + 0.15 * MIB)  # type: ignore[operator]
+NEAR_MIB = NEAR / MIB
 PYTHON = shlex.quote(sys.executable)  # as a word of a shell script
 MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
@@ -101,24 +106,26 @@ def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]
 def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
     """The first value that is true. Fails after a while."""
     end = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
-    return found
+    return result
 
 
 def processes(*words: str) -> list[psutil.Process]:
     """Processes that this test started, those with all these words or files in their command line, but for the test itself."""
-    found = []
-    for process in psutil.process_iter():
+    mark = f"{MARK}={os.environ[MARK]}".encode()
+    marked = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]:
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):  # that of a zombie is empty
+                process = psutil.Process(pid)
                 line = [part.rpartition("/")[2] for part in process.cmdline()]
                 if all(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        except psutil.Error:
+                    marked.append(process)
+        except (OSError, psutil.Error):
             continue
-    return found
+    return marked
 
 
 def children() -> list[psutil.Process]:

@@ -36,15 +36,15 @@ def frame(name: str, module: str | None = LIB, line: int | None = None) -> Frame
 
 def tree(stacks: Mapping[tuple[str, ...], float], frames: list[Frame], scale: int = MIB, module: str | None = LIB) -> Tree:
     trie = Trie(0)
-    known = {one: number for number, one in enumerate(frames)}
+    known = {site: number for number, site in enumerate(frames)}
     for stack, size in stacks.items():
         numbers = []
         for name in stack:
-            one = frame(name, module)
-            if one not in known:
-                known[one] = len(frames)
-                frames.append(one)
-            numbers.append(known[one])
+            site = frame(name, module)
+            if site not in known:
+                known[site] = len(frames)
+                frames.append(site)
+            numbers.append(known[site])
         trie.add(numbers, int(size * scale))
     return trie.tree()
 
@@ -106,23 +106,23 @@ def comb(depth: int) -> HeapProfile:
 def massif_text(made: HeapProfile) -> str:
     """The profile as massif writes it."""
     lines = ["desc: --massif-out-file=made", f"cmd: {made.command}", f"time_unit: {made.time_unit}"]
-    for one in made.snapshots:
-        lines += ["#-----------", f"snapshot={one.index}", "#-----------", f"time={one.time:g}", f"mem_heap_B={one.heap_bytes}"]
-        lines += [f"mem_heap_extra_B={one.extra_bytes}", f"mem_stacks_B={one.stacks_bytes}", f"heap_tree={one.kind}"]
-        if one.tree is not None:
-            depths, children = one.tree.depths(), Counter(one.tree.parent)
-            for node in range(len(one.tree)):
-                lines.append(" " * depths[node] + _line(made.frames[one.tree.frame[node]], children[node], one.tree.bytes[node]))
+    for moment in made.snapshots:
+        lines += ["#-----------", f"snapshot={moment.index}", "#-----------", f"time={moment.time:g}", f"mem_heap_B={moment.heap_bytes}"]
+        lines += [f"mem_heap_extra_B={moment.extra_bytes}", f"mem_stacks_B={moment.stacks_bytes}", f"heap_tree={moment.kind}"]
+        if moment.tree is not None:
+            depths, children = moment.tree.depths(), Counter(moment.tree.parent)
+            for node in range(len(moment.tree)):
+                lines.append(" " * depths[node] + _line(made.frames[moment.tree.frame[node]], children[node], moment.tree.bytes[node]))
     return "\n".join(lines) + "\n"
 
 
-def _line(one: Frame, children: int, size: int) -> str:
-    if one.kind == "root":
-        return f"n{children}: {size} {one.function}"
-    if one.kind == "below":
-        return f"n0: {size} in {one.places} places, all below massif's threshold (1.00%)"
-    where = f"in {one.module}" if one.module else f"{one.file}:{one.line}"
-    return f"n{children}: {size} 0x{one.address or 1:X}: {one.function} ({where})"
+def _line(site: Frame, children: int, size: int) -> str:
+    if site.kind == "root":
+        return f"n{children}: {size} {site.function}"
+    if site.kind == "below":
+        return f"n0: {size} in {site.places} places, all below massif's threshold (1.00%)"
+    where = f"in {site.module}" if site.module else f"{site.file}:{site.line}"
+    return f"n{children}: {size} 0x{site.address or 1:X}: {site.function} ({where})"
 
 
 def write(made: HeapProfile, path: Path) -> Path:

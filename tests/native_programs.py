@@ -55,8 +55,8 @@ def built(source: Path, *flags: str) -> str:
 def order(*words: object, env: dict[str, str] | None = None, **settings: object) -> Order:
     """The order of a command, as `memprof exec` makes it."""
     variant = Variant(runtime=COMMAND, name="it", command=commands.of_words([str(word) for word in words]), env=env or {})
-    (one,) = plan(Suite(variants=(variant,), repeats=1, **settings)).orders  # type: ignore[arg-type]
-    return one
+    (order,) = plan(Suite(variants=(variant,), repeats=1, **settings)).orders  # type: ignore[arg-type]
+    return order
 
 
 def ran(*words: object, **settings: object) -> Run:

@@ -97,7 +97,7 @@ def lowest_peak(problem: Problem) -> int:
     def from_here(done: frozenset[int]) -> int:
         if done not in known:
             before = alive(done)
-            found = []
+            peaks = []
             for op in range(problem.count):
                 if op in done or not done.issuperset(problem.producers[op]):
                     continue
@@ -106,8 +106,8 @@ def lowest_peak(problem: Problem) -> int:
                     others = set(problem.readers[pair[0]]) - {op}
                     if problem.sizes[pair[0]] == problem.sizes[pair[1]] and pair[0] not in problem.kept and done.issuperset(others):
                         memory -= problem.sizes[pair[0]]
-                found.append(max(memory, from_here(done | {op})))
-            known[done] = min(found)
+                peaks.append(max(memory, from_here(done | {op})))
+            known[done] = min(peaks)
         return known[done]
 
     return max(from_here(frozenset()), sum(problem.sizes[tensor] for tensor in problem.given))
@@ -115,18 +115,18 @@ def lowest_peak(problem: Problem) -> int:
 
 def buffers(rng: random.Random, count: int, steps: int) -> list[Buffer]:
     """Buffers with any lifetimes."""
-    found = []
+    buffers = []
     for index in range(count):
         lower = rng.randint(0, steps - 1)
-        found.append(Buffer(index, lower, rng.randint(lower + 1, steps), rng.choice((1, 2, 3, rng.randint(1, 12)))))
-    return found
+        buffers.append(Buffer(index, lower, rng.randint(lower + 1, steps), rng.choice((1, 2, 3, rng.randint(1, 12)))))
+    return buffers
 
 
 def dense_buffers(rng: random.Random) -> list[Buffer]:
     """Short-lived buffers put where there is room until hardly any is left: some of these do not fit into their own load."""
     steps, room = rng.randint(8, 16), rng.randint(5, 12)
     alive = [0] * steps
-    found: list[Buffer] = []
+    buffers: list[Buffer] = []
     misses = 0
     while misses < 30:
         lower = rng.randint(0, steps - 1)
@@ -134,15 +134,15 @@ def dense_buffers(rng: random.Random) -> list[Buffer]:
         if any(alive[step] + size > room for step in range(lower, upper)):
             misses += 1
             continue
-        found.append(Buffer(len(found), lower, upper, size))
+        buffers.append(Buffer(len(buffers), lower, upper, size))
         for step in range(lower, upper):
             alive[step] += size
-    return found
+    return buffers
 
 
 def smallest_arena(some: list[Buffer]) -> int:
     """The size of the best of all packings in which each buffer lies on the floor or on another one: one of those is the best of all."""
-    best = sum(one.size for one in some)
+    best = sum(buffer.size for buffer in some)
     offsets: dict[int, int] = {}
 
     def place(low: int, top: int) -> None:
@@ -152,18 +152,18 @@ def smallest_arena(some: list[Buffer]) -> int:
         if len(offsets) == len(some):
             best = top
             return
-        for index, one in enumerate(some):
+        for index, buffer in enumerate(some):
             if index in offsets:
                 continue
             below = (
                 offset + some[other].size
                 for other, offset in offsets.items()
-                if one.lower < some[other].upper and some[other].lower < one.upper
+                if buffer.lower < some[other].upper and some[other].lower < buffer.upper
             )
             offset = max(below, default=0)
             if offset >= low:
                 offsets[index] = offset
-                place(offset, max(top, offset + one.size))
+                place(offset, max(top, offset + buffer.size))
                 del offsets[index]
 
     place(0, 0)

@@ -13,10 +13,10 @@ schema: Any = importlib.import_module("ai_edge_litert.schema_py_generated")
 
 
 def table(kind: str, **fields: Any) -> Any:
-    found = getattr(schema, kind)()
+    table = getattr(schema, kind)()
     for name, value in fields.items():
-        setattr(found, name, value)
-    return found
+        setattr(table, name, value)
+    return table
 
 
 def tensor(name: str, shape: Sequence[int], buffer: int = 0, kind: str = "FLOAT32", **rest: Any) -> Any:

@@ -213,7 +213,7 @@ def test_where_every_cpu_is_in_use_iterations_are_not_polled_and_their_peak_is_s
 
 
 def test_durations_are_those_of_what_was_done(scenario) -> None:
-    late_ns = 400 * MS  # a busy machine; never early
+    late_ns = 10_000 * MS  # a busy machine may wake it late, and never early
     (run,) = measured(scenario(load=[{"sleep_s": 0.1}], prepare=[{"sleep_s": 0.2}], execute=[{"sleep_s": 0.05}]), warmup=1, runs=4)
     assert 100 * MS <= phase(run, MODEL_LOAD).time_ns <= 100 * MS + late_ns
     assert 200 * MS <= phase(run, PREPARE).time_ns <= 200 * MS + late_ns

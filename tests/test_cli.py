@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from failing import NEAR
 
 import memprof as package
 from memprof import cli
@@ -26,7 +27,7 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
     assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
-    assert "too few to ever decide" in done.stderr
+    assert "too few to decide a comparison" in done.stderr
 
 
 class Told:
@@ -48,7 +49,7 @@ def test_the_library_says_what_the_command_says(scenario, tmp_path):
 
     package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
 
-    assert told.sentences == ["1 repeat: too few to ever decide a comparison, 5 are the least", f"{path} holds the runs"]
+    assert told.sentences == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
 
 
 def test_the_library_leaves_no_empty_file_where_measuring_raises(scenario, tmp_path, monkeypatch):
@@ -87,7 +88,7 @@ def test_json_is_one_row_a_run_and_phase(memprof, scenario):
 
     rows = {row["phase"]: row for row in json.loads(out)}
     assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "PEAK"]
-    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=600 << 10)
+    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=NEAR)
 
 
 def test_a_suite_file_measures_its_variants(memprof, scenario, tmp_path):
@@ -100,7 +101,7 @@ def test_a_suite_file_measures_its_variants(memprof, scenario, tmp_path):
     done = memprof("run", "--suite", "suite.toml", "-o", "runs.jsonl", "--json")
 
     peaks = {row["variant"]: row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"}
-    assert peaks["more"] - peaks["plain"] == pytest.approx(40 << 20, abs=800 << 10)
+    assert peaks["more"] - peaks["plain"] == pytest.approx(40 << 20, abs=2 * NEAR)
 
 
 def test_without_o_the_file_is_named_by_the_time(memprof, scenario, tmp_path):
@@ -127,16 +128,16 @@ def test_an_unknown_command_is_said_with_a_near_name(memprof):
 
 def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
-    found = {one["name"]: one for one in json.loads(memprof("runtimes", "--json").stdout)}
+    runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
 
     names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
-    assert set(found) == names
-    assert "pip install" in text or all(one["version"] for one in found.values())
+    assert set(runtimes) == names
+    assert "pip install" in text or all(runtime["version"] for runtime in runtimes.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
     wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
-    assert wanted <= {knob["name"] for knob in found["onnxruntime"]["knobs"]}
-    assert all(knob["meaning"] for one in found.values() for knob in one["knobs"])
-    sizes = [{knob["name"] for knob in one["knobs"] if knob["values"] == "bytes"} for one in found.values()]
+    assert wanted <= {knob["name"] for knob in runtimes["onnxruntime"]["knobs"]}
+    assert all(knob["meaning"] for runtime in runtimes.values() for knob in runtime["knobs"])
+    sizes = [{knob["name"] for knob in runtime["knobs"] if knob["values"] == "bytes"} for runtime in runtimes.values()]
     assert set.intersection(*sizes) == SIZES
 
 
@@ -164,6 +165,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
     assert {name for name in loaded if name.startswith("memprof.")} == {
         "memprof.probe",
         "memprof.probe.child",
+        "memprof.probe.kills",
         "memprof.probe.libc",
         "memprof.probe.listening",
         "memprof.probe.pagecache",
@@ -210,7 +212,7 @@ def test_a_defect_is_a_sentence_a_file_for_a_report_and_never_a_regression(tmp_p
     assert end.value.code == 70
     (line,) = capsys.readouterr().err.splitlines()
     (report,) = (tmp_path / "memprof").glob("defect-*.txt")
-    assert line.startswith(f"memprof: this is a defect of memprof's own: {type(error).__name__}: ")
+    assert line.startswith(f"memprof: this is a defect of memprof: {type(error).__name__}: ")
     assert line.endswith(f"; {report} holds the details for a report")
     assert "Traceback" in report.read_text() and "in broken" in report.read_text()
 
@@ -248,6 +250,28 @@ def test_a_small_address_space_is_a_sentence(memprof, scenario, tmp_path, limit_
 
     assert done.returncode in (4, 5), done.stderr  # memprof itself has too little, or what it starts
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit_mib", [100, 130, 150])
+def test_a_picture_in_a_small_address_space_ends(memprof, scenario, tmp_path, limit_mib):
+    """OpenBLAS, which numpy brings, looks for memory without end where there is none."""
+    assert memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").returncode == 0
+    words = shlex.join([sys.executable, "-m", "memprof", "plot", "peaks", "runs.jsonl", "-o", "peaks.png"])
+
+    done = subprocess.run(["sh", "-c", f"ulimit -v {limit_mib << 10} -t 60; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode in (0, 5), done.stderr  # what matplotlib needs differs between its releases
+    assert done.stderr.splitlines()[-1].startswith("memprof: ") and (tmp_path / "peaks.png").exists() == (done.returncode == 0)
+
+
+def test_the_limit_of_threads_for_a_small_address_space_reaches_no_child(tmp_path):
+    words = "import os, resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\nfrom memprof import bounded\nbounded.load_numpy()\n"
+    words += "import sys; print('numpy' in sys.modules, len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+
+    done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "1", "None"]
 
 
 def test_without_a_writable_home_a_temporary_folder_serves(memprof, scenario, tmp_path):

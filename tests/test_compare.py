@@ -17,8 +17,8 @@ STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 
 
 def verdict(base, head, phase=PEAK, metric="rss_peak_bytes"):
-    found = compare.compare(base, head, [metric])
-    return next(one for one in found.differences if one.phase == phase)
+    result = compare.compare(base, head, [metric])
+    return next(row for row in result.differences if row.phase == phase)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_a_verdict_is_given_only_beyond_noise(base, head, expected):
 
 
 def test_the_figures_are_those_of_the_medians():
-    found = verdict(runs(extra_mib=STEADY), runs(extra_mib=[27 + extra for extra in STEADY]))
+    result = verdict(runs(extra_mib=STEADY), runs(extra_mib=[27 + extra for extra in STEADY]))
 
-    assert found.difference == pytest.approx(27 * MIB, abs=1)
-    assert found.ratio == pytest.approx(297.2 / 270.2)
-    assert found.interval[0] <= found.difference <= found.interval[1]
-    assert found.interval[1] - found.interval[0] < MIB
+    assert result.difference == pytest.approx(27 * MIB, abs=1)
+    assert result.ratio == pytest.approx(297.2 / 270.2)
+    assert result.interval[0] <= result.difference <= result.interval[1]
+    assert result.interval[1] - result.interval[0] < MIB
 
 
 def test_a_side_without_spread_has_an_interval_without_width():
@@ -56,18 +56,18 @@ def test_a_side_without_spread_has_an_interval_without_width():
 
 
 def test_two_variants_of_one_file_are_compared():
-    found = compare.compare_variants([*runs("copied", STEADY), *runs("mapped", [-50 + extra for extra in STEADY])], "copied", "mapped")
+    result = compare.compare_variants([*runs("copied", STEADY), *runs("mapped", [-50 + extra for extra in STEADY])], "copied", "mapped")
 
-    peak = next(one for one in found.differences if (one.phase, one.metric) == (PEAK, "rss_peak_bytes"))
+    peak = next(row for row in result.differences if (row.phase, row.metric) == (PEAK, "rss_peak_bytes"))
     assert peak.verdict == "less"
     assert peak.key.variant == "copied → mapped"
 
 
 def test_rows_of_one_side_alone_are_named():
-    found = compare.compare([*runs("a"), *runs("gone")], [*runs("a"), *runs("new")])
+    result = compare.compare([*runs("a"), *runs("gone")], [*runs("a"), *runs("new")])
 
-    assert [key.variant for key in found.only_base] == ["gone"]
-    assert [key.variant for key in found.only_head] == ["new"]
+    assert [key.variant for key in result.only_base] == ["gone"]
+    assert [key.variant for key in result.only_head] == ["new"]
 
 
 def test_nothing_in_common_is_an_error():
@@ -106,19 +106,19 @@ def test_geometric_means_are_over_models():
     base = [*runs(model="one.onnx", extra_mib=(0,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
     head = [*runs(model="one.onnx", extra_mib=(270,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
 
-    found = compare.compare(base, head, ["rss_peak_bytes"]).geometric_means()
+    means = compare.compare(base, head, ["rss_peak_bytes"]).geometric_means()
 
-    assert found["rss_peak_bytes", PEAK] == pytest.approx(2**0.5)
+    assert means["rss_peak_bytes", PEAK] == pytest.approx(2**0.5)
 
 
 def test_the_table_folds_what_is_within_noise_and_all_unfolds_it():
-    found = compare.compare(runs(), [run("a", repeat, extra_mib=extra) for repeat, extra in enumerate((0, 0.1, 0.2, 0.3, 0.5), 1)])
+    result = compare.compare(runs(), [run("a", repeat, extra_mib=extra) for repeat, extra in enumerate((0, 0.1, 0.2, 0.3, 0.5), 1)])
 
-    folded, unfolded = comparison.render(found), comparison.render(found, all_rows=True)
+    folded, unfolded = comparison.render(result), comparison.render(result, all_rows=True)
 
     assert "rows are within noise and left out" in folded
     assert "| within noise |" not in folded
-    assert unfolded.count("within noise |") == len(found.differences)
+    assert unfolded.count("within noise |") == len(result.differences)
     assert "Geometric mean of the ratios" in folded
 
 
@@ -145,16 +145,16 @@ def test_an_inexact_side_carries_a_tilde():
 
 
 def test_json_has_every_row_with_its_values():
-    found = json.loads(comparison.render(compare.compare(runs(), runs()), format="json"))
+    shown = json.loads(comparison.render(compare.compare(runs(), runs()), format="json"))
 
-    assert {"base", "head", "difference", "ratio", "interval", "verdict", "phase", "metric"} <= set(found["differences"][0])
-    assert all(row["verdict"] == "noise" for row in found["differences"])
+    assert {"base", "head", "difference", "ratio", "interval", "verdict", "phase", "metric"} <= set(shown["differences"][0])
+    assert all(row["verdict"] == "noise" for row in shown["differences"])
 
 
 def written(path, made):
     writer = store.Writer(path, append=False)
-    for one in made:
-        writer.write(store.encode(one))
+    for kept in made:
+        writer.write(store.encode(kept))
     return path
 
 
@@ -163,11 +163,11 @@ def test_the_command_takes_two_files_or_two_variants(memprof, tmp_path):
     written(tmp_path / "head.jsonl", [*runs(extra_mib=(27,) * 5), *runs("b", extra_mib=(0,) * 5)])
 
     two = memprof("compare", "base.jsonl", "head.jsonl")
-    one = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
+    done = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
 
     assert "only in the head: net.onnx, b" in two.stdout
     assert "more |" in two.stdout
-    assert json.loads(one.stdout)["differences"][0]["variant"] == "a → b"
+    assert json.loads(done.stdout)["differences"][0]["variant"] == "a → b"
 
 
 @pytest.mark.parametrize(

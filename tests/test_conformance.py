@@ -29,6 +29,7 @@ def nets(tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("probe")
 @pytest.mark.parametrize("name", CASES)
 def test_a_runtime_speaks_the_contract(nets, name):
     try:

@@ -203,6 +203,15 @@ def test_help_lists_the_commands_by_what_they_are_for_a_line_each(monkeypatch: p
     assert sorted(named) == sorted(group.list_commands(click.Context(group)))
 
 
+@pytest.mark.parametrize("name", [" ".join(path) for path, command in every_command() if path and isinstance(command, click.Group)])
+def test_a_group_lists_its_commands_in_whole_sentences(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = CliRunner().invoke(group, [*name.split(), "--help"]).output.partition("Commands:\n")[2].partition("\n\n")[0]
+
+    assert listed
+    assert [line for line in listed.splitlines() if not re.fullmatch(r"  [a-z]+ +[A-Z][^.]*\.", line)] == []
+
+
 def test_an_unknown_word_is_seen() -> None:
     assert problem(["run", "m.onnx", "--therads", "1"]) == "there is no option --therads"
     assert problem(["plan", "shew", "m.onnx"]) == "there is no command shew"
@@ -281,10 +290,13 @@ def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
         bench_docs().write("job", "", pages=tmp_path)
 
 
-def test_every_section_of_the_bench_has_its_place() -> None:
+def test_every_section_of_benches_attacks_and_fuzzers_has_its_place() -> None:
     text = (ROOT / "ci" / "bench" / "main.py").read_text(encoding="utf-8")
     sections = re.findall(r'^    "([\w-]+)": \w+\.measure', text, re.MULTILINE)
     places = re.findall(r"^<!-- bench:([\w-]+) -->$", "".join(path.read_text(encoding="utf-8") for path in ALL), re.MULTILINE)
-    assert len(sections) > 10
+    scripts = [path.read_text(encoding="utf-8") for folder in ("bench", "attack") for path in (ROOT / "ci" / folder).glob("*.py")]
+    sections += re.findall(r'docs\.write\("([\w-]+)"', "".join(scripts))
+    sections += [f"fuzz-{path.stem}" for path in (ROOT / "ci" / "fuzz").glob("*.py") if "harness.main(" in path.read_text(encoding="utf-8")]
+    assert len(sections) > 20
     assert set(sections) <= set(places)
     assert len(places) == len(set(places))

@@ -118,6 +118,8 @@ def test_slow_polling_misses_what_is_short_and_sees_what_is_long(report: Report)
     assert longest.polled_50ms_error_bytes is not None
     # Touching is a ramp: the worst poller looks a whole period before its end. (A busy machine makes the ramp long and uneven.)
     assert -shortest.polled_50ms_error_bytes > 0.3 * shortest.bytes * min(1, 50 * MS / shortest.took_ns)
+    if report.polling is not None and report.polling.p99_ns > 25 * MS:
+        pytest.skip("who polls every 50 ms is not let to here: the machine is too busy")
     assert abs(longest.polled_50ms_error_bytes) <= max(0.4 * MIB, report.machine.peak_bound_bytes)
 
 

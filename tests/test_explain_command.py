@@ -159,7 +159,7 @@ def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(me
         (("explain", "--from", "gone.json"), 5, "No such file"),
         (("explain", "ok.json", "-r", "synthetic", "--set", "nonsense=1"), 2, "no knob"),
         (("explain", "ok.json", "-r", "synthetic", "--plot", "x.gif"), 2, "ends in .png"),
-        (("explain", "--from", "ok.json"), 5, "is no explanation"),
+        (("explain", "--from", "ok.json"), 5, "is not an explanation"),
         (("explain", "ok.json", "-r", "synthetic", "-o", "no/folder.json"), 5, "no/folder.json cannot be written"),
         (("explain", "ok.json", "-r", "synthetic", "--verify", "--repeats", "0"), 2, "--repeats"),
         (("explain", "ok.json", "-r", "synthetic", "--threads", "0"), 2, "--threads"),
@@ -261,7 +261,7 @@ def test_a_file_of_a_newer_memprof_or_a_torn_one_is_a_sentence(tmp_path: Path) -
     whole = records.encode(replace(explanation(), memprof_explain=99))
     for data, said in (
         (whole, "newer memprof"),
-        (whole[:200], "is no explanation"),
+        (whole[:200], "is not an explanation"),
         (b'{"memprof_explain": 1}', "missing"),
         (b"\xff", "is no"),
     ):

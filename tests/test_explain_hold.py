@@ -104,7 +104,7 @@ def test_what_a_look_raises_ends_the_child(scenario, nothing_left) -> None:
 
 
 def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 400 * MIB, "random": True}])
+    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
     with failing.started(tmp_path, "explain", model, "-r", "synthetic") as process:
         failing.wait_for(one_stands_still)
         process.kill()
@@ -113,7 +113,7 @@ def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_pat
 
 
 def test_ctrl_c_while_a_child_is_held_ends_everything(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 400 * MIB, "random": True}])
+    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
     with failing.started(tmp_path, "explain", model, "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
         failing.wait_for(one_stands_still)
         process.send_signal(signal.SIGINT)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, script
 
-from memprof.probe import procfs
+from memprof.probe import kills, procfs
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
 
@@ -75,17 +76,40 @@ def test_a_death_between_phases_is_told_as_such(model, tmp_path):
 
 
 def test_a_kernel_that_kills_for_want_of_memory_is_named(scenario, tmp_path):
-    with cgroup_of(64 * MIB, tmp_path) as python:
+    with cgroup_of(64 * MIB) as group:
+        python = script(tmp_path / "python", f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {PYTHON} "$@"\n')
         run = measured(scenario(load=[{"allocate": "weights", "bytes": 256 * MIB}]), python=str(python))
 
     assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
-    assert run.outcome.out_of_memory
+    assert run.outcome.out_of_memory is (True if the_kernels_log_can_be_read() else None)
     assert "for want of memory" in run.outcome.sentence
 
 
+def test_another_process_that_the_kernel_kills_for_want_of_memory_is_not_taken_for_it(scenario, tmp_path):
+    hog = f"{PYTHON} -c 'bytearray({256 * MIB})'"
+    with cgroup_of(64 * MIB) as group:
+        python = script(tmp_path / "python", f'#!/bin/sh\n(echo 0 > {group}/cgroup.procs; exec {hog})\nexec {PYTHON} "$@"\n')
+        before = procfs.oom_kills()
+        run = measured(scenario(load=[{"crash": "SIGKILL"}]), python=str(python))
+        assert procfs.oom_kills() > before
+
+    assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
+    assert run.outcome.out_of_memory is (False if the_kernels_log_can_be_read() else None)
+    assert ("perhaps for want of memory" in run.outcome.sentence) == (run.outcome.out_of_memory is None)
+
+
+def the_kernels_log_can_be_read():
+    """Whether it can be read, and its process ids are those that are seen here."""
+    try:
+        with open("/dev/kmsg", "rb"):
+            return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
+    except OSError:
+        return False
+
+
 @contextmanager
-def cgroup_of(limit, folder):
-    """An interpreter that moves itself into a memory cgroup (version 1 or 2) with that limit."""
+def cgroup_of(limit):
+    """The folder of a memory cgroup (version 1 or 2) with that limit."""
     for root, limiting in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = Path(root) / f"memprof-test-{os.getpid()}"
         try:
@@ -95,11 +119,67 @@ def cgroup_of(limit, folder):
         try:
             if (group / limiting).exists():
                 (group / limiting).write_text(str(limit))
-                yield script(folder / "python", f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {PYTHON} "$@"\n')
+                yield group
                 return
         finally:
             group.rmdir()
     pytest.skip("no memory cgroup can be made here")
+
+
+class Log:
+    """A kernel's log and its count of kills, as a test writes them. As with /dev/kmsg, a read gives one record."""
+
+    def __init__(self, monkeypatch):
+        reading, self._writing = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._kills = self._inside = 0
+        monkeypatch.setattr(kills, "_kernel_log", reading.detach)
+        monkeypatch.setattr(kills, "_WITHIN_NS", 20_000_000)
+        monkeypatch.setattr(procfs, "oom_kills", lambda: self._kills)
+        monkeypatch.setattr(procfs, "oom_kills_inside", lambda: self._inside)
+
+    def kill(self, pid, *, told=True, inside=True):
+        self._kills += 1
+        self._inside += inside
+        if told:
+            self.write(f"Memory cgroup out of memory: Killed process {pid} (python) total-vm:36060kB, anon-rss:25624kB, UID:0")
+
+    def write(self, message):
+        self._writing.send(f"3,1504,11230560668,-;{message}\n SUBSYSTEM=memory\n".encode())
+
+    def close(self):
+        self._writing.close()
+
+
+@pytest.fixture
+def log(monkeypatch):
+    with closing(Log(monkeypatch)) as log:
+        yield log
+
+
+def test_the_kernels_log_tells_whom_it_killed(log):
+    since = kills.Kills()
+    log.write("oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=77,uid=0")
+    assert since.ended((77,)) is False, "nothing was killed"
+    log.kill(78)
+    assert since.ended((77,)) is False
+    log.kill(77)
+    assert since.ended((76, 77)) is True
+    since.close()
+
+
+def test_a_kill_that_the_log_does_not_tell_is_a_perhaps(log, monkeypatch):
+    since = kills.Kills()
+    log.kill(77, told=False)
+    assert since.ended((77,)) is None
+    since.close()
+
+    monkeypatch.setattr(kills, "_kernel_log", lambda: None)
+    unread = kills.Kills()
+    log.kill(78, told=False, inside=False)
+    assert unread.ended((77,)) is False, "it was in another container"
+    log.kill(77, told=False)
+    assert unread.ended((77,)) is None
+    unread.close()
 
 
 def test_an_exit_code_is_told_with_what_was_printed_last(scenario):
@@ -350,7 +430,7 @@ def test_scenarios_that_are_none_are_refused_by_their_runtime(tmp_path):
     run = measured(tmp_path / "text.json")
 
     assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
-    assert "text.json is no scenario" in run.outcome.sentence
+    assert "text.json is not a scenario" in run.outcome.sentence
 
 
 @pytest.fixture(scope="session")

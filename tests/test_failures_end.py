@@ -215,7 +215,7 @@ def test_what_outlives_a_killed_memprof_and_its_killed_probe_is_ended_by_the_nex
 
     assert done.returncode == 0
     assert all_gone()
-    assert "2 process(es) of a memprof that was killed were still running and have been ended" in done.stderr
+    assert "an earlier memprof was killed; processes that it left behind were ended: 2" in done.stderr
 
 
 def test_what_another_memprof_is_measuring_is_left_alone(folder, memprof):

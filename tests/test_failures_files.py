@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from conftest import need_tool
 from failing import QUICK, runs_in, sentence, started
 from made import run
 
@@ -58,8 +60,8 @@ def test_an_existing_file_is_added_to_only_when_that_is_asked_for(memprof, some_
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"my notes\n", "runs.jsonl is no runs file of memprof; nothing was added to it"),
-        (b"my notes", "runs.jsonl is no runs file of memprof; nothing was added to it"),
+        (b"my notes\n", "runs.jsonl is not a memprof runs file; nothing was added to it"),
+        (b"my notes", "runs.jsonl is not a memprof runs file; nothing was added to it"),
         (b'{"memprof": 99, "new": true}\n', "runs.jsonl was written by a newer memprof; nothing was added to it"),
     ],
     ids=["foreign", "foreign without an end", "newer"],
@@ -146,7 +148,7 @@ def test_without_o_a_file_of_the_same_second_is_not_in_the_way(folder, memprof):
     [
         (b"", "runs.jsonl holds no complete run"),
         (b"my notes\n", "runs.jsonl, line 1: not a run of memprof"),
-        (b"\x00" * 100, "runs.jsonl is no runs file of memprof"),
+        (b"\x00" * 100, "runs.jsonl is not a memprof runs file"),
         (b'{"memprof": 99, "new": true}\n', "runs.jsonl, line 1: written by a newer memprof (schema 99; this one reads up to 1)"),
         (None, "runs.jsonl: No such file or directory"),
     ],
@@ -233,6 +235,17 @@ def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_di
 
     assert done.returncode == INPUT
     assert done.stderr.splitlines()[-1].endswith("cannot be written: No space left on device")
+    assert not list(folder.glob("memprof-*.jsonl"))
+
+
+def test_a_full_disk_where_the_probe_is_compiled_is_said(folder, memprof, small_disk):
+    need_tool("cc")
+    (small_disk / "filling").write_bytes(b"x" * 60_000)
+
+    done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk)})
+
+    assert done.returncode == INPUT
+    assert re.search("^memprof: .*probe-.* cannot be (compiled|written)", done.stderr.splitlines()[-1])
     assert not list(folder.glob("memprof-*.jsonl"))
 
 

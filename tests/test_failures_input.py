@@ -37,9 +37,9 @@ REFUSED = {
     "model of another format": (
         ["model.tflite", "-r", "synthetic"],
         USAGE,
-        "model.tflite: no runtime that was named takes it (they take .json)",
+        "model.tflite: none of the named runtimes takes it (they take .json)",
     ),
-    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "a folder without metadata/MANIFEST is no nnpackage"),
+    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "a folder without metadata/MANIFEST is not an nnpackage"),
     "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
     "no runtime": (["good.json"], USAGE, "name a runtime"),
     "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),
@@ -53,7 +53,7 @@ REFUSED = {
     "interpreter that is none": (
         ["good.json", "-r", "synthetic", "--python", "./no_python"],
         INPUT,
-        "is no usable Python 3.8 or later: what is this",
+        "is not a usable Python 3.8 or later: what is this",
     ),
     "interpreter that cannot start": (
         ["good.json", "-r", "synthetic", "--python", "./no_interpreter"],
@@ -61,8 +61,8 @@ REFUSED = {
         "cannot be started: No such file",
     ),
     "knob unknown": (["good.json", "-r", "synthetic", "--set", "extr=1"], USAGE, "synthetic has no knob 'extr'; did you mean extra?"),
-    "knob of no form": (["good.json", "-r", "synthetic", "--set", "extra"], USAGE, "'extra' is no setting: write KEY=VALUE"),
-    "size that is none": (["good.json", "-r", "synthetic", "--set", "extra=-5"], USAGE, "'-5' is no size"),
+    "knob of no form": (["good.json", "-r", "synthetic", "--set", "extra"], USAGE, "'extra' is not a setting: write KEY=VALUE"),
+    "size that is none": (["good.json", "-r", "synthetic", "--set", "extra=-5"], USAGE, "'-5' is not a size"),
     "number that is none": (["good.json", "-r", "synthetic", "--set", "malloc_arenas=two"], USAGE, "malloc_arenas takes a whole number"),
     "word that is none": (
         ["good.json", "-r", "synthetic", "--set", "malloc_trim=onn"],
@@ -76,7 +76,7 @@ REFUSED = {
     "option unknown": (["good.json", "-r", "synthetic", "--reapeats", "1"], USAGE, "No such option"),
     "option of another type": (["good.json", "-r", "synthetic", "--runs", "many"], USAGE, "'many' is not a valid integer"),
     "too few repeats": (["good.json", "-r", "synthetic", "--repeats", "0"], USAGE, "--repeats 0: 1 is the least"),
-    "duration that is none": (["good.json", "-r", "synthetic", "--timeout", "soon"], USAGE, "'soon' is no duration"),
+    "duration that is none": (["good.json", "-r", "synthetic", "--timeout", "soon"], USAGE, "'soon' is not a duration"),
     "suite missing": (["--suite", "none.toml"], INPUT, "suite none.toml: No such file"),
     "suite with an unknown word": (["--suite", "suite.toml"], INPUT, "suite suite.toml: there is no 'runtime'; did you mean runtimes?"),
     "bytes that are no text": ([os.fsdecode(b"good\xff.json"), "-r", "synthetic"], INPUT, "no such file"),

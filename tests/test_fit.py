@@ -53,7 +53,7 @@ def clean():
 @pytest.fixture
 def held(scenario):
     def make(mib, **more):
-        return scenario(f"{mib}.json", load=[{"allocate": "w", "bytes": mib * MIB, "random": True}], **more)
+        return scenario(f"{mib}.json", load=[{"allocate": "w", "bytes": mib * MIB}], **more)
 
     return make
 
@@ -63,6 +63,15 @@ def coarse(monkeypatch):
     """As near as the tests need, which is 1 MiB, and believed at once."""
     for name, value in (("_NEAREST", MIB), ("CONFIRMATIONS", 1), ("_PLAIN_RUNS", 1), ("_CURVE", (1.0, 1.1))):
         monkeypatch.setattr(fit, name, value)
+    monkeypatch.setattr(
+        fit, "_LEAST_PATIENCE_NS", 30 * 10**9
+    )  # on a busy machine a run near its limit takes seconds, and would count as failed
+
+
+@pytest.fixture
+def coarser(coarse, monkeypatch):
+    """For tests to which the limit itself does not matter."""
+    monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
 
 
 def least(path, part=fit.WHOLE, **words):
@@ -71,7 +80,7 @@ def least(path, part=fit.WHOLE, **words):
 
 
 def test_what_a_program_holds_is_found_within_2_mib(held, clean):
-    small, large = least(held(40)), least(held(90))  # random bytes cost time, a second for 300 MiB
+    small, large = least(held(40)), least(held(90))
 
     assert abs(large - small - 50 * MIB) <= 2 * MIB
 
@@ -85,8 +94,8 @@ def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):
     assert abs(execute - load) <= 2 * MIB
 
 
-def test_the_command_says_limits_working_sets_and_the_curve(held, memprof_process, tmp_path, clean):
-    done = memprof_process(
+def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_path, clean):
+    done = memprof(
         "fit",
         held(60),
         "-r",
@@ -107,7 +116,7 @@ def test_the_command_says_limits_working_sets_and_the_curve(held, memprof_proces
     assert done.returncode == 0, done.stderr
     expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))
     count = int(expected.split()[1])
-    assert "runs follow" in expected
+    assert "runs will follow" in expected
     assert " in all" in expected
     found = json.loads(done.stdout)
     whole, load = found["parts"]
@@ -142,7 +151,7 @@ def test_a_runtime_that_fails_anyway_is_a_failed_measurement(scenario, memprof):
     assert "it fails without any limit: in MODEL_LOAD: RuntimeError: no weights" in done.stderr
 
 
-def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypatch, clean):
+def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, coarser, monkeypatch, clean):
     monkeypatch.setattr(fit, "_LEAST_PATIENCE_NS", 3 * 10**9)
     monkeypatch.setattr(fit, "_PATIENCE", 0)
     trial = fit._Fitter._trial
@@ -154,7 +163,6 @@ def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypat
         return trial(self, None if hangs else limit, **rest)
 
     monkeypatch.setattr(fit._Fitter, "_trial", stuck)
-    monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
 
     found = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
@@ -162,7 +170,7 @@ def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, monkeypat
     assert found.parts[0].least_bytes >= 45 * MIB
 
 
-HOLDING = {"load": [{"allocate": "w", "bytes": 40 * MIB, "random": True}]}
+HOLDING = {"load": [{"allocate": "w", "bytes": 40 * MIB}]}
 HANGING = {"load": [{"hang": True}]}
 
 
@@ -209,7 +217,7 @@ def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(clean):
             group.rmdir()
 
 
-def test_without_a_group_the_second_best_is_said(held, monkeypatch):
+def test_without_a_group_the_second_best_is_said(held, coarser, monkeypatch):
     monkeypatch.setattr(limits, "hierarchies", list)
 
     with pytest.raises(InputError, match="no control group"):
@@ -221,10 +229,10 @@ def test_without_a_group_the_second_best_is_said(held, monkeypatch):
     assert found.parts[0].least_bytes > 40 * MIB
 
 
-def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, tmp_path):
+def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, coarser, monkeypatch, tmp_path):
     # One that says what it was asked for, and becomes the program as the real one does.
     fake = tmp_path / "systemd-run"
-    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    fake.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(limits, "hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])
@@ -244,7 +252,7 @@ def test_where_systemd_hands_groups_out_a_scope_is_the_limit(held, monkeypatch, 
     assert f"-p MemoryMax={found.parts[0].least_bytes} -p MemorySwapMax=0 -- " in (tmp_path / "asked").read_text()
 
 
-def test_a_limit_of_the_address_space_can_be_lowered_for_a_phase(held):
+def test_a_limit_of_the_address_space_can_be_lowered_for_a_phase(held, coarser):
     assert least(held(40), fit.MODEL_LOAD, by="address-space") > 40 * MIB
 
 
@@ -277,11 +285,11 @@ def test_where_this_process_is_in_the_hierarchies(memberships, mounts, expected,
     [
         (["fit", "none.json", "-r", "synthetic"], 5, "none.json"),
         (["fit", "s.json", "-r", "synthetik"], 2, "did you mean synthetic?"),
-        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is no ratio"),
+        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is not a ratio"),
         (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--phase", "load"], 2, "add --phase whole"),
-        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is no unit"),
+        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is not a unit"),
     ],
 )
 def test_what_cannot_be_done_is_said(words, code, said, memprof, tmp_path):
@@ -385,7 +393,7 @@ def test_where_a_run_ended_reads_as_a_sentence(phase, where):
     assert Outcome("timeout", phase).where == where
 
 
-def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
+def test_an_interruption_leaves_what_was_found(held, coarser, monkeypatch, clean):
     whole = fit._Fitter._part
 
     def part(self, name, *more):
@@ -397,6 +405,6 @@ def test_an_interruption_leaves_what_was_found(held, monkeypatch, clean):
     found = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
 
     assert [one.name for one in found.parts] == [fit.WHOLE, MODEL_LOAD] and all(one.least_bytes for one in found.parts)
-    assert "Interrupted: the search was not finished." in found.remarks
+    assert "Interrupted: the search was not finished." in found.remarks and found.interrupted
     with pytest.raises(KeyboardInterrupt):
         fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)

@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # The ground first. A room may import the rooms of the floors below its own; `memprof` itself is the face that hands names on.
 FLOORS = (
     ("errors", "plain", "probe"),
-    ("units", "toml", "files", "cache", "plan.orders"),
-    ("runs", "zoo", "plan.arenas"),
+    ("units", "toml", "files", "cache", "bounded", "plan.orders"),
+    ("runs", "plan.arenas"),
     ("models", "importing", "judge", "reports", "reports.web"),
-    ("programs", "plan.graphs"),
-    ("measuring", "plan"),
+    ("programs", "zoo", "plan.graphs"),
+    ("measuring",),
+    ("plan",),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),
@@ -31,12 +32,12 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 def modules() -> dict[str, Path]:
     """Every module of memprof by its name without `memprof.`; the package's own is `memprof`."""
-    found = {}
+    paths = {}
     for folder, head in ((ROOT / "memprof", ()), (ROOT / "reports", ("reports",))):
         for path in sorted(folder.rglob("*.py")):
             parts = (*head, *path.relative_to(folder).with_suffix("").parts)
-            found[".".join(part for part in parts if part != "__init__") or "memprof"] = path
-    return found
+            paths[".".join(part for part in parts if part != "__init__") or "memprof"] = path
+    return paths
 
 
 def room(module: str, known: dict[str, Path]) -> str:
@@ -75,25 +76,25 @@ def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
 def arrows() -> dict[tuple[str, str], str]:
     """(room, room it imports) -> one import that ties them, as `module -> module`."""
     known = modules()
-    found = {}
+    ties = {}
     for module in known:
         for other in imported(module, known):
             pair = room(module, known), room(other, known)
             if pair[0] != pair[1]:
-                found.setdefault(pair, f"{module} -> {other}")
-    return found
+                ties.setdefault(pair, f"{module} -> {other}")
+    return ties
 
 
 def test_a_room_imports_only_rooms_below_it() -> None:
     known = modules()
     rooms = {room(module, known) for module in known}
     assert rooms == set(FLOOR), "FLOORS names every room once"
-    found = arrows()
-    ours = {one for one in rooms if one.split(".")[0] != "reports"}
-    inside = [pair for pair in found if set(pair) <= ours]
-    print(f"memprof: {len(ours)} rooms, {len({FLOOR[one] for one in ours})} floors, {len(inside)} arrows; ", end="")
-    print(f"with reports: {len(rooms)} rooms, {len(FLOORS)} floors, {len(found)} arrows")
-    up = [f"{tie} ({above} is not above {below})" for (above, below), tie in found.items() if FLOOR[above] <= FLOOR[below]]
+    ties = arrows()
+    ours = {name for name in rooms if name.split(".")[0] != "reports"}
+    inside = [pair for pair in ties if set(pair) <= ours]
+    print(f"memprof: {len(ours)} rooms, {len({FLOOR[name] for name in ours})} floors, {len(inside)} arrows; ", end="")
+    print(f"with reports: {len(rooms)} rooms, {len(FLOORS)} floors, {len(ties)} arrows")
+    up = [f"{tie} ({above} is not above {below})" for (above, below), tie in ties.items() if FLOOR[above] <= FLOOR[below]]
     assert not up, "\n".join(up)
 
 

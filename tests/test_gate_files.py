@@ -517,9 +517,9 @@ def test_the_most_specific_budget_wins(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('peak = "120 ms"', "'120 ms' is no size"),
+        ('peak = "120 ms"', "'120 ms' is not a size"),
         ("peak = 120", "write a size such as"),
-        ('time_ns = "3 MiB"', "'3 MiB' is no duration"),
+        ('time_ns = "3 MiB"', "'3 MiB' is not a duration"),
         ('minor_faults = "3 MiB"', "write a number from 0 on"),
         ("minor_faults = true", "write a number from 0 on"),
         ('"*_ns" = "3 ms"\n"*s" = "3 MiB"', "different units"),

@@ -87,7 +87,7 @@ def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester, le
             "*test_many?d::e f? PASSED*",
             "*the test's own process was ended by SIGSEGV before the test was done*",
             "*AssertionError: not c*",
-            "*'lots' is no size*",
+            "*'lots' is not a size*",
             '*write @pytest.mark.peak_rss("120 MiB")*',
         ]
     )

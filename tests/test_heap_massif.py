@@ -141,34 +141,34 @@ def test_nothing_allocated_is_a_profile_without_a_tree() -> None:
     ("text", "sentence"),
     [
         ("", "f is empty"),
-        ("hello\nworld\n", "f is no massif file: it does not begin with `desc:`"),
-        ("hello", "f is no massif file: it does not begin with `desc:`"),
-        ("\x7fELF\x02\x01" * 50 + "\n", "f is no massif file: it does not begin with `desc:`"),
+        ("hello\nworld\n", "f is not a massif file: it does not begin with `desc:`"),
+        ("hello", "f is not a massif file: it does not begin with `desc:`"),
+        ("\x7fELF\x02\x01" * 50 + "\n", "f is not a massif file: it does not begin with `desc:`"),
         ("desc: x\ncmd: y\n", "f: the file ends within its header"),
         ("desc: x\ncmd: y\ntime_unit: m", "f: the file ends within its header"),
-        ("desc: x\ncmd: y\ntime_unit: years\n", "f, line 3: time_unit 'years' is none of i, ms, s and B"),
-        ("desc: x\nnonsense\n", "f, line 2: no line of a massif file's header"),
-        (HEADER, "f: a massif file without one whole snapshot"),
-        (HEADER + "#---\nsnapshot=0\n#---\ntime=1\nmem_he", "f: a massif file without one whole snapshot"),
-        (HEADER + "snapshot=zero\n", "f, line 4: snapshot=zero is no number"),
+        ("desc: x\ncmd: y\ntime_unit: years\n", "f, line 3: time_unit 'years' is not i, ms, s or B"),
+        ("desc: x\nnonsense\n", "f, line 2: no massif header has such a line"),
+        (HEADER, "f: this massif file has no complete snapshot"),
+        (HEADER + "#---\nsnapshot=0\n#---\ntime=1\nmem_he", "f: this massif file has no complete snapshot"),
+        (HEADER + "snapshot=zero\n", "f, line 4: snapshot=zero is not a number"),
         (HEADER + "time=1\n", "f, line 4: a snapshot was expected here"),
-        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=1x"), "f, line 8: mem_heap_B=1x is no number"),
-        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=-1"), "f, line 8: mem_heap_B=-1 is no number"),
+        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=1x"), "f, line 8: mem_heap_B=1x is not a number"),
+        (HEADER + snapshot(0, 1).replace("mem_heap_B=1", "mem_heap_B=-1"), "f, line 8: mem_heap_B=-1 is not a number"),
         (HEADER + snapshot(0, 1 << 64), "f, line 8: mem_heap_B is a number beyond 64 bits"),
         (HEADER + snapshot(0, (1 << 63) - 1, extra=1), "f, line 11: its sizes sum up beyond 64 bits"),
-        (HEADER + snapshot(0, 1).replace("time=0", "time=1e999"), "f, line 7: time= is no number, or one beyond 64 bits"),
+        (HEADER + snapshot(0, 1).replace("time=0", "time=1e999"), "f, line 7: time= is not a number, or is beyond 64 bits"),
         (HEADER + snapshot(0, 1).replace("mem_heap_B=1\n", ""), "f, line 10: the snapshot has no mem_heap_B"),
-        (HEADER + snapshot(0, 1).replace("empty", "sideways"), "f, line 11: heap_tree=sideways is none of empty, detailed and peak"),
-        (HEADER + snapshot(0, 1).replace("empty", "detailed") + snapshot(1, 1), "f, line 12: a tree was announced, and none follows"),
-        (HEADER + snapshot(0, 1, TREE.replace("n2", "n3")) + snapshot(1, 1), "f, line 12: a child count that lies: 3 announced, not as many follow"),
-        (HEADER + snapshot(0, 1, TREE.replace("n2", "n1")) + snapshot(1, 1), "f, line 12: a child count that lies: 1 announced, not as many follow"),
+        (HEADER + snapshot(0, 1).replace("empty", "sideways"), "f, line 11: heap_tree=sideways is not empty, detailed or peak"),
+        (HEADER + snapshot(0, 1).replace("empty", "detailed") + snapshot(1, 1), "f, line 12: a tree is announced, but does not follow"),
+        (HEADER + snapshot(0, 1, TREE.replace("n2", "n3")) + snapshot(1, 1), "f, line 12: a wrong child count: 3 announced, another number follows"),
+        (HEADER + snapshot(0, 1, TREE.replace("n2", "n1")) + snapshot(1, 1), "f, line 12: a wrong child count: 1 announced, another number follows"),
         (HEADER + snapshot(0, 1, TREE.replace("  n0", "    n0")), "f, line 14: a line that is indented too far for a child of the line above it"),
         (HEADER + snapshot(0, 1, " " + TREE), "f, line 12: a line that is indented too far for a child of the line above it"),
         (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 99999999999999999999")), "f, line 13: a number beyond 64 bits"),
         (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 9223372036854775808")), "f, line 13: a number beyond 64 bits"),
         (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: " + "9" * 6000)), "f, line 13: a number beyond 64 bits"),
-        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 2OO")), "f, line 13: no line of a tree"),
-        (HEADER + snapshot(0, 1, TREE + TREE), "f, line 12: a child count that lies: 2 announced, not as many follow"),
+        (HEADER + snapshot(0, 1, TREE.replace("n1: 200", "n1: 2OO")), "f, line 13: this is not a line of a tree"),
+        (HEADER + snapshot(0, 1, TREE + TREE), "f, line 12: a wrong child count: 2 announced, another number follows"),
         (HEADER + "x" * 5_000_000 + "\n", "f, line 4: a line of more than 4 MiB"),
     ],
 )  # fmt: skip
@@ -209,7 +209,7 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
         load(tmp_path)
     for number in range(8):
         (tmp_path / f"massif.out.{number}").write_text(HEADER)
-    with pytest.raises(InputError, match=r"is a folder: name one of \S+massif\.out\.0, .* and 2 more$"):
+    with pytest.raises(InputError, match=r"is a folder: name one of .+massif\.out\.0, .* and 2 more$"):
         load(tmp_path)
 
 
@@ -292,7 +292,7 @@ def test_the_three_tools_agree_on_one_job_within_what_they_count() -> None:
 def test_a_memray_capture_nested_too_deep_is_a_sentence() -> None:
     from memprof.heap import memray
 
-    with pytest.raises(InputError, match="x: what memray said of it cannot be understood"):
+    with pytest.raises(InputError, match="x: memray's answer cannot be understood"):
         memray._profile(Path("x"), [b'{"a":' * 5000])
 
 

@@ -141,7 +141,7 @@ def test_the_fastest_tool_that_can_is_chosen_and_named(monkeypatch: pytest.Monke
     assert record.choose(request, None)[0] == "heaptrack"
     tool, sentence = record.choose(record.Request(tmp_path, command=("true",), pages_as_heap=True), "/usr/bin/python3")
     assert tool == "massif" and "--pages-as-heap" in sentence
-    with pytest.raises(UsageError, match=r"--threshold is massif's"):
+    with pytest.raises(UsageError, match=r"--threshold needs --tool massif"):
         record.choose(record.Request(tmp_path, command=("true",), tool="heaptrack", threshold=1.0), None)
 
 

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from drawn import drawn_texts
 from heap_made import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
 from rich.cells import cell_len
 
@@ -21,7 +22,6 @@ from memprof.heap.wording import share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
-from memprof.reports.pictures import style
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -161,7 +161,7 @@ def test_a_drop_within_a_column_is_drawn_after_it():
 def test_few_snapshots_have_ticks():
     few, many = profile((0, 1.0), (50, 9.0), (100, 2.0)), profile(*((place, 1.0 + place) for place in range(100)))
 
-    assert "┴ a snapshot, drawn on to the next" in show.render(few, width=100)
+    assert "┴ a snapshot, drawn until the next" in show.render(few, width=100)
     assert re.search("└┴─+▲─+┴", show.render(few, width=100))
     assert "┴" not in show.render(many, width=100)
 
@@ -287,24 +287,6 @@ def test_thinning_keeps_the_largest_and_the_largest_tree():
 
 
 # -- plot
-
-
-def drawn_texts(figure):
-    """What is drawn as text, with its box in pixels. No pixel is set: that would take most of the time."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    found = []
-
-    def draw(self, renderer, *rest, **words):
-        if self.get_visible() and self.get_text().strip():
-            found.append(self)
-
-    with pytest.MonkeyPatch.context() as patch, style.look():
-        patch.setattr(Text, "draw", draw)
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
 
 
 MANY = profile(
@@ -495,7 +477,7 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
         (["show", "m.massif", "--snapshot", "99"], 2, "no snapshot 99"),
         (["show", "m.massif", "--snapshot", "5"], 5, "has no tree"),
         (["show", "m.massif", "--at-phase", "load"], 2, "knows no phases"),
-        (["show", "m.massif", "--min", "x"], 2, "--min 'x' is no percentage: write 5%"),
+        (["show", "m.massif", "--min", "x"], 2, "--min 'x' is not a percentage: write 5%"),
         (["show", "missing"], 5, "missing cannot be read: No such file or directory"),
         (["show", "."], 5, ". is a folder: name one of empty.massif, m.massif"),
         (["plot", "one", "-o", "a.png"], 5, "one is a folder: name the profile in it, one/m.massif"),
@@ -510,7 +492,7 @@ def test_a_reader_that_leaves_is_no_error(memprof, tmp_path):
         (["view", "m.massif", "--json"], 2, "-o FILE.html"),
         (["view"], 2, "FILE..."),
         (["diff", "m.massif"], 2, "B"),
-        (["diff", "m.massif", "m.massif", "--fail-if-grows", "-5%"], 2, "--fail-if-grows '-5%' is no percentage"),
+        (["diff", "m.massif", "m.massif", "--fail-if-grows", "-5%"], 2, "--fail-if-grows '-5%' is not a percentage"),
         (["shwo"], 2, "there is no command 'shwo'; did you mean show?"),
     ],
 )

@@ -42,9 +42,16 @@ def test_open_dimensions_of_onnx(tmp_path: Path) -> None:
     assert inputs.shapes_that_run(path, {}, None) == {"x": (1, 3, 1, 5), "y": (2,)}
     assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
     assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}
-    sentence = inputs.remark(inputs.taken_as_one(path, {}, None))
-    assert "x runs as 1x3x1x5" in sentence and "--shape x=1,3,1,5" in sentence
-    assert inputs.remark({}) == ""
+    sentence = inputs.remark(inputs.taken_as_one(path, {}, None), path)
+    assert "x runs as 1x3x1x5" in sentence and "--shape x=N,3,N,5" in sentence
+    assert inputs.remark({}, path) == ""
+
+
+def test_a_dimension_that_the_file_fixes_at_1_is_not_to_be_changed(tmp_path: Path) -> None:
+    path = model(tmp_path, (1, 3, "h", "w"), (1, 8))
+    assumed = inputs.taken_as_one(path, {}, None)
+    assert assumed == {"x": (1, 3, 1, 1)}
+    assert "--shape x=1,3,N,N " in inputs.remark(assumed, path)
 
 
 def test_inputs_from_a_file_are_shapes_too(tmp_path: Path) -> None:

@@ -58,12 +58,11 @@ def test_what_a_memprof_is_working_in_is_left_alone(working):
     assert folder.exists() and processes("sleep", "613")
 
 
-def test_an_interruption_removes_the_folder_at_once(working):
+def test_an_interruption_ends_what_was_started_and_removes_the_folder_at_once(working):
     process, folder = working
     process.send_signal(signal.SIGINT)
     process.wait()
-    assert not folder.exists()
-    leftovers.end_marked({folder.name.rpartition("-")[2]})
+    assert not folder.exists() and not processes("sleep", "613")
 
 
 @pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])
@@ -100,3 +99,45 @@ def test_the_folders_of_a_killed_command_are_removed_by_the_next(tmp_path, scena
         memprof("run", "scenario.json", "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", f"after-{words[0]}.jsonl")
 
         assert not list((tmp_path / "tmp").iterdir())
+
+
+# A plan that reads the executed order, from a process that does not end.
+PLANS = """
+import sys
+from pathlib import Path
+from memprof.plan import executed
+from memprof.plan.graphs.read import read
+executed._CHILD = "import time; time.sleep(614)"
+executed.onnxruntime_order(read(Path(sys.argv[1])))
+"""
+
+
+def test_the_run_of_a_plan_and_its_folder_do_not_outlive_a_killed_memprof(tmp_path, monkeypatch, memprof, nothing_left):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    assert memprof("zoo", "founding_example", "--format", "onnx", "-o", "model.onnx").returncode == 0
+    process = subprocess.Popen([sys.executable, "-c", PLANS, str(tmp_path / "model.onnx")])
+    wait_for(lambda: list((tmp_path / "tmp").glob("memprof-plan-*")) and processes("-c", "import time; time.sleep(614)"))
+    process.kill()
+    process.wait()
+
+    assert leftovers.end_leftovers() == 1
+
+    assert not list((tmp_path / "tmp").iterdir()) and not processes("-c", "import time; time.sleep(614)")
+
+
+def test_the_folder_of_a_marked_test_does_not_outlive_a_killed_pytest(tmp_path, monkeypatch, nothing_left):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "test_slow.py").write_text(
+        'import time, pytest\n@pytest.mark.peak_rss("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
+    )
+    process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_for((tmp_path / "reached").exists, 60)
+    process.kill()
+    process.wait()
+    assert list((tmp_path / "tmp").glob("memprof-pytest-*"))
+
+    leftovers.end_leftovers()
+
+    assert not list((tmp_path / "tmp").iterdir())

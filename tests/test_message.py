@@ -45,7 +45,7 @@ def test_a_message_survives_its_line():
     message = Message(JOB, start, 7, {"": 1, "EXECUTE": 2}, ("f",), "cold", True, Hold(4, {"EXECUTE": 10}))
     line = encode(message)
     assert line.endswith(b"\n") and line.count(b"\n") == 1
-    found = decode(line)
-    assert encode(found) == line and (found.job, found.intervals, found.hold) == (JOB, message.intervals, message.hold)
-    assert tuple(found.start.argv) == start.argv and found.start.env == start.env
+    decoded = decode(line)
+    assert encode(decoded) == line and (decoded.job, decoded.intervals, decoded.hold) == (JOB, message.intervals, message.hold)
+    assert tuple(decoded.start.argv) == start.argv and decoded.start.env == start.env
     assert wire.loads(line.decode())["start"]["rlimits"] == {"RLIMIT_AS": 9}

@@ -165,7 +165,7 @@ def test_external_data_outside_the_folder_is_refused_by_every_reader(tmp_path: P
     (tmp_path / "w.bin").write_bytes(bytes(256))
 
     for reader in (identify, tensors, read):
-        with pytest.raises(InputError, match="which is no file in the model's folder: it is not read"):
+        with pytest.raises(InputError, match="which is not a file in the model's folder: it is not read"):
             reader(path)
 
 
@@ -199,7 +199,7 @@ def test_weights_over_one_another_are_not_read_again_and_again(tmp_path: Path) -
 
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.onnx")
-    with pytest.raises(InputError, match="it is no file"):
+    with pytest.raises(InputError, match="it is not a file"):
         read(tmp_path / "m.onnx")
 
 
@@ -230,7 +230,7 @@ def test_a_profile_whose_numbers_are_none_is_a_sentence(tmp_path: Path) -> None:
             executed.profiled(graph, profile)
     for text in ("[" * 100_000, '[{"cat": "Node"', "{}"):
         profile.write_text(text)
-        with pytest.raises(InputError, match="this is no profile of onnxruntime"):
+        with pytest.raises(InputError, match="this is not a profile of onnxruntime"):
             executed.profiled(graph, profile)
 
 
@@ -306,5 +306,5 @@ def test_shapes_and_offsets_that_overflow_in_a_tflite_file(tmp_path: Path) -> No
     assert identify(path).weight_bytes is None
     with pytest.raises(Unparsed):
         tensors(path)
-    with pytest.raises(InputError, match="no TFLite model, or not a whole one"):
+    with pytest.raises(InputError, match="not a TFLite model, or not a complete one"):
         read(path)

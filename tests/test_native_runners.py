@@ -53,6 +53,11 @@ def ended_well(run: Run) -> Run:
     return run
 
 
+def above(run: Run, field: str) -> int:
+    """A figure at the end of EXECUTE above the same at the end of STARTUP."""
+    return int(getattr(run.marks[-1], field) - getattr(run.marks[0], field))
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_python_and_native_agree_above_their_own_baselines(nets: Path, name: str) -> None:
     installed(name + "-native")
@@ -64,10 +69,15 @@ def test_python_and_native_agree_above_their_own_baselines(nets: Path, name: str
     assert own.about is not None and own.about.runtime_version == python.about.runtime_version  # type: ignore[union-attr]
     baselines = [run.marks[0].rss_end_bytes or 0 for run in (python, own)]
     assert 0 < baselines[1] < 40 * MIB and baselines[1] < baselines[0]
-    ends = [(run.marks[-1].rss_end_bytes or 0) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
-    assert abs(ends[0] - ends[1]) < 4 * MIB, "what the runtime holds cannot depend on who asked it to"
-    peaks = [max(m.rss_peak_bytes for m in run.marks) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
-    assert abs(peaks[0] - peaks[1]) < 4 * MIB
+    # What the runtime holds cannot depend on who asked it to. Freed blocks that glibc keeps differ by some hundreds of KiB, pages of libraries by
+    # some MiB: how many a fault maps depends on which of them the page cache holds.
+    held, anonymous, mapped = (
+        abs(above(python, field) - above(own, field)) for field in ("heap_used_end_bytes", "anon_end_bytes", "file_end_bytes")
+    )
+    assert held < MIB // 2
+    assert anonymous < 2 * MIB
+    peaks = [max(mark.rss_peak_bytes for mark in run.marks) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
+    assert abs(peaks[0] - peaks[1]) < 2 * MIB + mapped + 2 * own.machine.peak_bound_bytes
     execute = own.marks[-1]
     assert len(execute.times_ns) == 3 and execute.rss_peak_exact
     assert own.marks[0].rss_end_bytes == own.timeline.rss_min_bytes or own.timeline.rss_max_bytes < python.timeline.rss_max_bytes

@@ -84,7 +84,7 @@ def test_without_phases_the_run_begins_with_the_program():
         ("2s", "has two ends"),
         ("..", "write PHASE"),
         ("3s..2s", "ends before it begins"),
-        ("3 parsecs..", "is no duration"),
+        ("3 parsecs..", "is not a duration"),
         ("prepar..", "did you mean PREPARE"),
         ("nonsense", "there are STARTUP"),
     ],

@@ -8,11 +8,12 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from compiled import compiled
 from conftest import need_tool
-from failing import Silent
+from failing import NEAR_MIB, Silent
 
 from memprof.errors import InputError, UsageError
 from memprof.measuring import campaign
@@ -103,8 +104,8 @@ def test_the_phases_of_a_program_nobody_changed(build) -> None:
     for name, peak, end in (("MODEL_LOAD", 100, 40), ("PREPARE", 60, 0), ("EXECUTE", 20, 0)):
         mark = phase(run, name)
         assert mark.rss_peak_exact
-        assert abs(above(mark) - peak) < 0.5, name
-        assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - end) < 0.5, name
+        assert abs(above(mark) - peak) < NEAR_MIB, name
+        assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - end) < NEAR_MIB, name
     assert phase(run, "STARTUP").rss_end_bytes < 8 * MIB, "that would be gdb's memory"
     assert run.timeline.rss_max_bytes < 300 * MIB
     times_ns = phase(run, "EXECUTE").times_ns
@@ -151,7 +152,7 @@ def test_names_are_written_as_in_the_source(build, flags: tuple[str, ...]) -> No
     run = ended_well(measured([build(SCOPES, *flags)], *(f"p{index}={name}" for index, name in enumerate(NAMES))))
     for index, (name, (mib, calls)) in enumerate(NAMES.items()):
         mark = phase(run, f"p{index}")
-        assert abs(above(mark) - mib) < 0.5, name
+        assert abs(above(mark) - mib) < NEAR_MIB, name
         assert (len(mark.times_ns) or 1) == calls, name
 
 
@@ -178,7 +179,7 @@ def test_which_functions_a_name_means(build) -> None:
 def test_a_function_of_a_shared_library(build, tmp_path: Path) -> None:
     compiled(tmp_path, HEAD + 'extern "C" void lib_load() { spike(33); }', "-shared", "-fPIC", name="libmodel.so")
     program = build('extern "C" void lib_load(); int main() { lib_load(); }', f"-L{tmp_path}", "-l:libmodel.so", f"-Wl,-rpath,{tmp_path}")
-    assert abs(above(phase(ended_well(measured([program], "load=lib_load")), "MODEL_LOAD")) - 33) < 0.5
+    assert abs(above(phase(ended_well(measured([program], "load=lib_load")), "MODEL_LOAD")) - 33) < NEAR_MIB
 
 
 OPENS = """
@@ -197,8 +198,8 @@ def test_a_function_of_a_library_that_is_opened_later(build, tmp_path: Path) -> 
     library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
     program = build(OPENS, "-ldl")
     run = ended_well(measured([program, library, "lib_load", "lib_prepare"], "load=lib_load", "prepare=ml::prepare<int>"))
-    assert abs(above(phase(run, "MODEL_LOAD")) - 33) < 0.5
-    assert abs(above(phase(run, "PREPARE")) - 22) < 0.5
+    assert abs(above(phase(run, "MODEL_LOAD")) - 33) < NEAR_MIB
+    assert abs(above(phase(run, "PREPARE")) - 22) < NEAR_MIB
 
 
 def test_a_function_that_never_comes_is_named_with_what_is_near(build, tmp_path: Path) -> None:
@@ -242,9 +243,47 @@ def test_phases_in_a_forked_child(build) -> None:
         }
     """)
     run = ended_well(measured([program], "load=model_load", "execute=model_run"))
-    assert abs(above(phase(run, "MODEL_LOAD")) - 64) < 0.5
+    assert abs(above(phase(run, "MODEL_LOAD")) - 64) < NEAR_MIB
     assert len(phase(run, "EXECUTE").times_ns) == 2
     assert phase(run, "MODEL_LOAD").rss_begin_bytes < 20 * MIB, "the parent's memory is not the child's"
+
+
+KILLED_WHILE_HELD = """
+import os, sys, time
+import gdb
+sys.path[:0] = [{native!r}, os.path.dirname({native!r})]
+import traced
+for setting in ("breakpoint always-inserted on", "detach-on-fork off", "schedule-multiple on", "follow-fork-mode parent", "confirm off"):
+    gdb.execute("set " + setting, to_string=True)
+gdb.events.exited.connect(lambda event: traced.exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
+gdb.execute("break model_load", to_string=True)
+gdb.execute("run", to_string=True)
+held = {{inferior.num: inferior.pid for inferior in gdb.inferiors()}}
+assert sorted(held) == [1, 2], held
+for number in {killed}:
+    os.kill(held[number], 9)
+    while not traced._gone(held[number]):
+        time.sleep(0.001)
+stops = 0
+while traced.resume():
+    stops += 1
+print("ended", stops < 5, sorted(traced.exit_codes), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("killed", [[1], [2], [1, 2]])
+def test_a_process_that_ends_while_gdb_holds_it_holds_nothing_up(build, tmp_path: Path, killed) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        int main() { if (fork() == 0) { model_load(); exit(0); } int status; wait(&status); return 0; }
+    """)
+    script = tmp_path / "held.py"
+    script.write_text(KILLED_WHILE_HELD.format(native=str(runners_path() / "native"), killed=killed))
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", script, "--args", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "ended True [1, 2]" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_a_program_starts_besides_does_not_disturb_it(build) -> None:
@@ -252,7 +291,7 @@ def test_what_a_program_starts_besides_does_not_disturb_it(build) -> None:
         extern "C" OUT void model_load() { if (system("exit 0") != 0) _exit(9); spike(64); FILE *f = popen("echo hello", "r"); pclose(f); }
         int main() { model_load(); return 0; }
     """)
-    assert abs(above(phase(ended_well(measured([program], "load=model_load")), "MODEL_LOAD")) - 64) < 0.5
+    assert abs(above(phase(ended_well(measured([program], "load=model_load")), "MODEL_LOAD")) - 64) < NEAR_MIB
 
 
 def test_a_script_that_starts_the_program(build, tmp_path: Path) -> None:
@@ -260,7 +299,7 @@ def test_a_script_that_starts_the_program(build, tmp_path: Path) -> None:
     script = tmp_path / "run it.sh"
     script.write_text(f"#!/bin/sh\nexec '{program}' \"$1\"\n")
     script.chmod(0o755)
-    assert abs(above(phase(ended_well(measured([script, "one word"], "load=model_load")), "MODEL_LOAD")) - 64) < 0.5
+    assert abs(above(phase(ended_well(measured([script, "one word"], "load=model_load")), "MODEL_LOAD")) - 64) < NEAR_MIB
 
 
 def test_words_reach_the_program_as_they_are_and_gdb_leaves_nothing_in_its_environment(build, tmp_path: Path) -> None:
@@ -296,7 +335,7 @@ def test_several_threads_at_once_are_one_phase_from_the_first_entry_to_the_last_
     mark = phase(run, "EXECUTE")
     assert len(mark.times_ns) == 4
     assert all(time_ns >= 150 * MS for time_ns in mark.times_ns)
-    assert abs(above(mark) - 80) < 1
+    assert abs(above(mark) - 80) < NEAR_MIB
 
 
 def test_a_recursive_function_is_one_call(build) -> None:
@@ -307,7 +346,7 @@ def test_a_recursive_function_is_one_call(build) -> None:
     run = ended_well(measured([program], "load=model_load"))
     mark = phase(run, "MODEL_LOAD")
     assert mark.times_ns == () and mark.time_ns >= 20 * MS
-    assert abs(above(mark) - 5) < 0.5
+    assert abs(above(mark) - 5) < NEAR_MIB
 
 
 def test_a_function_that_begins_with_an_inlined_one(build) -> None:
@@ -318,7 +357,7 @@ def test_a_function_that_begins_with_an_inlined_one(build) -> None:
     """
     for index, flags in enumerate((("-g", "-O2"), ("-O2", "-fomit-frame-pointer"))):
         run = ended_well(measured([build(source, *flags, name=f"begins{index}")], "load=model_load"))
-        assert abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5 and phase(run, "MODEL_LOAD").times_ns == ()
+        assert abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB and phase(run, "MODEL_LOAD").times_ns == ()
 
 
 def test_a_phase_within_a_phase_keeps_its_own_peak(build) -> None:
@@ -328,8 +367,8 @@ def test_a_phase_within_a_phase_keeps_its_own_peak(build) -> None:
         int main() { outer(); }
     """)
     run = ended_well(measured([program], "train=outer", "step=inner"))
-    assert abs(above(phase(run, "train")) - 90) < 0.5, "the reset of the inner phase must not take the outer one's peak"
-    assert abs(above(phase(run, "step")) - 30) < 0.5
+    assert abs(above(phase(run, "train")) - 90) < NEAR_MIB, "the reset of the inner phase must not take the outer one's peak"
+    assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
     assert phase(run, "train").begin_ns < phase(run, "step").begin_ns < phase(run, "step").end_ns < phase(run, "train").end_ns
 
 
@@ -343,8 +382,8 @@ def test_a_function_called_in_place_of_a_return_ends_with_its_caller(build) -> N
         "-O2",
     )
     run = ended_well(measured([program], "train=outer", "step=inner"))
-    assert abs(above(phase(run, "train")) - 90) < 0.5
-    assert abs(above(phase(run, "step")) - 30) < 0.5
+    assert abs(above(phase(run, "train")) - 90) < NEAR_MIB
+    assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
 
 
 def test_phases_by_turns_are_added_up(build) -> None:
@@ -357,7 +396,7 @@ def test_phases_by_turns_are_added_up(build) -> None:
     assert [mark.phase for mark in run.marks] == ["STARTUP", "forward", "backward"]
     for name, mib in (("forward", 30), ("backward", 50)):
         assert len(phase(run, name).times_ns) == 5
-        assert abs(above(phase(run, name)) - mib) < 0.5
+        assert abs(above(phase(run, name)) - mib) < NEAR_MIB
 
 
 # -- calls that never return
@@ -372,8 +411,9 @@ def test_left_by_longjmp(build) -> None:
     """)
     run = ended_well(measured([program], "load=model_load", "execute=model_run"))
     load = phase(run, "MODEL_LOAD")
-    assert 10 * MS <= load.time_ns < 300 * MS, "it ended where it jumped, not where that was noticed"
-    assert abs(above(load) - 40) < 0.5
+    assert load.time_ns >= 10 * MS
+    assert phase(run, "EXECUTE").begin_ns - load.end_ns >= 300 * MS, "it ended where it jumped, not where that was noticed"
+    assert abs(above(load) - 40) < NEAR_MIB
     assert len(phase(run, "EXECUTE").times_ns) == 2
     assert "MODEL_LOAD: model_load was left by longjmp" in notes(run)
 
@@ -387,7 +427,7 @@ def test_a_longjmp_inside_a_call_does_not_end_it(build) -> None:
     """)
     run = ended_well(measured([program], "load=model_load"))
     assert phase(run, "MODEL_LOAD").time_ns >= 20 * MS
-    assert abs(above(phase(run, "MODEL_LOAD")) - 70) < 0.5
+    assert abs(above(phase(run, "MODEL_LOAD")) - 70) < NEAR_MIB
     assert "longjmp" not in notes(run)
 
 
@@ -398,8 +438,8 @@ def test_left_by_an_exception(build) -> None:
         int main(int n, char **) { try { model_load(n); } catch (std::exception &) { } wait_ms(300); spike(90); model_run(); return 0; }
     """)
     run = ended_well(measured([program], "load=model_load", "execute=model_run"))
-    assert phase(run, "MODEL_LOAD").time_ns < 300 * MS
-    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < 0.5
+    assert phase(run, "EXECUTE").begin_ns - phase(run, "MODEL_LOAD").end_ns >= 300 * MS, "it ended where it was thrown"
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < NEAR_MIB
     assert phase(run, "EXECUTE").time_ns >= 20 * MS, "an exception that is caught inside ends nothing"
     assert "MODEL_LOAD: model_load was left by an exception" in notes(run)
 
@@ -408,8 +448,8 @@ def test_the_program_ends_inside(build) -> None:
     program = build('extern "C" OUT void model_run() { spike(40); hold(10); exit(0); } int main() { model_run(); }')
     run = ended_well(measured([program], "execute=model_run"))
     mark = phase(run, "EXECUTE")
-    assert mark.rss_peak_exact and abs(above(mark) - 40) < 0.5
-    assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - 10) < 0.5
+    assert mark.rss_peak_exact and abs(above(mark) - 40) < NEAR_MIB
+    assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - 10) < NEAR_MIB
     assert "never returned, the program ended inside it" in notes(run)
 
 
@@ -435,8 +475,8 @@ def test_a_thread_ends_inside(build) -> None:
         int main() { std::thread t([] { model_load(); }); t.join(); model_run(); return 0; }
     """)
     run = ended_well(measured([program], "load=model_load", "execute=model_run"))
-    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < 0.5
-    assert abs(above(phase(run, "EXECUTE")) - 20) < 0.5
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < NEAR_MIB
+    assert abs(above(phase(run, "EXECUTE")) - 20) < NEAR_MIB
 
 
 def test_signals_are_the_programs_own(build) -> None:
@@ -449,7 +489,7 @@ def test_signals_are_the_programs_own(build) -> None:
           alarm(1); model_run(); pause(); return seen == 4 ? 0 : 7;
         }
     """)
-    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < NEAR_MIB
 
 
 def test_a_program_that_closes_all_descriptors_is_followed_all_the_same(build) -> None:
@@ -457,7 +497,7 @@ def test_a_program_that_closes_all_descriptors_is_followed_all_the_same(build) -
         extern "C" OUT void model_run() { spike(20); }
         int main() { for (int i = 0; i < 256; i++) close(i); model_run(); return 0; }
     """)
-    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < 0.5
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < NEAR_MIB
 
 
 def test_from_the_command_line(build, memprof) -> None:
@@ -467,9 +507,9 @@ def test_from_the_command_line(build, memprof) -> None:
     (run,) = store.load([program.parent / "runs.jsonl"]).runs
     ended_well(run)
     assert all(mark.rss_peak_exact for mark in run.marks) and run.processes == ()
-    assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < 0.5
+    assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB
     assert run.timeline.rss_max_bytes < 60 * MIB, "that would be gdb's memory"
-    missing = memprof("run", "--cmd", f"own={program}", "--phase", "load=model_laod", "-o", "none.jsonl")
+    missing = memprof("run", "--cmd", f"own={quote(str(program))}", "--phase", "load=model_laod", "-o", "none.jsonl")
     assert missing.returncode == 2 and "did you mean model_load?" in missing.stderr
     assert not (program.parent / "none.jsonl").exists()
 
@@ -505,11 +545,11 @@ def two_builds(tmp_path: Path) -> tuple[Path, Path]:
 def test_two_builds_of_one_library_are_compared(build, memprof, tmp_path: Path) -> None:
     old, new = two_builds(tmp_path)
     program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
-    cmds = ["--cmd", f"old=LD_LIBRARY_PATH={old} {program}", "--cmd", f"new=LD_LIBRARY_PATH={new} {program}"]
+    cmds = [word for path in (old, new) for word in ("--cmd", f"{path.name}=LD_LIBRARY_PATH={quote(str(path))} {quote(str(program))}")]
     done = memprof("run", *cmds, "--phase", "load=lib_load", "--repeats", "1", "-o", "runs.jsonl")
     assert done.returncode == 0, done.stderr
     peaks = {run.job.variant: above(phase(run, "MODEL_LOAD")) for run in store.load([program.parent / "runs.jsonl"]).runs}
-    assert abs(peaks["old"] - 20) < 0.5 and abs(peaks["new"] - 30) < 0.5
+    assert abs(peaks["old"] - 20) < NEAR_MIB and abs(peaks["new"] - 30) < NEAR_MIB
     wrong = memprof("run", *cmds, "--phase", "load=lib_laod", "--repeats", "1", "-o", "none.jsonl")
     assert wrong.returncode == 2 and "did you mean lib_load?" in wrong.stderr
     by_option = memprof("exec", "--env", f"LD_LIBRARY_PATH={new}", "--phase", "load=lib_load", "-o", "one.jsonl", "--", program)
@@ -557,7 +597,7 @@ def test_a_virtual_that_a_header_shows_is_found_by_its_overrides(build, flags: t
     program = build(VIRTUAL + NETWORK + calls, *flags)
     run = ended_well(measured([program], "train=api::Model::train", "one=Model::train(int)"))
     assert len(phase(run, "train").times_ns) == 2
-    assert abs(above(phase(run, "train")) - 35) < 0.5, "not that of a class that only has a function of the same name"
+    assert abs(above(phase(run, "train")) - 35) < NEAR_MIB, "not that of a class that only has a function of the same name"
     with pytest.raises(UsageError, match=r"no function api::Model::trian.*did you mean own::"):
         symbols.wrap([str(program)], {"p": "api::Model::trian"})
 
@@ -566,12 +606,12 @@ def test_an_override_in_a_library_that_is_opened_later(build, tmp_path: Path) ->
     source = VIRTUAL + NETWORK + 'extern "C" void lib_train() { api::Model *m = new own::Network; m->train(20); }'
     library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
     run = ended_well(measured([build(OPENS, "-ldl"), library, "lib_train"], "train=api::Model::train"))
-    assert abs(above(phase(run, "train")) - 20) < 0.5
+    assert abs(above(phase(run, "train")) - 20) < NEAR_MIB
 
 
 def test_main_is_a_phase(build) -> None:
     run = ended_well(measured([build("int main() { spike(30); return 0; }")], "a=main"))
-    assert abs(above(phase(run, "a")) - 30) < 0.5
+    assert abs(above(phase(run, "a")) - 30) < NEAR_MIB
     assert "never returned" not in notes(run)
 
 
@@ -584,31 +624,37 @@ def test_a_thread_that_begins_with_the_function(build) -> None:
     """,
         "-pthread",
     )
-    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 30) < 0.5
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 30) < NEAR_MIB
 
 
 # -- what following functions costs
 
 
 class Listening(Silent):
-    """Keeps what is said, and in which order with the end of the run."""
+    """Keeps what is said, and in which order with the end of the run. Makes a file at the first sentence."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Path) -> None:
         self.said: list[str] = []
+        self._heard = heard
 
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
+        self._heard.touch()
 
     def finished(self, run: Run) -> None:
         self.said.append("finished")
 
 
-def test_a_function_that_is_called_very_often_says_so_while_it_runs(build) -> None:
-    program = build('extern "C" OUT void tiny() { asm volatile(""); } int main() { for (;;) tiny(); }')
-    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=20_000 * MS, cache="asis")
+def test_a_function_that_is_called_very_often_says_so_while_it_runs(build, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    program = build(
+        f'extern "C" OUT void tiny() {{ asm volatile(""); }} int main() {{ while (access("{heard}", F_OK)) tiny(); return 0; }}'
+    )
+    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=60_000 * MS, cache="asis")
     order = Order(job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command={"alone": True})
-    listening = Listening()
-    list(campaign.measure([order], listening, lambda line: None))
+    listening = Listening(heard)
+    (run,) = campaign.measure([order], listening, lambda line: None)
+    assert run.outcome.ok, "it ended when the sentence was heard"
     assert "EXECUTE: tiny was called" in listening.said[0] and "ms a call)" in listening.said[0], listening.said
     assert listening.said[-1] == "finished"
 
@@ -620,7 +666,7 @@ def test_a_function_that_is_called_now_and_then_says_nothing(build) -> None:
 
 def test_startup_is_without_the_time_in_which_gdb_reads_symbols(build, tmp_path: Path) -> None:
     source = tmp_path / "many.s"
-    names = (f"f{number}_{'x' * 20}" for number in range(300_000))
+    names = (f"f{number}_{'x' * 20}" for number in range(60_000))
     source.write_text("".join(f".globl {name}\n.type {name},%function\n{name}:\n.byte 0\n" for name in names))
     library = tmp_path / "libmany.so"
     subprocess.run([need_tool("gcc"), "-shared", "-nostdlib", "-o", str(library), str(source)], check=True)
@@ -708,7 +754,7 @@ def test_a_gdb_without_python_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     gdb.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.'\n")
     gdb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(InputError, match=r"a gdb with Python, which .* is not; marks"):
+    with pytest.raises(InputError, match=r"a gdb with Python, and .* has none; marks"):
         symbols.wrap(["true"], {"MODEL_LOAD": "f"})
 
 
@@ -735,7 +781,7 @@ def test_commands_that_cannot_be_started(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             symbols.wrap([command], {"MODEL_LOAD": "f"})
     text.chmod(0o755)
-    with pytest.raises(InputError, match="no ELF file"):
+    with pytest.raises(InputError, match="is not an ELF file"):
         symbols.wrap([str(text)], {"MODEL_LOAD": "f"})
 
 

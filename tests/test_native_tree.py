@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 import psutil
 import pytest
-from failing import MIB, sentence, wait_for
+from failing import MIB, NEAR_MIB, sentence, wait_for
 from native_programs import peak_mib, phases, program, ran
 
 from memprof.measuring import bundle
@@ -115,9 +116,9 @@ def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not():
 
     exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
     assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
-    assert abs(peak_mib(run, "ALONE") - 48) <= 0.5
+    assert abs(peak_mib(run, "ALONE") - 48) <= NEAR_MIB
     assert peak_mib(run, "TOGETHER") >= 62  # 64, less what PSS leaves to other programs of libraries that all have mapped
-    assert peak_mib(run, "AFTER") <= 1.5
+    assert peak_mib(run, "AFTER") <= 1 + NEAR_MIB
 
 
 def test_figures_beside_the_peak_are_said_to_be_one_process_s():
@@ -133,7 +134,7 @@ def test_figures_beside_the_peak_are_said_to_be_one_process_s():
 
 def test_a_phase_of_two_processes_in_a_row_is_said_to_be():
     inner = program('memprof_begin("A"); drop(hold((words[1][0] - 48) * 10 * MIB), MIB); memprof_end(); usleep(100000);')
-    run = ran("sh", "-c", f"{inner} 4; {inner} 2; exit $?")
+    run = ran("sh", "-c", f"{quote(inner)} 4; {quote(inner)} 2; exit $?")
 
     assert all(mark.rss_peak_exact for mark in run.marks)
     assert len(run.mark("A").times_ns) == 2
@@ -147,10 +148,10 @@ def test_a_phase_of_two_processes_in_a_row_is_said_to_be():
 
 def test_under_a_shell_the_program_with_marks_is_exact():
     inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(200000);')
-    run = ran("sh", "-c", f"{inner}; exit $?")
+    run = ran("sh", "-c", f"{quote(inner)}; exit $?")
 
     assert all(mark.rss_peak_exact for mark in run.marks)
-    assert abs(peak_mib(run, "A") - 40) <= 0.5
+    assert abs(peak_mib(run, "A") - 40) <= NEAR_MIB
     assert len(run.processes) == 2
 
 
@@ -359,11 +360,24 @@ def test_attach_follows_children_and_ends_with_the_process(memprof, tmp_path):
     assert "up to 3 processes at once" in done.stdout
 
 
+def looked_at(pid, processes):
+    """Whether one of these has a file of the process open: the probe, which then polls it."""
+    for process in processes:
+        with suppress(OSError):
+            files = Path(f"/proc/{process.pid}/fd")
+            if any(os.readlink(file).startswith(f"/proc/{pid}/") for file in files.iterdir()):
+                return True
+    return False
+
+
 def test_attach_is_ended_by_ctrl_c_with_what_it_saw(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as one:
         command = [sys.executable, "-m", "memprof", "attach", str(one.pid), "--for", "50s", "-o", "r.jsonl"]
         with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as memprof:
-            time.sleep(2.5)
+            own = psutil.Process(memprof.pid)
+            wait_for(
+                lambda: looked_at(one.pid, own.children()) and own.status() == psutil.STATUS_SLEEPING
+            )  # it waits for the probe's answer
             memprof.send_signal(signal.SIGINT)
             out, err = memprof.communicate(timeout=20)
         assert one.poll() is None

@@ -32,13 +32,13 @@ def test_names_in_a_notebook_stay_text():
 
 
 def test_a_summary_shows_itself_as_tables():
-    found = memprof.summarise(RUNS)
+    rows = memprof.summarise(RUNS)
 
-    shown = found._repr_markdown_()
-    assert repr(found).endswith(" rows of statistics>")
+    shown = rows._repr_markdown_()
+    assert repr(rows).endswith(" rows of statistics>")
     assert "RSS peak (MiB)" in shown
     assert re.search(r"\| a +\| PEAK +\| +270\.2 \| +270\.2 \| +270\.0 \| +270\.4 \| +0\.158 \| +5 \|", shown)
-    assert "<caption>RSS peak (MiB)</caption>" in found._repr_html_()
+    assert "<caption>RSS peak (MiB)</caption>" in rows._repr_html_()
 
 
 def test_the_brief_tables_are_the_peak_and_the_latency():

@@ -8,11 +8,15 @@ import json
 import math
 import os
 import re
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy
 import pytest
@@ -361,11 +365,11 @@ def test_view_opens_the_browser(memprof, tmp_path):
     browser.write_text('#!/bin/sh\necho "$1" > "$0.opened"\n')
     browser.chmod(0o755)
 
-    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path), "BROWSER": f"{browser} %s"})
+    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path), "BROWSER": f"{shlex.quote(str(browser))} %s"})
 
     assert (done.returncode, done.stdout) == (0, "")
     opened = (tmp_path / "browser.opened").read_text().strip()
-    assert opened.startswith(f"file://{tmp_path}/memprof-")
+    assert unquote(opened).startswith(f"file://{tmp_path}/memprof-")
     assert opened.endswith("/report.html")
 
 
@@ -868,3 +872,9 @@ def test_without_scripts_the_tables_are_there(browser, comparison):
     assert "300.2 ±0.2" in shown
     assert "failed (SIGSEGV)" in shown
     assert "Copy as Markdown" not in shown
+
+
+def test_a_page_needs_no_matplotlib():
+    """Its import takes longer than a page."""
+    words = "import sys, memprof.reports.page as page; print('matplotlib' in sys.modules, page.__name__)"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.split()[0] == "False"

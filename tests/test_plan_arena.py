@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +85,22 @@ def test_greedy_is_the_rule_byte_by_byte(seed):
     some = [Buffer(one.id, one.lower + 1, one.upper + 1, one.size) for one in buffers(rng, rng.randint(1, 14), 7)]
 
     assert list(greedy(some).offsets) == _by_hand(some)
+
+
+def test_buffers_without_gaps_are_placed_without_a_look_at_each_other():
+    count = 30_000
+    some = made([(step, count, 64) for step in range(count)])
+
+    begin_s = time.process_time()
+    placed = greedy(some)
+
+    assert placed.size_bytes == 64 * count and placed.proven
+    assert time.process_time() - begin_s < 3.5  # CPU time: 1.1 s; with a look at each other 5 s
+
+
+def test_moments_may_be_far_apart():
+    some = made([(0, 10**15, 5), (10**12, 10**15, 7)])
+    assert greedy(some).offsets == (0, 5)
 
 
 def test_greedy_puts_what_is_always_there_first_and_aligns():

@@ -121,21 +121,21 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
     [
         (["none.onnx"], 5, "No such file"),
         (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
-        (["f.onnx", "--order", "twice.txt"], 2, "stands there twice"),
+        (["f.onnx", "--order", "twice.txt"], 2, "is in it twice"),
         (["f.onnx", "--order", "early.txt"], 2, "stands before L, whose result it reads"),
         (["f.onnx", "--order", "short.txt"], 2, "4 operators are missing, M among them"),
         (["f.onnx", "--order", "nearly.txt"], 2, "nearly.txt: Add is missing"),
         (["f.onnx", "--order", "typo.txt"], 2, "no operator 'Ad'; did you mean Add"),
         (["f.onnx", "--order", "profile.json"], 4, "does not have 5 of 5 operators"),
-        (["f.onnx", "--order", "broken.json"], 5, "begins as JSON and is none"),
-        (["f.onnx", "--shape", "T1"], 2, "is no shape"),
+        (["f.onnx", "--order", "broken.json"], 5, "begins like JSON, but cannot be read as JSON"),
+        (["f.onnx", "--shape", "T1"], 2, "is not a shape"),
         (["f.onnx", "--shape", "T9=4"], 2, "has no tensor 'T9'"),
         (["f.onnx", "--batch", "0"], 2, "a batch is at least 1"),
         (["f.onnx", "--mode", "training"], 5, "nothing to train"),
-        (["f.onnx", "--time-limit", "soon"], 2, "is no duration"),
-        (["f.onnx", "--unit", "furlong"], 2, "is no unit"),
-        (["f.onnx", "--optimizer", "adam"], 2, "--optimizer is of a training step: it needs --mode training"),
-        (["f.onnx", "--gradients", "after"], 2, "--gradients is of a training step"),
+        (["f.onnx", "--time-limit", "soon"], 2, "is not a duration"),
+        (["f.onnx", "--unit", "furlong"], 2, "is not a unit"),
+        (["f.onnx", "--optimizer", "adam"], 2, "--optimizer needs --mode training"),
+        (["f.onnx", "--gradients", "after"], 2, "--gradients needs --mode training"),
     ],
 )
 def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
@@ -508,7 +508,8 @@ def test_bandwidths_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("fast", "no bandwidth: write a size a second, as 900MB/s"), ("1 MB/h", "no bandwidth"), ("0", "moves nothing")]
+    ("text", "said"),
+    [("fast", "not a bandwidth: write a size per second, such as 900MB/s"), ("1 MB/h", "not a bandwidth"), ("0", "moves nothing")],
 )
 def test_what_is_no_bandwidth_is_said(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -547,7 +548,7 @@ def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     path.write_bytes(path.read_bytes() + b"\x08\x09")  # another model by content: no plan beside these runs, but the reason
     memprof("page", "r.jsonl", "-o", "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert "its content is another" in text and "tensors, planned" not in text
+    assert "its content differs" in text and "tensors, planned" not in text
 
 
 # -- pack
@@ -771,14 +772,14 @@ def test_no_more_shapes_are_planned_than_anybody_looks_at(tmp_path: Path, monkey
     path = open_shaped(tmp_path / "m.onnx")
     monkeypatch.setattr(measured, "_MOST", 2)
     plans = by_model([run_at(path, x=(extent, 64)) for extent in range(1, 6)])["m.onnx"]
-    assert [plan.why for plan in plans] == ["", "", "2 models and shapes are planned, and no more of them"]
+    assert [plan.why for plan in plans] == ["", "", "only 2 models and shapes are planned"]
 
 
 def test_the_reason_why_there_is_no_plan_is_the_right_one(tmp_path: Path) -> None:
     path = open_shaped(tmp_path / "m.onnx")
     run = run_at(path)
     path.write_bytes(path.read_bytes() + b"\x08\x09")
-    assert by_model([run])["m.onnx"][0].why == f"{path} is not the file that was measured: its content is another"
+    assert by_model([run])["m.onnx"][0].why == f"{path} is not the file that was measured: its content differs"
     path.unlink()
     (plan,) = by_model([run])["m.onnx"]
     assert plan.why == f"the model is no longer at {path}"

@@ -12,7 +12,7 @@ from plan_brute import graph, lowest_peak, series_parallel_graph
 from memprof.errors import InputError
 from memprof.plan import Problem, aliases, best_order, keeping, lifetimes, load, peak, steps
 from memprof.plan.orders import heuristics
-from memprof.plan.orders.bits import bits
+from memprof.plan.orders.bits import backwards, bits, forwards
 from memprof.plan.orders.bounds import least_memory
 from memprof.plan.orders.problem import kept_at
 from memprof.plan.orders.search import Walk
@@ -200,6 +200,63 @@ def test_heuristics_give_orders(seed, inplace):
     for forward in (True, False):
         beam = heuristics.beam(found, 4, forward, peak(problem, model), bool)
         assert beam.order is None or peak(problem, beam.order) < peak(problem, model)
+
+
+@given(st.integers(0, 10**9), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_greedy_choice_is_the_best_of_all_that_are_ready(seed, inplace):
+    rng = random.Random(seed)
+    graph_bits = bits(graph(rng, rng.randint(1, 14), inplace))
+    there = chosen_step_by_step(graph_bits.before, forwards(graph_bits), graph_bits.given)
+    back = chosen_step_by_step(graph_bits.after, backwards(graph_bits), graph_bits.kept)
+    assert heuristics.greedy(graph_bits) == there
+    assert heuristics.greedy_backwards(graph_bits) == back[::-1]
+
+
+def chosen_step_by_step(before, cost, alive):
+    done, order = 0, []
+    while len(order) < len(before):
+        ready = [op for op in range(len(before)) if not done >> op & 1 and not before[op] & ~done]
+        alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
+        done |= 1 << op
+        order.append(op)
+    return tuple(order)
+
+
+def star(points):
+    """A tensor that all operators but the first read, one of which has the graph's result."""
+    return Problem(
+        sizes=(4,) * (points + 2),
+        reads=((0,), *((1,) for _ in range(points))),
+        writes=tuple((tensor,) for tensor in range(1, points + 2)),
+        given=frozenset({0}),
+        kept=frozenset({2}),
+    )
+
+
+@pytest.mark.parametrize("rule", [heuristics.greedy, heuristics.greedy_backwards])
+def test_a_star_is_not_weighed_anew_at_each_step(rule, monkeypatch):
+    weighed = 0
+    for name, made in (("forwards", forwards), ("backwards", backwards)):
+
+        def counting(graph_bits, made=made):
+            cost = made(graph_bits)
+
+            def counted(*state):
+                nonlocal weighed
+                weighed += 1
+                return cost(*state)
+
+            return counted
+
+        monkeypatch.setattr(heuristics, name, counting)
+    assert rule(bits(star(2000))) is not None
+    assert weighed < 5 * 2000
+
+
+def test_the_result_of_a_star_comes_last():
+    best = best_order(star(2000), 60)
+    assert (best.peak_bytes, best.proven, best.order[-1]) == (8, True, 1)
 
 
 def test_there_is_no_other_order_only_where_there_is_none():

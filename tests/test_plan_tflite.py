@@ -103,7 +103,7 @@ def test_another_batch(tmp_path: Path) -> None:
     assert read(path, {"input": (4, 28, 28, 1)}).tensors == four.tensors
     with pytest.raises(UsageError, match="only its first dimension can be changed"):
         read(path, {"input": (1, 56, 56, 1)})
-    with pytest.raises(UsageError, match="is no input"):
+    with pytest.raises(UsageError, match="is not an input"):
         read(path, {"conv_1": (4, 28, 28, 16)})
 
 
@@ -134,5 +134,5 @@ def test_what_lies_outside_is_torn(tmp_path: Path) -> None:
     for change in ({"output": 9}, {"code": 3}, {"buffer": 5}):
         if "buffer" in change:
             continue  # an input's buffer is never looked at
-        with pytest.raises(InputError, match="no TFLite model, or not a whole one"):
+        with pytest.raises(InputError, match="not a TFLite model, or not a complete one"):
             read(broken(**change))

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 
 import made as maker
 import pytest
+from drawn import drawn_texts
 from hypothesis import given
 from hypothesis import strategies as st
 from made import MIB, machine, run, runs
@@ -62,24 +63,6 @@ def sweep(variants, **rest):
                 ]
                 found.append(dataclasses.replace(one, marks=tuple(marks)))
     return found
-
-
-def drawn_texts(figure):
-    """What is really drawn as text, with the box it takes, in pixels. No pixel is set: that would take most of the time."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    found = []
-
-    def draw(self, renderer, *rest, **words):
-        if self.get_visible() and self.get_text().strip():
-            found.append(self)
-
-    with pytest.MonkeyPatch.context() as patch, style.look():
-        patch.setattr(Text, "draw", draw)
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        return [(text.get_text().replace(r"\$", "$"), Text.get_window_extent(text, renderer)) for text in dict.fromkeys(found)]
 
 
 def words(figure):
@@ -358,7 +341,7 @@ def test_the_line_is_the_timeline_from_the_begin_of_its_first_phase():
     axes = timeline.render([made]).axes[0]
 
     assert areas(axes) == [[0, 20], [1.2, 150], [4.3, 200]]
-    assert axes.get_xlabel() == "time since the begin of STARTUP (s)"
+    assert axes.get_xlabel() == "time since the start of STARTUP (s)"
     assert axes.get_ylabel() == "RSS (MiB)"
 
 
@@ -407,7 +390,7 @@ def test_chosen_phases_begin_at_zero():
     axes = timeline.render([made], phases=["MODEL_LOAD", "PREPARE"]).axes[0]
 
     assert [[round(x), y] for x, y in areas(axes)] == [[0, 50], [400, 150], [1200, 190]]
-    assert axes.get_xlabel() == "time since the begin of MODEL_LOAD (ms)"
+    assert axes.get_xlabel() == "time since the start of MODEL_LOAD (ms)"
 
 
 def test_an_unknown_phase_is_said_with_a_near_name():

@@ -6,12 +6,15 @@ import itertools
 import math
 import random
 import statistics
+import time
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memprof.judge import ranks
+from memprof.errors import InputError
+from memprof.judge import choices, ranks
 
 VALUES = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
@@ -48,6 +51,78 @@ def test_strata_are_counted_together(strata):
     assert ranks.stratified_p(strata) == pytest.approx(counted(*strata), rel=1e-12)
 
 
+def sums(numbers, size):
+    """How many choices of `size` of the numbers have each sum, one number after the other."""
+    ways = [{0: 1}, *({} for _ in range(size))]
+    for number in numbers:
+        for taken in range(size, 0, -1):
+            for before, count in ways[taken - 1].items():
+                ways[taken][before + number] = ways[taken].get(before + number, 0) + count
+    return ways[size]
+
+
+def summed(*strata):
+    """As `counted`, for more values: the arrangements with the same sum are counted together, in whole numbers."""
+    observed, counts = 0, {0: 1}
+    for base, head in strata:
+        own = [int(2 * rank) for rank in shared_ranks([*base, *head])]
+        observed += sum(own[len(base) :])
+        both = {}
+        for (here, count), (there, times) in itertools.product(counts.items(), sums(own, len(head)).items()):
+            both[here + there] = both.get(here + there, 0) + count * times
+        counts = both
+    return float(Fraction(sum(count for total, count in counts.items() if total >= observed), sum(counts.values())))
+
+
+@st.composite
+def tied(draw, most):
+    """Two sides of up to `most` values each: from all alike to hardly any ties, and head shifted."""
+    kinds = draw(st.integers(1, 3 * most))
+    shift = draw(st.integers(-kinds, kinds))
+    value = st.integers(0, kinds)
+    base, head = (draw(st.lists(value, min_size=1, max_size=most)) for _ in range(2))
+    return base, [shift + value for value in head]
+
+
+@given(tied(24))
+@settings(max_examples=150, deadline=None)
+def test_more_values_with_ties_are_counted_exactly(sides):
+    expected = summed(sides), summed(sides[::-1])
+    assert ranks.rank_p(*sides) == pytest.approx(expected[0], rel=1e-12)
+    assert ranks.two_sided_p(*sides) == pytest.approx(min(1, 2 * min(expected)), rel=1e-12)
+    assert ranks.beyond_chance(*sides) == (2 * min(expected) <= ranks.ALPHA)
+
+
+@given(st.lists(tied(10), min_size=2, max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_more_values_in_strata_are_counted_exactly(strata):
+    assert ranks.stratified_p(strata) == pytest.approx(summed(*strata), rel=1e-12)
+
+
+@pytest.mark.parametrize("step", [1, 5, 40])
+def test_doubles_and_whole_numbers_count_the_same(step):
+    draw = random.Random(5)
+    numbers = tuple(sorted(step * draw.randrange(200 // step) for _ in range(70)))
+    for limit in range(sum(numbers[:30]), sum(numbers) * 30 // 70, 997):
+        for strata, sizes in (((numbers,), (30,)), ((numbers[::2], numbers[1::2]), (15, 15))):
+            rough, whole = (choices.share_at_most(strata, sizes, limit, exactly) for exactly in (False, True))
+            assert rough == pytest.approx(whole, rel=1e-13)
+
+
+def test_next_to_the_limit_of_a_verdict_whole_numbers_decide(monkeypatch):
+    asked = []
+    share = choices.share_at_most
+
+    def doubtful(strata, sizes, limit, whole):
+        asked.append(whole)
+        return share(strata, sizes, limit, True) if whole else ranks.ALPHA * (1 + 1e-12)
+
+    monkeypatch.setattr(ranks, "share_at_most", doubtful)
+
+    assert ranks.rank_p(range(5), range(10, 15)) == 1 / 252
+    assert asked == [False, True]
+
+
 @pytest.mark.parametrize("shift", [-0.5, 0, 0.3, 1])
 @pytest.mark.parametrize(("few", "many"), [(5, 5), (7, 40), (60, 60)])
 def test_it_is_the_one_of_scipy_where_there_are_no_ties(few, many, shift):
@@ -75,6 +150,44 @@ def test_a_verdict_found_by_bounds_is_that_of_the_whole_count(step, monkeypatch)
         assert ranks.beyond_chance(base, head) == (whole(base, head) <= ranks.ALPHA)
 
     assert len(counts) <= 12 or step > 0.01
+
+
+@pytest.mark.parametrize("step", [1e-9, 0.2])
+def test_two_hundred_a_side_take_less_than_a_second(step):
+    """About 0.2 s of the processor's time; all at once takes 4 s and more."""
+    draw = random.Random(3)
+    base, head = ([step * round(draw.gauss(middle, 1) / step) for _ in range(200)] for middle in (0, 0.25))
+    began = time.process_time()
+    ranks.rank_p(base, head)
+    assert time.process_time() - began < 2
+
+
+def test_rows_without_ties_are_counted_once(monkeypatch):
+    counts = []
+    whole = choices._counts
+    monkeypatch.setattr(choices, "_counts", lambda *about: counts.append(1) or whole(*about))
+    draw = random.Random(11)
+    for shift in (0, 0.1, 0.2, 0.3) * 3:
+        ranks.two_sided_p([draw.random() for _ in range(37)], [shift + draw.random() for _ in range(37)])
+
+    assert len(counts) == 2  # the smaller half and the larger
+
+
+def test_too_many_repeats_are_a_sentence():
+    with pytest.raises(InputError, match="too many repeats for an exact rank test"):
+        ranks.rank_p(range(0, 6000, 2), range(1, 6000, 2))
+
+
+@pytest.mark.parametrize("values", [(-1, 1) * 7, (-8, -6, *range(14)), (0,) * 6 + (-20, -4, 4, 20), (13, *(-1,) * 13), (0,) * 8])
+@pytest.mark.parametrize("share", [0.2, 0.01])
+def test_sums_stray_no_more_often_than_said(values, share, monkeypatch):
+    monkeypatch.setattr(ranks, "_STRAYS", share)
+    values = [value * len(values) - sum(values) for value in values]
+    for drawn in range(1, len(values) // 2 + 1):
+        chosen = [sum(choice) for choice in itertools.combinations(values, drawn)]
+        stray = ranks._stray(values, drawn)
+        assert sum(total > stray for total in chosen) <= share * len(chosen)
+        assert sum(total < -stray for total in chosen) <= share * len(chosen)
 
 
 def test_sides_apart_have_the_least_value_at_any_size():

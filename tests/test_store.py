@@ -22,8 +22,8 @@ from memprof.runs.records import Outcome, Timeline
 
 def written(path, made):
     writer = store.Writer(path, append=False)
-    for one in made:
-        writer.write(store.encode(one))
+    for kept in made:
+        writer.write(store.encode(kept))
     return path
 
 
@@ -54,7 +54,7 @@ def test_appending_cuts_the_torn_end_off_first(tmp_path):
     writer.write(store.encode(run("b")))
 
     assert writer.mended
-    assert [one.job.variant for one in store.load([path]).runs] == ["a"] * 4 + ["b"]
+    assert [kept.job.variant for kept in store.load([path]).runs] == ["a"] * 4 + ["b"]
 
 
 def test_an_existing_file_is_never_overwritten(tmp_path):
@@ -71,7 +71,7 @@ def test_a_foreign_file_is_not_added_to(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("my notes\nmore of them")
 
-    with pytest.raises(InputError, match="no runs file"):
+    with pytest.raises(InputError, match="not a memprof runs file"):
         store.Writer(path, append=True)
 
     assert path.read_text() == "my notes\nmore of them"
@@ -81,7 +81,7 @@ def test_a_foreign_file_is_not_added_to(tmp_path):
     ("content", "said"),
     [
         (b"", "holds no complete run"),
-        (b"my notes", "is no runs file"),
+        (b"my notes", "is not a memprof runs file"),
         (b"my notes\n", "not a run of memprof"),
         (b"{}\n", "not a run of memprof"),
         (b"[" * 100_000 + b"\n", "not a run of memprof"),
@@ -185,14 +185,14 @@ def test_runs_measured_in_different_ways_are_not_taken_for_repeats(tmp_path):
 
     loaded = store.load([plain, off])
 
-    assert {one.job.variant for one in loaded.runs} == {"a (shape of x default, xnnpack default)", "a (x=1x2, xnnpack=off)"}
+    assert {kept.job.variant for kept in loaded.runs} == {"a (shape of x default, xnnpack default)", "a (x=1x2, xnnpack=off)"}
     assert loaded.warnings == ("net.onnx, a: runs that differ in shape of x, xnnpack are separate rows",)
 
 
 def test_repeats_in_several_files_stay_repeats(tmp_path):
     loaded = store.load([written(tmp_path / "a.jsonl", runs()), written(tmp_path / "b.jsonl", runs())])
 
-    assert {one.job.variant for one in loaded.runs} == {"a"}
+    assert {kept.job.variant for kept in loaded.runs} == {"a"}
     assert loaded.warnings == ()
 
 
@@ -201,4 +201,4 @@ def test_a_run_that_failed_before_it_said_its_version_stays_a_repeat(tmp_path):
 
     loaded = store.load([written(tmp_path / "a.jsonl", [run(), early])])
 
-    assert {one.job.variant for one in loaded.runs} == {"a"}
+    assert {kept.job.variant for kept in loaded.runs} == {"a"}

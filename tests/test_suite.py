@@ -82,7 +82,7 @@ def test_environment_of_a_variant_wins_over_that_of_all(model):
         ({"set": {"extr": "1"}}, "no knob 'extr'; did you mean extra"),
         ({"set": {"malloc_trim": "maybe"}}, "malloc_trim takes on|off"),
         ({"set": {"malloc_arenas": "few"}}, "malloc_arenas takes a whole number"),
-        ({"set": {"extra": "big"}}, "'big' is no size"),
+        ({"set": {"extra": "big"}}, "'big' is not a size"),
         ({"repeats": 0}, "--repeats 0: 1 is the least"),
         ({"runs": -1}, "--runs -1: 0 is the least"),
     ],
@@ -98,7 +98,7 @@ def test_what_cannot_be_meant_is_said(model, words, said):
     ("words", "said"),
     [
         ({"python": "/no/such/python"}, "no such interpreter"),
-        ({"python": "/bin/true"}, "no usable Python"),
+        ({"python": "/bin/true"}, "not a usable Python"),
         ({"runtimes": ("./none.py",)}, "no such file"),
         ({"set": {"preload": "/no/such.so"}}, "preload=/no/such.so: no such file"),
         ({"inputs": "/no/such.npz"}, "no such file"),
@@ -125,12 +125,12 @@ def test_a_model_that_a_runtime_does_not_take_is_left_out_with_a_remark(model, t
 def test_a_model_left_with_no_runtime_is_an_error(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"x")
 
-    with pytest.raises(UsageError, match="no runtime that was named takes it"):
+    with pytest.raises(UsageError, match="none of the named runtimes takes it"):
         planned(str(tmp_path / "net.onnx"))
 
 
 def test_few_repeats_are_remarked_on(model):
-    assert "too few to ever decide" in planned(model, repeats=4).remarks[0]
+    assert "too few to decide a comparison" in planned(model, repeats=4).remarks[0]
     assert planned(model, repeats=5).remarks == ()
 
 

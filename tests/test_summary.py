@@ -23,16 +23,16 @@ CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 
 
 
 def row(made, phase, metric):
-    return next(one for one in summary.summarise(made, [metric]) if one.phase == phase)
+    return next(line for line in summary.summarise(made, [metric]) if line.phase == phase)
 
 
 def test_a_row_has_the_statistics_of_its_repeats():
-    found = row(runs(extra_mib=(0, 1, 2, 3, 10)), "PREPARE", "rss_peak_bytes")
+    prepare = row(runs(extra_mib=(0, 1, 2, 3, 10)), "PREPARE", "rss_peak_bytes")
 
-    assert found.values == tuple((270 + extra) * MIB for extra in (0, 1, 2, 3, 10))
-    assert (found.min, found.median, found.max) == (270 * MIB, 272 * MIB, 280 * MIB)
-    assert found.mean == pytest.approx(273.2 * MIB)
-    assert found.stdev == pytest.approx(math.sqrt(62.8 / 4) * MIB)
+    assert prepare.values == tuple((270 + extra) * MIB for extra in (0, 1, 2, 3, 10))
+    assert (prepare.min, prepare.median, prepare.max) == (270 * MIB, 272 * MIB, 280 * MIB)
+    assert prepare.mean == pytest.approx(273.2 * MIB)
+    assert prepare.stdev == pytest.approx(math.sqrt(62.8 / 4) * MIB)
 
 
 def test_peak_is_the_largest_phase_of_each_run():
@@ -50,7 +50,7 @@ def test_a_failed_run_counts_in_the_phases_it_finished_and_not_in_peak():
 def test_variants_threads_models_and_machines_are_kept_apart():
     made = [run("a"), run("b"), run("a", threads=2), run("a", model="other.onnx"), run("a", where=machine("there"))]
 
-    assert len({found.key for found in summary.summarise(made, ["rss_peak_bytes"])}) == 5
+    assert len({line.key for line in summary.summarise(made, ["rss_peak_bytes"])}) == 5
 
 
 def test_one_inexact_repeat_makes_the_row_inexact():
@@ -76,23 +76,23 @@ def cells(text, title):
     """The cells of one Markdown table by variant and column."""
     lines = text.split(f"{title}\n\n")[1].split("\n\n")[0].splitlines()
     split = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return {found[0]: dict(zip(split[0], found, strict=True)) for found in split[2:]}
+    return {fields[0]: dict(zip(split[0], fields, strict=True)) for fields in split[2:]}
 
 
 def test_a_cell_is_the_median_and_the_farthest_repeat():
     text = table.render([*runs("a", (0, 1, 2, 3, 10)), *runs("b", (5,))])
 
-    found = cells(text, "RSS peak (MiB)")
-    assert found["a"]["PREPARE"] == "272.0 ±8.0"
-    assert found["b"]["PREPARE"] == "275.0"
-    assert found["a"]["baseline"] == "40.0 ±0.0"
-    assert found["a"]["PEAK"] == "272.0 ±8.0"
+    shown = cells(text, "RSS peak (MiB)")
+    assert shown["a"]["PREPARE"] == "272.0 ±8.0"
+    assert shown["b"]["PREPARE"] == "275.0"
+    assert shown["a"]["baseline"] == "40.0 ±0.0"
+    assert shown["a"]["PEAK"] == "272.0 ±8.0"
 
 
 def test_above_the_baseline_the_runtime_itself_is_subtracted():
-    found = cells(table.render(runs(), above_baseline=True), "RSS peak above the baseline (MiB)")
+    shown = cells(table.render(runs(), above_baseline=True), "RSS peak above the baseline (MiB)")
 
-    assert found["a"]["MODEL_LOAD"] == "110.2 ±0.2"
+    assert shown["a"]["MODEL_LOAD"] == "110.2 ±0.2"
 
 
 def test_a_failure_is_shown_in_its_place_and_explained_below():
@@ -100,8 +100,8 @@ def test_a_failure_is_shown_in_its_place_and_explained_below():
 
     text = table.render(made)
 
-    found = cells(text, "RSS peak (MiB)")["b"]
-    assert (found["MODEL_LOAD"], found["PREPARE"], found["EXECUTE"], found["PEAK"]) == ("150.0 ±0.0", "failed (SIGSEGV)", "-", "-")
+    shown = cells(text, "RSS peak (MiB)")["b"]
+    assert (shown["MODEL_LOAD"], shown["PREPARE"], shown["EXECUTE"], shown["PEAK"]) == ("150.0 ±0.0", "failed (SIGSEGV)", "-", "-")
     assert "b: failed in 2 of 2 repeats: ended by SIGSEGV in PREPARE, its RSS last 200.0 MiB" in text
 
 
@@ -156,7 +156,7 @@ def test_csv_has_one_row_a_run_and_phase_with_the_columns_of_the_readme():
 
     assert tuple(rows[0])[:8] == frame.KEYS
     assert {"time_p90_ns", "time_geomean_ns", "hwm_bytes", "vms_peak_bytes", "rss_peak_bytes"} <= set(rows[0])
-    assert [(one["variant"], one["phase"], one["outcome"]) for one in rows][-3:] == [
+    assert [(line["variant"], line["phase"], line["outcome"]) for line in rows][-3:] == [
         ("b", "STARTUP", "ok"),
         ("b", "MODEL_LOAD", "ok"),
         ("b", "PREPARE", "SIGSEGV"),

@@ -135,7 +135,7 @@ def test_another_unit(unit, expected):
 
 
 def test_an_unknown_unit_is_said():
-    with pytest.raises(UsageError, match="'Mb' is no unit"):
+    with pytest.raises(UsageError, match="'Mb' is not a unit"):
         table.render([run()], unit="Mb")
 
 

@@ -72,9 +72,9 @@ def test_its_mean_is_weighted_by_time(samples):
 
 @given(SAMPLES, st.integers(0, 10**10), st.integers(0, 10**10))
 @settings(max_examples=200, deadline=None)
-def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, one, other):
+def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, first, other):
     timeline, seen = filled(samples, capacity=1000)
-    begin, end = sorted((one, other))
+    begin, end = sorted((first, other))
 
     best = timeline.highest(begin, end)
 

@@ -91,7 +91,7 @@ def test_what_a_stranger_wrote_is_not_executed(memprof, mine, tmp_path, changes)
 
 
 def test_without_a_signature_nothing_is_executed_but_it_is_judged(memprof, mine, tmp_path):
-    mine.write_bytes(b"".join(store.encode(replace(one, signature=None)) for one in store.load([mine]).runs))
+    mine.write_bytes(b"".join(store.encode(replace(kept, signature=None)) for kept in store.load([mine]).runs))
 
     assert confirmed(memprof).returncode == 5
     assert memprof("gate", "runs.jsonl", "--baseline", "runs.jsonl").returncode == 0
@@ -151,8 +151,8 @@ def own_state(tmp_path, monkeypatch):
     return tmp_path / "state/memprof"
 
 
-def signed(one: Job):
-    return replace(run(), job=one, signature=signing.signature(one))
+def signed(job: Job):
+    return replace(run(), job=job, signature=signing.signature(job))
 
 
 OTHER = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memprof.errors import UsageError
-from memprof.units import exact_bytes, format_bytes, format_duration, parse_bytes, parse_duration_ns
+from memprof.units import counted, exact_bytes, format_bytes, format_duration, parse_bytes, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_sizes_are_read(text, expected):
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1KiB", "1 XiB", "1,5MiB", "1e3", "KiB 1", "١KiBB", "9" * 5000, "9999999999GiB"])
 def test_what_is_no_size_is_said(text):
-    with pytest.raises(UsageError, match="is no size"):
+    with pytest.raises(UsageError, match="is not a size"):
         parse_bytes(text)
 
 
@@ -31,7 +31,7 @@ def test_durations_are_read(text, expected):
 
 @pytest.mark.parametrize("text", ["", "ms", "-1s", "1 day", "1ms2", "9" * 5000, "99999999999h"])
 def test_what_is_no_duration_is_said(text):
-    with pytest.raises(UsageError, match="is no duration"):
+    with pytest.raises(UsageError, match="is not a duration"):
         parse_duration_ns(text)
 
 
@@ -54,3 +54,8 @@ def test_sizes_are_written_so_that_they_are_read_as_the_same(count, expected):
 @pytest.mark.parametrize(("count", "expected"), [(0, "0 ns"), (1_250_000, "1.25 ms"), (3_100_000_000, "3.1 s"), (2000 * 10**9, "2000 s")])
 def test_durations_are_written(count, expected):
     assert format_duration(count) == expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "0 tensors"), (1, "1 tensor"), (2, "2 tensors"), (1200, "1,200 tensors")])
+def test_a_count_agrees_with_its_noun(number, expected):
+    assert counted(number, "tensor") == expected

@@ -242,9 +242,9 @@ class TestRunning:
     def test_formats_agree(self, made: Any, name: str, runtime: str) -> None:
         x, path = image(name), made(name, "tflite")
         expected = run_onnx_image(made(name, "onnx"), x)
-        found = run_onert(path, x) if runtime == "onert" else run_tflite(runtime, path, x)
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+        output = run_onert(path, x) if runtime == "onert" else run_tflite(runtime, path, x)
+        assert output.shape == expected.shape
+        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-6)
 
     @pytest.mark.parametrize("name", ["mnist", "mobilenet_v2", "inception_v3"])
     def test_outputs_are_probabilities_that_depend_on_the_input(self, made: Any, name: str) -> None:
@@ -261,9 +261,9 @@ class TestRunning:
         x = image(name)
         expected = run_onnx_image(made(name, "onnx"), x)
         path = made(name, "onnx" if runtime == "onnxruntime" else "tflite", "int8")
-        found = run_onnx_image(path, x) if runtime == "onnxruntime" else run_tflite(runtime, path, x)
-        assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.98
-        assert found.argmax() == expected.argmax()
+        output = run_onnx_image(path, x) if runtime == "onnxruntime" else run_tflite(runtime, path, x)
+        assert np.corrcoef(output.ravel(), expected.ravel())[0, 1] > 0.98
+        assert output.argmax() == expected.argmax()
 
     def test_mlp_runs(self, made: Any) -> None:
         path = made("mlp", "onnx")

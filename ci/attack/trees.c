@@ -135,6 +135,24 @@ static void daemon_of(void) {
     ms(600);
 }
 
+static void *survivor(void *unused) {
+    char *more;
+    ms(300); /* until the first thread has gone */
+    more = hold(60 * MIB);
+    if (fork() == 0) { memset(more, 2, 4 * MIB); ms(400); _exit(0); }
+    wait_for_all();
+    _exit(0);
+    return unused;
+}
+
+/* The first thread ends. Another has its 100 MiB then, takes 60 more, and forks a child, which copies 4 of them. */
+static void leader(void) {
+    pthread_t other;
+    hold(100 * MIB);
+    pthread_create(&other, NULL, survivor, NULL);
+    pthread_exit(NULL);
+}
+
 int main(int count, char **words) {
     const char *name = count > 1 ? words[1] : "";
     if (!strcmp(name, "fork")) forks(600);
@@ -150,6 +168,7 @@ int main(int count, char **words) {
     else if (!strcmp(name, "vfork-short")) vforks(0);
     else if (!strcmp(name, "threads")) threads();
     else if (!strcmp(name, "daemon")) daemon_of();
+    else if (!strcmp(name, "leader")) leader();
     else return 2;
     return 0;
 }

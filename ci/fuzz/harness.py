@@ -26,6 +26,7 @@ from pathlib import Path
 
 FAILURES = Path("fuzz-failures").absolute()
 LONGEST_INPUT = 20_000
+FOR_DOCS_S = 180.0  # for each reader: then the counts are those of a campaign
 _MOST_FAILURES = 20
 _SLOWEST_S = 5.0
 _MOST_BYTES = 1 << 30
@@ -225,8 +226,17 @@ def main(readers: Readers, about: str) -> None:
                 sys.stderr.write(f"{name}, {how}: ended with {done.returncode}\n{done.stderr[-1500:]}\n")
             bad = bad or done.returncode != 0
             rows += [json.loads(line) for line in lines[-1:]]
-    print("| reader | fuzzed with | inputs | of them accepted | failed |\n|---|---|---:|---:|---:|")
-    for row in rows:
-        print(f"| {row['reader']} | {row['how']} | {row['inputs']:,} | {row['accepted']:,} | {row['failed']} |")
-    print(f"\n{sum(row['inputs'] for row in rows):,} inputs tried, {sum(row['failed'] for row in rows)} failed")
+    lines = ["| reader | fuzzed with | inputs | of them accepted | failed |", "|---|---|---:|---:|---:|"]
+    lines += [f"| {row['reader']} | {row['how']} | {row['inputs']:,} | {row['accepted']:,} | {row['failed']} |" for row in rows]
+    total = f"{sum(row['inputs'] for row in rows):,} inputs tried, {sum(row['failed'] for row in rows)} failed"
+    print("\n".join([*lines, "", total]))
+    if not words.names and words.seconds >= FOR_DOCS_S:
+        _write_docs(readers.script.stem, "\n".join(lines), f"{total}; `python ci/fuzz/{readers.script.name} --seconds {words.seconds:g}`")
     sys.exit(1 if bad else 0)
+
+
+def _write_docs(name: str, text: str, note: str) -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench is a package of scripts; it is never installed
+    from bench import docs
+
+    docs.write(f"fuzz-{name}", text, [note])

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from ..bounded import load_numpy
 from ..errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
 from ..plain import plain
 
@@ -53,6 +54,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
+_WITH_NUMPY = ("explain", "plan", "zoo")  # with any of their words; reports load it when they are asked for
 
 
 class Lazy(click.Group):
@@ -73,6 +75,8 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.listed:
             return None
+        if cmd_name in _WITH_NUMPY:
+            load_numpy()
         module = import_module(f".{self.listed[cmd_name][0]}", __name__)
         command: click.Command = getattr(module, "command", None) or getattr(module, cmd_name)
         return command
@@ -103,6 +107,8 @@ def load_runs(*files: str) -> Any:
 
 def report(name: str) -> Any:
     """A module of reports, by name: no static import crosses that wall, and pandas is not imported before it is needed."""
+    if name.startswith(("pictures", "page", "frame", "heap.p")):
+        load_numpy()
     return import_module(f"memprof.reports.{name}")
 
 
@@ -270,7 +276,7 @@ def _defect(error: Exception) -> int:
         where = f"{path} holds the details for a report"
     except MemprofError as refused:
         where = f"no file for a report could be written ({refused})"
-    talk(f"this is a defect of memprof's own: {words}; {where}")
+    talk(f"this is a defect of memprof: {words}; {where}")
     return EXIT_DEFECT
 
 

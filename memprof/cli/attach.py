@@ -18,13 +18,13 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("pid", type=int)
-@click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long it is polled; Ctrl-C ends it too.")
-@click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="Polling period.")
+@click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
+@click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @probe_option
-@click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the program's name]")
+@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON row instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print one row as JSON instead of tables.")
 def command(pid: int, duration: str, interval: str, probe: Any, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
     from ..measuring import attach

@@ -19,7 +19,7 @@ Examples:
     short_help="Keep the samples that a gate compares with.",
 )
 def command() -> None:
-    """Keep the samples that a gate compares with: a small file to commit, a row a line."""
+    """Keep the samples that a gate compares with: a small file to commit, with a row per line."""
 
 
 @command.command("update", epilog=_EPILOG)
@@ -30,13 +30,14 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows that changed as JSON.")
 def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Write a baseline from runs, or bring it up to date, and say which medians changed.
+    """Write or update a baseline, and say which medians changed.
 
-    The samples of each row are kept, with the machine and the versions they come from.
+    The baseline keeps the samples of each row, with the machine and the versions that they come from.
     """
     from ..errors import UsageError
     from ..judge import baseline
     from ..runs import metrics
+    from ..units import counted
     from . import report, talk
 
     metric_names = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
@@ -49,4 +50,4 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     for entry in updated.kept:
         talk(f"{entry.model}, {entry.variant}: not in these runs, left as it was")
     click.echo(report("tables.gate").render_update(updated, "json" if as_json else "markdown"))
-    talk(f"{output} is written: {len(side.entries)} variant{'s' if len(side.entries) != 1 else ''}")
+    talk(f"{output} is written: {counted(len(side.entries), 'variant')}")

@@ -17,8 +17,8 @@ Examples:
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="With one file: the base variant, then the head variant.")
 @click.option("--metric", "names", multiple=True, metavar="NAME", help="Only this metric (repeatable).")
 @click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
-@click.option("--all", "all_rows", is_flag=True, help="Show rows within noise too.")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON, with all rows.")
+@click.option("--all", "all_rows", is_flag=True, help="Also show rows that are within noise.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON, with all rows.")
 def command(
     base: str, head: str | None, variants: tuple[str, ...], names: tuple[str, ...], unit: str | None, all_rows: bool, as_json: bool
 ) -> None:

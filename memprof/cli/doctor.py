@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: memprof doctor --python ~/runtimes/bin/python")
 @click.option("--python", metavar="PATH", help="The interpreter of the measured processes.  [default: memprof's own]")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(python: str | None, as_json: bool) -> int:
     """Say what can be measured on this machine and how exactly, and what limits it.
 
@@ -29,7 +29,9 @@ def command(python: str | None, as_json: bool) -> int:
 
     from ..doctor.report import examine
     from ..errors import MeasurementError
+    from . import heed_sigterm
 
+    heed_sigterm()
     progress = _progress()
     try:
         report = examine(python, progress)

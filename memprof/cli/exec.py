@@ -19,24 +19,24 @@ Examples:
   memprof exec --repeats 5 -- sort < words.txt
 
 Phases come from marks in the program (see memprof marks), from --phase, or from --phase-regex. Marks are the most exact, then --phase.
-Without any of them there is one phase, RUN. With several repeats, each run reads a file on standard input from its begin. A pipe cannot
+Without any of them there is one phase, RUN. With several repeats, each run reads a file on standard input from its start. A pipe cannot
 be read twice: standard input is then empty.
 """
 
 
 @click.command(epilog=_EPILOG, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
-@click.option("--name", metavar="NAME", help="Call the model this in tables.  [default: the model file among the words, or the program]")
-@click.option("--variant", metavar="NAME", help="Call the program this in tables.  [default: its own name]")
+@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the model file among the words, or the program]")
+@click.option("--variant", metavar="NAME", help="The program's name in tables.  [default: its own]")
 @click.option("--cwd", metavar="FOLDER", help="The folder that it runs in.  [default: this one]")
 @phase_options
 @click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over, for {threads} among the words.")
 @click.option("--warmup", type=int, metavar="N", help="For {warmup} among the words.  [default: 5]")
 @click.option("--runs", type=int, metavar="N", help="For {runs} among the words.  [default: 5]")
-@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="Fresh processes.")
-@click.option("--interval", metavar="TIME", help="Polling period.  [default: 1ms]")
+@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="How many fresh processes.")
+@click.option("--interval", metavar="TIME", help="The polling period.  [default: 1ms]")
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
-@click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, {threads} 1.")
+@click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, and {threads} is 1.")
 @condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
 @probe_option
@@ -44,7 +44,7 @@ be read twice: standard input is then empty.
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 

@@ -25,14 +25,14 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("model", required=False, metavar="MODEL")
-@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the path of your own.")
+@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's own]")
-@click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before those that are looked at.")
-@click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that are looked at, and timed by --verify.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
+@click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before the ones that memprof looks at.")
+@click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that memprof looks at; --verify times them.")
 @click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
 @click.option(
-    "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes a proposal, for --verify."
+    "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."
 )
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @PYTHON
@@ -40,7 +40,7 @@ Examples:
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take, without the time that it is held.  [default: 10min]")
 @SHAPES
 @INPUTS
-@click.option("--name", metavar="NAME", help="Call the model this.")
+@click.option("--name", metavar="NAME", help="The model's name in the result.")
 @click.option("--from", "source", metavar="FILE.json", help="Show a result that an earlier explain kept, and measure nothing.")
 @click.option("-o", "--output", metavar="FILE.json", help="Keep the result, for --from and `memprof page --explain`.")
 @click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")

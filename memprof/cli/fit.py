@@ -19,11 +19,9 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
 
 @click.command(epilog=_EPILOG)
 @options(
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: the runtime's own]"),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]"),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
-    click.option(
-        "--max-latency", metavar="+5%|2x", help="A limit under which an iteration takes longer than this does not count as working."
-    ),
+    click.option("--max-latency", metavar="+5%|2x", help="A limit counts as working only if an iteration takes at most so much longer."),
     click.option("--phase", "phases", multiple=True, type=click.Choice(list(_PARTS)), help="Only this part (repeatable).  [default: all]"),
     click.option("--runs", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Timed iterations of each trial."),
     click.option(
@@ -31,7 +29,8 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         type=click.Choice(["auto", "cgroup", "data", "address-space"]),
         default="auto",
         show_default=True,
-        help="The kind of limit: a control group; as second best RLIMIT_DATA or RLIMIT_AS, which count allocated memory.",
+        help="The kind of limit: a control group (cgroup), RLIMIT_DATA (data) or RLIMIT_AS (address-space). "
+        "The last two count allocated memory. auto takes a control group if it can.",
     ),
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here."),
     click.option("--append", is_flag=True, help="Add to an existing file."),
@@ -46,7 +45,7 @@ def command(
     verbose: bool,
     phases: tuple[str, ...],
     **words: Any,
-) -> None:
+) -> int:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
@@ -57,7 +56,7 @@ def command(
     if picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
     request = _request(phases=phases, **words)
-    answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
 
 
 def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:

@@ -17,7 +17,7 @@ Examples:
   memprof gate --run suite.toml --baseline baseline.json --also junit=gate.xml --also json=gate.json
 \b
 Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budget; 3 could not decide; 4 a measurement failed;
-2 wrong usage; 5 a file or an environment that is not as it must be.
+2 wrong usage; 5 a file or an environment that cannot be used.
 """
 
 _FORMATS = ("markdown", "json", "junit", "github")
@@ -50,7 +50,10 @@ _FORMATS = ("markdown", "json", "junit", "github")
     "three standard deviations are thresholds too.  [default: 1% and 512KiB]",
 )
 @click.option(
-    "--repeats", type=click.IntRange(1), metavar="N", help="With --run: fresh processes a variant and side, whatever the suite says."
+    "--repeats",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --run: fresh processes per variant and side, instead of the suite's number.",
 )
 @click.option(
     "--strict",
@@ -68,7 +71,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
-@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: measure again also runs that memprof did not write here.")
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: also measure runs again that memprof did not write here.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")

@@ -21,9 +21,9 @@ _FOLD = click.option(
     "--fold/--no-fold", default=True, help="Leave out allocators' own frames (malloc, operator new, ...).  [default: fold]"
 )
 _DEPTH = click.option(
-    "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames shown from one branching to the next; 0 for all."
+    "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames to show between two branchings; 0 for all."
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 
 
 def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -35,7 +35,7 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise UsageError(f"{parameter.opts[0]} {value!r} is no percentage: write 5%")
+        raise UsageError(f"{parameter.opts[0]} {value!r} is not a percentage: write 5%")
     return number / 100
 
 
@@ -43,7 +43,9 @@ def _optional_share(ctx: click.Context, parameter: click.Parameter, value: str |
     return None if value is None else _share(ctx, parameter, value)
 
 
-_LEAST = click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Gather smaller nodes.")
+_LEAST = click.option(
+    "--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Gather nodes that are smaller than this."
+)
 
 _SHOW = """\b
 Examples:
@@ -84,7 +86,13 @@ Examples:
 
 @click.command(epilog=_PLOT)
 @_FILE
-@click.option("-o", "--output", required=True, metavar="FILE", help="The picture: .png, .svg or .pdf. Only an earlier picture is replaced.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="The picture: .png, .svg or .pdf. It replaces an earlier picture, but no other file.",
+)
 @_BY
 @_FOLD
 @click.option("--json", "as_json", is_flag=True, help="Print the figures of the picture as JSON.")
@@ -112,7 +120,7 @@ Examples:
 @click.command(epilog=_VIEW)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o", "--output", metavar="FILE.html", help="Write the page there; only an earlier page is replaced.  [default: open a browser]"
+    "-o", "--output", metavar="FILE.html", help="The page. It replaces an earlier page, but no other file.  [default: open a browser]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the name and size of the page as JSON.")
 def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
@@ -156,7 +164,15 @@ Examples:
 @click.argument("after", metavar="B")
 @_PHASE
 @_INVERT
-@click.option("--min", "least", default="1%", show_default=True, callback=_share, metavar="PERCENT", help="Show no smaller changes.")
+@click.option(
+    "--min",
+    "least",
+    default="1%",
+    show_default=True,
+    callback=_share,
+    metavar="PERCENT",
+    help="Leave out changes that are smaller than this.",
+)
 @_FOLD
 @_DEPTH
 @_FULL

@@ -20,7 +20,7 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"ignore_unknown_options": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="MODEL | -- CMD ARGS...")
-@click.option("-r", "--runtime", metavar="NAME", help="The runtime to run the model in, or the path of your own.")
+@click.option("-r", "--runtime", metavar="NAME", help="The runtime to run the model in, or the file of a runtime that you wrote.")
 @click.option(
     "--tool",
     type=click.Choice(["massif", "heaptrack", "memray"]),
@@ -28,24 +28,28 @@ Examples:
 )
 @click.option("--pages-as-heap", is_flag=True, help="Count mapped pages instead of malloc's blocks (massif).")
 @click.option("--stacks", is_flag=True, help="Count thread stacks too; much slower (massif).")
-@click.option("--phases", metavar="load,prepare", help="End the run after the last of these phases, with the tool's file whole.")
+@click.option("--phases", metavar="load,prepare", help="End the run after the last of these phases, so that the tool's file is complete.")
 @click.option("--detailed-freq", type=click.IntRange(1), metavar="N", help="Every Nth snapshot has a tree (massif).  [default: 10]")
 @click.option(
     "--threshold", type=click.FloatRange(0, 100), metavar="P", help="Places below P percent are summed up (massif).  [default: 1]"
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the runtime's default; 1 under massif]")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own; 1 under massif]")
 @click.option("--warmup", type=click.IntRange(0), metavar="N", help="Iterations before the first of EXECUTE.  [default: 0]")
 @click.option("--runs", type=click.IntRange(1), metavar="N", help="Iterations of EXECUTE.  [default: 1]")
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the runtime (repeatable).")
 @click.option(
-    "--timeout", metavar="TIME", default="10min", show_default=True, help="After this time it is asked to end, and the file is kept."
+    "--timeout",
+    metavar="TIME",
+    default="10min",
+    show_default=True,
+    help="After this time the program is asked to end, and the file is kept.",
 )
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recorded files as JSON.")
 def command(output: Path, as_json: bool, **words: Any) -> int:
-    """Run a model's job, or any program, under an allocation profiler and keep its profile with the phases."""
+    """Run a model, or any program, under an allocation profiler. Keep the profile, with the phases."""
     heed_sigterm()
     from ..heap import record
     from . import talk

@@ -19,11 +19,11 @@ psrecord's log.
 
 @click.command("import", epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("--name", metavar="NAME", help="Call the model this.  [default: the model that the log names]")
-@click.option("--machine", metavar="NAME", help="Call the machine this.  [default: imported]")
+@click.option("--name", metavar="NAME", help="The model's name.  [default: the name in the log]")
+@click.option("--machine", metavar="NAME", help="The machine's name.  [default: imported]")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(files: tuple[str, ...], name: str | None, machine: str | None, output: str | None, append: bool, as_json: bool) -> None:
     """Turn logs that other tools have written into runs, for every table, picture and comparison.
 

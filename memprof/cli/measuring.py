@@ -27,14 +27,14 @@ def phase_options(function: Any) -> Any:
         "phase_regexes",
         multiple=True,
         metavar="NAME=REGEX",
-        help="The line of a command's output that ends a phase; times and peaks are then approximate (repeatable).",
+        help="A line of the command's output ends this phase. Times and peaks are then approximate (repeatable).",
     )(function)
     return click.option(
         "--phase",
         "phases",
         multiple=True,
         metavar="NAME=FUNCTION",
-        help="A function of a command that is a phase (load, prepare, warmup, execute or any name); gdb follows it (repeatable).",
+        help="This function of the command is a phase. gdb follows it. NAME is load, prepare, warmup, execute or any other (repeatable).",
     )(function)
 
 
@@ -49,9 +49,7 @@ def condition_options(function: Any) -> Any:
     return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
 
 
-VERBOSE = click.option(
-    "--verbose", is_flag=True, help="Show all that a run which failed has printed, and not only the line that tells why."
-)
+VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
 
 
 def measure_suite(

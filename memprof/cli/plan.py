@@ -44,7 +44,9 @@ _SHAPE = click.option(
     help="A tensor's shape where the model leaves it open (repeatable).",
 )
 _BATCH = click.option("--batch", type=int, metavar="N", help="The first dimension of every input.")
-_MODE = click.option("--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True)
+_MODE = click.option(
+    "--mode", type=click.Choice(["inference", "training"]), default="inference", show_default=True, help="What is planned."
+)
 _OPTIMIZER = click.option(
     "--optimizer",
     type=click.Choice(["sgd", "momentum", "adam"]),
@@ -60,17 +62,18 @@ _LIMIT = click.option(
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="The time for finding the best order and for packing it; 0 skips both.",
+    help="The time for finding the best order, and for packing it; 0 skips both.",
 )
 _ORDER = click.option(
     "--order",
     default="model",
     show_default=True,
     metavar="model|best|onnxruntime|onnxruntime:priority|FILE",
-    help="The order to look at. onnxruntime's is read from the profile of a run made now. A FILE names an operator a line, or is such a profile.",
+    help="The order to look at. onnxruntime's is read from the profile of a run made now. "
+    "A FILE has the name of an operator on each line, or is such a profile.",
 )
 _FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="The same as JSON, in bytes.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON, in bytes.")
 _UNIT = click.option("--unit", metavar="UNIT", help="B, KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits each table]")
 
 
@@ -123,10 +126,11 @@ Examples:
 @_options(_GRAPH, _ORDER, _LIMIT, _UNIT, _JSON)
 @click.option("--steps", "with_steps", is_flag=True, help="Print the table of the order's steps.")
 def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words: Any) -> None:
-    """Print the memory that a model's tensors need in an order, and in the best order.
+    """Print the memory that a model's tensors need, now and at best.
 
-    Shows the weights and their fate; the peak of tensors in the model's order and in the best, with its lower bound and whether it is proven;
-    the arena that an offset planner needs for each; and the operator that forces the peak, with the tensors in memory there.
+    Shows the weights, and which of them are shared, copied or folded. Shows the peak of tensors in the model's order and in the best order, with
+    its lower bound and whether that is proven. Shows the arena that an offset planner needs for each, and the operator that forces the peak, with
+    the tensors in memory there.
     """
     from ..plan.analysis import analyse, rows
     from . import report
@@ -152,9 +156,10 @@ Examples:
 @_FORCE
 @_JSON
 def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) -> None:
-    """Write a model with its operators in the best order; all else stays as it is, byte for byte.
+    """Write a model with its operators in the best order.
 
-    The same operators on the same values give the same results. TFLite runs the file's order; onnxruntime does with `order=priority`.
+    All else stays as it is, byte for byte. The same operators on the same values give the same results. TFLite runs the file's order. onnxruntime
+    does so with `order=priority`.
     """
     from ..plan.reordering import reordered
     from . import report, talk
@@ -179,20 +184,25 @@ Examples:
 @click.option(
     "--lookahead", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Operators ahead whose needs are resident."
 )
-@click.option("--device-bandwidth", "bandwidth", metavar="SIZE/s", help="The bandwidth of the device that holds the rest, as 200MB/s.")
+@click.option(
+    "--device-bandwidth", "bandwidth", metavar="SIZE/s", help="The bandwidth of the device that holds the rest, for example 200MB/s."
+)
 @click.option(
     "--runs",
     "files",
     multiple=True,
     metavar="RUNS.jsonl",
-    help="Measured runs of this model, to stand beside; the plan is at their shapes (repeatable).",
+    help="Measured runs of this model, to show beside the plan. The plan takes their shapes (repeatable).",
 )
 @click.option(
-    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model: the operators' times."
+    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="onnxruntime's profile of this model, for the operators' times."
 )
 @_options(_UNIT, _JSON)
 def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: Any) -> None:
-    """Say how much must be resident if only the needs of the current operator, and of N operators ahead, are resident."""
+    """Say how little memory would do if the rest were swapped out.
+
+    Only the needs of the current operator, and of N operators ahead, are then resident.
+    """
     from ..plan.swapping import at_shapes, known_runs, swapping
     from . import report, talk
 
@@ -235,7 +245,10 @@ Examples:
     help="The picture: .png, .svg, .pdf, or .html to hover over.",
 )
 def plot(output: Path, order: str, **words: Any) -> None:
-    """Draw memory over the steps of an order and of the best one, and the arena: each tensor's live range at its offset."""
+    """Draw memory over the steps of an order, and the arena.
+
+    The best order is drawn beside it. In the arena, each tensor is drawn over its live range, at its offset.
+    """
     from ..plan.analysis import analyse
     from . import report, talk
 
@@ -257,7 +270,9 @@ Examples:
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--capacity", metavar="SIZE", help="Stop at the first arena that fits into it; exit code 5 where none can, 3 where none was found."
+    "--capacity",
+    metavar="SIZE",
+    help="Stop at the first arena that fits into this. Exit code 5: no arena can fit. Exit code 3: none was found.",
 )
 @click.option("--time-limit", "limit", default="10s", show_default=True, metavar="TIME", help="The time for the search.")
 @click.option(
@@ -266,7 +281,10 @@ Examples:
 @_FORCE
 @_JSON
 def pack(file: Path, capacity: str | None, limit: str, output: Path | None, force: bool, as_json: bool) -> None:
-    """Give the buffers of a CSV file (MiniMalloc's id,lower,upper,size) offsets in the smallest arena that can be found."""
+    """Find offsets for the buffers of a CSV file.
+
+    The file is MiniMalloc's: id,lower,upper,size. The arena is the smallest that can be found.
+    """
     from ..errors import InputError, UndecidedError
     from ..files import FORCE, check_new
     from ..plan.arenas import packing

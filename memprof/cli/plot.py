@@ -30,7 +30,7 @@ def _picture(kind: str, example: str, *options: Callable[[Any], Any]) -> Callabl
         call.__doc__ = described.__doc__
         for option in reversed((_FILES, _OUTPUT, _MODEL, _VARIANT, *options)):
             call = option(call)
-        return command.command(kind, epilog=f"Example: memprof plot {kind} {example}")(call)
+        return command.command(kind, epilog=f"\b\nExample:\n  memprof plot {kind} {example}")(call)
 
     return decorate
 
@@ -43,48 +43,67 @@ _OUTPUT = click.option(
     metavar="FILE",
     help="The picture: .png, .svg or .pdf. It replaces an earlier picture, but no other file.",
 )
-_MODEL = click.option("--model", metavar="NAME", help="Only this model.  [default: a panel each]")
+_MODEL = click.option("--model", metavar="NAME", help="Only this model.  [default: all, each in its own panel]")
 _VARIANT = click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only this variant (repeatable).")
-_PHASE = click.option("--phase", metavar="NAME", help="In this phase.  [default: PEAK for RSS peaks, else EXECUTE]")
+_PHASE = click.option("--phase", metavar="NAME", help="The phase to draw.  [default: PEAK for RSS peaks, else EXECUTE]")
 _KNOWN = f"One of {', '.join(METRICS)}."
 
 
 def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **words: Any) -> None:
     from pathlib import Path
 
+    from ..runs.store import unpacked
     from . import load_runs, report, talk
 
+    # The runs first: matplotlib, which the rest imports, takes longer than to refuse a file.
+    loaded = load_runs(*files)
+    runs = report("pictures.choosing").chosen(loaded.runs, model, variants)
+    for run in runs:
+        unpacked(run.timeline)
     saving = report("pictures.saving")
     saving.check(Path(output))
-    loaded = load_runs(*files)
-    picture = report(f"pictures.{kind}").render(report("pictures.choosing").chosen(loaded.runs, model, variants), **words)
+    picture = report(f"pictures.{kind}").render(runs, **words)
     saving.save(picture, output)
     talk(f"{output} is drawn")
 
 
 @_picture("peaks", "runs.jsonl -o peaks.png")
 def _peaks() -> None:
-    """Draw bars of each phase's RSS peak by variant, split into anonymous and file-backed memory as far as that is known."""
+    """Draw the RSS peak of each phase as bars, a row per variant.
+
+    Each bar is split into anonymous and file-backed memory, as far as that is known.
+    """
 
 
 @_picture(
     "timeline",
     "before.jsonl after.jsonl -o loader.svg --phase MODEL_LOAD --phase PREPARE",
-    click.option("--overlay/--rows", default=False, help="Variants as lines over one another, or as rows on one scale.  [default: rows]"),
-    click.option("--phase", "phases", multiple=True, metavar="NAME", help="Only this phase, time counted from its begin (repeatable)."),
+    click.option(
+        "--overlay/--rows", default=False, help="Draw variants as lines over one another, or as rows on one scale.  [default: rows]"
+    ),
+    click.option("--phase", "phases", multiple=True, metavar="NAME", help="Only this phase; time is counted from its start (repeatable)."),
 )
 def _timeline() -> None:
-    """Draw RSS over time with its phases; of each variant, the repeat with the median PEAK."""
+    """Draw RSS over time, with the phases.
+
+    Of each variant, the repeat with the median PEAK is drawn.
+    """
 
 
 @_picture(
     "threads",
     "sweep.jsonl -o latency.pdf --metric time_ns",
-    click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A panel each.  [default: RSS peak and latency]  {_KNOWN}"),
+    click.option(
+        "--metric",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help=f"A metric to draw, in its own panel (repeatable). {_KNOWN}  [default: RSS peak and latency]",
+    ),
     _PHASE,
 )
 def _threads() -> None:
-    """Draw metrics over a sweep of thread counts, a line a variant."""
+    """Draw metrics over thread counts, a line per variant."""
 
 
 @_picture(
@@ -94,13 +113,22 @@ def _threads() -> None:
     _PHASE,
 )
 def _tradeoff() -> None:
-    """Draw latency against memory, a point a variant, with the Pareto front."""
+    """Draw latency against memory, a point per variant.
+
+    The Pareto front is marked: no other variant has less memory and less latency than a variant on it.
+    """
 
 
 @_picture(
     "spread",
     "runs.jsonl -o spread.png --phase EXECUTE",
-    click.option("--metric", "names", multiple=True, metavar="NAME", help=f"A block each.  [default: RSS peak]  {_KNOWN}"),
+    click.option(
+        "--metric",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help=f"A metric to draw, in its own block (repeatable). {_KNOWN}  [default: RSS peak]",
+    ),
     _PHASE,
 )
 def _spread() -> None:

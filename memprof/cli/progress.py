@@ -19,14 +19,14 @@ from ..plain import plain
 from ..runs import store
 from ..runs.metrics import METRICS, value
 from ..runs.records import PEAK, Job, Run
-from ..units import format_bytes
+from ..units import counted, format_bytes
 
 _REDRAW_S = 0.2
 
 
 def described(job: Job) -> str:
     """A job in a few words."""
-    threads = f", {job.threads} thread{'s' if job.threads > 1 else ''}" if job.threads else ""
+    threads = f", {counted(job.threads, 'thread')}" if job.threads else ""
     return plain(f"{job.model.name}, {job.variant}{threads}")
 
 

@@ -22,22 +22,24 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("models", nargs=-1, metavar="MODEL...")
-@click.option("-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the path of your own (repeatable).")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote (repeatable)."
+)
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     metavar="NAME=RUNTIME,KEY=VALUE,...",
-    help="A named column of the comparison; besides knobs, the keys python, threads and env.NAME (repeatable).",
+    help="A named row of the comparison. KEY is a knob, or python, threads or env.NAME (repeatable).",
 )
 @click.option(
     "--cmd",
     "cmds",
     multiple=True,
     metavar="NAME='PROGRAM WORD...'",
-    help="Any program as a variant (repeatable). VARIABLE=VALUE may precede it; {model}, {threads}, {runs} and {warmup} are filled in; its "
-    "standard input is empty.",
+    help="Any program as a variant (repeatable). VARIABLE=VALUE may stand before it. memprof fills in {model}, {threads}, {runs} and "
+    "{warmup}. Its standard input is empty.",
 )
 @click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
 @phase_options
@@ -46,19 +48,19 @@ Examples:
 @click.option("--warmup", type=int, metavar="N", help="Iterations that are not timed.  [default: 5]")
 @click.option("--runs", type=int, metavar="N", help="Timed iterations.  [default: 5]")
 @click.option(
-    "--repeats", type=int, metavar="N", help="Fresh processes a variant; with fewer than 5 no comparison can be decided.  [default: 5]"
+    "--repeats", type=int, metavar="N", help="Fresh processes per variant. Fewer than 5 cannot decide a comparison.  [default: 5]"
 )
 @click.option(
     "--interval",
     metavar="TIME",
-    help="Polling period everywhere.  [default: 1ms; 5ms in timed iterations, none there if the runtime uses every CPU]",
+    help="The polling period, for all phases.  [default: 1ms; timed iterations 5ms, or none if the runtime uses every CPU]",
 )
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @click.option(
     "--deterministic",
     is_flag=True,
     default=None,
-    help="No address randomisation, fixed hash seed, one malloc arena, one thread unless --threads.",
+    help="No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
 )
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @condition_options
@@ -66,19 +68,20 @@ Examples:
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-@click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
-@click.option("--name", metavar="NAME", help="Call the model this in tables.")
-@click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file; flags win over it.")
+@click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
+@click.option("--name", metavar="NAME", help="The model's name in tables.")
+@click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
-@click.option("--all", "everything", is_flag=True, help="Print every table, and not only the peak and the latency.")
+@click.option("--all", "everything", is_flag=True, help="Print every table, not only the peak and the latency.")
 @VERBOSE
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON row a run and phase instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(output: str | None, append: bool, above_baseline: bool, everything: bool, as_json: bool, verbose: bool, **words: Any) -> int:
-    """Measure models in runtimes: memory and time of each phase, each repeat in a fresh process, variants interleaved.
+    """Measure models in runtimes: the memory and time of each phase.
 
-    Tables go to standard output as Markdown, all else to standard error. Each run is added to the runs file as soon as it ends.
+    Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
+    to the runs file as soon as it ends.
     """
     return measure_suite(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
 

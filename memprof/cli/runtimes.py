@@ -8,7 +8,7 @@ import click
 @click.command(epilog="Example: memprof runtimes onnxruntime")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE.py]...")
 @click.option("--python", metavar="PATH", help="The interpreter to ask.  [default: memprof's own]")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(names: tuple[str, ...], python: str | None, as_json: bool) -> None:
     """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
     import msgspec

@@ -10,22 +10,22 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
+from ..errors import EXIT_INTERRUPTED, UsageError
 from . import heed_sigterm
 from .measuring import VERBOSE
 
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name; those not in it are made.")
+INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 _MEASURED = (
     click.argument("model", metavar="MODEL"),
-    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the path of your own."),
+    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote."),
     PYTHON,
     SHAPES,
     INPUTS,
 )
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB.  [default: the unit that suits]"),
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
     click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
 )
@@ -51,8 +51,8 @@ def answer(
     unit: str | None,
     as_json: bool,
     verbose: bool = False,
-) -> None:
-    """Call seek(progress, keep), which measures, and print and draw its result. kind: the name of the modules of reports for it."""
+) -> int:
+    """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it."""
     from ..measuring import campaign
     from ..measuring.keeping import keeping
     from . import report, talk
@@ -74,3 +74,7 @@ def answer(
     if picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(result), picture)
         talk(f"{picture} is drawn")
+    if result.interrupted:
+        talk("interrupted")
+        return EXIT_INTERRUPTED
+    return 0

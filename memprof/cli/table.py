@@ -25,8 +25,8 @@ Examples:
     type=click.Choice(["phases", "models", "threads", "swap", "load"]),
     default="phases",
     show_default=True,
-    help="The columns: phases; for models, variants with a row a model; for threads, thread counts; for swap, variants with MIN, AVR and MAX of "
-    "the whole run as rows; for load, memory, load time and prepare time.",
+    help="The form of the tables. phases: a column per phase. models: a row per model, a column per variant. threads: a column per thread count. "
+    "swap: MIN, AVR and MAX of the whole run, a column per variant. load: memory, load time and prepare time.",
 )
 @click.option("--metric", "names", multiple=True, metavar="NAME", help=f"Only this metric (repeatable). One of {', '.join(METRICS)}.")
 @click.option(
@@ -49,13 +49,16 @@ Examples:
     type=click.Choice(["markdown", "html", "csv", "json", "parquet"]),
     default="markdown",
     show_default=True,
-    help="csv, json and parquet have one row a run and phase.",
+    help="csv, json and parquet have one row per run and phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
 def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **words: Any) -> None:
-    """Print tables from runs files: medians over repeats, one table a metric, a row a variant, a column a phase."""
+    """Print tables from runs files: medians over repeats.
+
+    There is one table per metric, with a row per variant and a column per phase. --style chooses other tables.
+    """
     from ..runs import metrics
     from . import load_runs, report, write, write_text
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import click
 
 
-@click.command(epilog="Example: memprof trace runs.jsonl -o trace.json, then open trace.json in ui.perfetto.dev")
+@click.command(epilog="\b\nExample:\n  memprof trace runs.jsonl -o trace.json")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The trace. It replaces an earlier trace, but never a runs file.")
-@click.option("--all-repeats", is_flag=True, help="All repeats.  [default: of each variant the one with the median PEAK]")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The trace. It replaces an earlier file, but never a runs file.")
+@click.option("--all-repeats", is_flag=True, help="Write all repeats.  [default: of each variant, the repeat with the median PEAK]")
 def command(files: tuple[str, ...], output: str, all_repeats: bool) -> None:
-    """Write runs as a trace that Perfetto opens: phases, iterations, memory as counters, and the places of the peaks."""
+    """Write runs as a trace for Perfetto: open the file in ui.perfetto.dev.
+
+    It shows phases, iterations, memory as counters, and where the peaks are.
+    """
     from . import load_runs, report, talk, write_text
 
     loaded = load_runs(*files)

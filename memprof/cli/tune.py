@@ -23,34 +23,32 @@ Examples:
 @click.command(epilog=_EPILOG)
 @options(
     click.option(
-        "--threads", metavar="N,N,...", help="Thread counts to search over, the first being the default's.  [default: the runtime's own]"
+        "--threads", metavar="N,N,...", help="Thread counts to search over. The first is the default's.  [default: the runtime's own]"
     ),
     click.option(
-        "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than the default's."
+        "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than with the default."
     ),
-    click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK keeps within this, not for the least PEAK."),
+    click.option("--budget", metavar="SIZE", help="Ask for the fastest settings whose PEAK is at most this, instead of the least PEAK."),
     click.option(
-        "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long it may take, verification included."
+        "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long the search may take, verification included."
     ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob that keeps this value in every trial (repeatable)."),
-    click.option(
-        "--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Values of a knob to try, in place of all its values (repeatable)."
-    ),
+    click.option("--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Try only these values of a knob (repeatable)."),
     click.option(
         "--tolerance",
         type=float,
         default=1e-3,
         show_default=True,
         metavar="SHARE",
-        help="How far outputs may lie from the default's before they are marked.",
+        help="How far outputs may differ from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
-    click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here; needed to take a search up again."),
-    click.option("--append", is_flag=True, help="Take up the search in an existing -o file."),
-    click.option("--trust-runs", is_flag=True, help="With --append: take up settings that memprof did not write here."),
+    click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
+    click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
+    click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> None:
+def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> int:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -61,7 +59,9 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
 
     request = _request(**words)
     earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    answer("tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose)
+    return answer(
+        "tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose
+    )
 
 
 def _request(

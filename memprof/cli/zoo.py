@@ -22,16 +22,35 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
     return None if text is None else units.parse_bytes(text)
 
 
-@click.command("zoo", short_help="Make a model file: a real architecture with random weights.")
+_EPILOG = """\b
+Examples:
+  memprof zoo --list
+  memprof zoo inception_v3 --format tflite -o inception_v3.tflite
+  memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+"""
+
+
+@click.command("zoo", epilog=_EPILOG)
 @click.argument("name")
 @click.option("--format", "format_", type=click.Choice(zoo.FORMATS), required=True, help="The file's format.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
-@click.option("--type", "type_", type=click.Choice(zoo.TYPES), default="float32", show_default=True, help="int8 is fully quantized.")
-@click.option("--size", callback=_size, show_default="256MiB", metavar="SIZE", help="Weights of shared_if* and mlp, as 256MiB or 1GiB.")
-@click.option("--external-data", is_flag=True, help="ONNX weights in FILE.data; above 1.9 GiB in any case.")
+@click.option(
+    "--type",
+    "type_",
+    type=click.Choice(zoo.TYPES),
+    default="float32",
+    show_default=True,
+    help="The type of weights and activations; int8 is fully quantized.",
+)
+@click.option(
+    "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
+)
+@click.option("--external-data", is_flag=True, help="Put ONNX weights into FILE.data. Above 1.9 GiB they always go there.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
-@click.option("--json", "as_json", is_flag=True, help="Print path, bytes, sha256 and files as JSON.")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the models and end.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print path, bytes, sha256 and files as JSON; bytes and sha256 are of all files together."
+)
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the models and stop.")
 def command(
     name: str,
     format_: str,
@@ -44,13 +63,7 @@ def command(
 ) -> None:
     """Make a model file: a real architecture with random weights.
 
-    The same name and options give the same bytes on every machine. ONNX and TFLite files of one name hold the same
-    weights. bytes and sha256 are of all the model's files together, the model first.
-
-    \b
-    Example:
-      memprof zoo inception_v3 --format tflite -o inception_v3.tflite
-      memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+    The same name and options give the same bytes on every machine. ONNX and TFLite files of the same name hold the same weights.
     """
     files = zoo.make(name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, overwrite=force)
     model = zoo.describe(files)

@@ -144,7 +144,7 @@ class _Errors:
 
 
 def compared(known: Sequence[Known], size: int) -> tuple[Transient, ...]:
-    """The errors of each known transient. The true peak is the resident set at the phase's begin, and `size` bytes more."""
+    """The errors of each known transient. The true peak is the resident set at the phase's start, and `size` bytes more."""
     errors: dict[tuple[int, int], list[_Errors]] = {}
     for measured in known:
         columns = store.unpack(measured.run.timeline)
@@ -169,7 +169,7 @@ def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
 def polled_peaks(columns: store.Columns, begin_ns: int, end_ns: int, period_ns: int) -> list[int]:
     """The peaks that pollers of this period would report for a phase, for starts spread evenly over one period, by a finer timeline.
 
-    A poller without a poll in the phase reports the level at its begin.
+    A poller without a poll in the phase reports the level at its start.
     """
 
     def level(t_ns: int) -> int:

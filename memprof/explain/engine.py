@@ -21,6 +21,7 @@ from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
+from ..units import counted
 from . import activations, findings, small, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
 from .small import Small
@@ -40,11 +41,11 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     """
     remarks: list[str] = []
     if order.job.assumed:
-        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed)}")
+        progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
     index, tiny = _index(order, remarks, progress)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
-    progress.say(f"{order.job.model.name}: measuring it as it is")
+    progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     _must_be_ok(plain)
     looks = _held(order, plain, index, tiny, progress, remarks)
@@ -62,7 +63,7 @@ def _index(order: Order, remarks: list[str], progress: Progress) -> tuple[Index 
     path = Path(order.job.model.path)
     try:
         weights = tensors(path)
-        progress.say(f"{order.job.model.name}: choosing what to look for in {len(weights)} tensors")
+        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(weights), 'tensor')}")
         index = snippets.index(weights)
         tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
@@ -124,7 +125,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
     missing = [phase for phase in ends if not any(look.phase == phase for look in looks)]
     if missing:
         remarks.append(
-            f"the child did not stand still at the end of {', '.join(missing)}, so nothing is said of {'them' if len(missing) > 1 else 'it'}"
+            f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
     for phase in held.hold_at:
         if not any(look.phase == f"{phase}/peak" for look in looks):
@@ -134,7 +135,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
 
 
 def _trips(plain: Run) -> dict[str, int]:
-    """The RSS in bytes at which to stop inside a phase: shortly below its peak, if the peak lies clearly above the phase's begin and end."""
+    """The RSS in bytes at which to stop inside a phase: shortly below its peak, if the peak lies clearly above the phase's start and end."""
     trips = {}
     for mark in plain.marks:
         ground = max(mark.rss_begin_bytes or 0, mark.rss_end_bytes or 0)

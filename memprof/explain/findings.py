@@ -96,10 +96,10 @@ def doubts(facts: Facts) -> tuple[str, ...]:
 def sight(facts: Facts) -> str:
     """Which growth can be seen here, and which cannot."""
     if len(facts.iterations) <= _LEAST_STEPS:
-        return f"growth was not looked for: that needs {_LEAST_STEPS + 1} iterations of EXECUTE or more (--runs)"
+        return f"memprof did not look for growth: that needs at least {_LEAST_STEPS + 1} iterations of EXECUTE (--runs)"
     return (
-        f"growth is looked for over the {len(facts.iterations)} iterations of EXECUTE, from {format_bytes(facts.least)} in all on and only where "
-        "every late iteration adds to it: a slower leak, or a leak that comes now and then, is not seen"
+        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {len(facts.iterations)} iterations of EXECUTE, if every late "
+        "iteration adds to it; it does not see a slower leak, or a leak that comes now and then"
     )
 
 
@@ -147,7 +147,7 @@ def _load_twice(facts: Facts) -> Iterator[Finding]:
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Proposal("read the file piece by piece, or let go of each piece once it is parsed"),)
+    ) or (Proposal("read the file piece by piece, or free each piece once it is parsed"),)
     yield Finding(
         "load_twice",
         "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
@@ -177,7 +177,7 @@ def _shared_repacked(facts: Facts) -> Iterator[Finding]:
             "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
-        Proposal("change the model: where several operators share a weight, transpose their small operands and not the weight"),
+        Proposal("change the model: if several operators share a weight, transpose their small operands, not the weight"),
     )
     evidence = [_words_of(look), *_when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
     yield Finding(
@@ -198,7 +198,7 @@ def _loop_copies(facts: Facts) -> Iterator[Finding]:
     advice = (Proposal("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
     yield Finding(
         "loop_copies",
-        "copies of weights made while the model runs, as by a loop's state",
+        "copies of weights made while the model runs, for example by a loop's state",
         _made_running(facts),
         look.name,
         evidence,
@@ -228,7 +228,7 @@ def _xnnpack(facts: Facts) -> Iterator[Finding]:
         )
     proposals = (
         *facts.propose("let XNNPACK keep its repacked weights in a file and map that", api="compiled_model", weight_cache="on"),
-        *facts.propose("do without XNNPACK's kernels, which compute from the file's own pages", xnnpack="off"),
+        *facts.propose("switch XNNPACK off: the other kernels compute from the file's own pages", xnnpack="off"),
     )
     yield Finding("xnnpack", "XNNPACK's repacked weights", repacked, look.name, tuple(evidence), proposals)
 
@@ -293,13 +293,15 @@ def _arenas(facts: Facts) -> Iterator[Finding]:
     if look is None or look.arenas < 2:
         return
     evidence = (
-        f"{look.arenas} arenas beside the main one, one a thread, keep {format_bytes(look.arenas_kept_bytes)} of freed memory resident",
+        f"{look.arenas} arenas beside the main arena, one per thread, keep {format_bytes(look.arenas_kept_bytes)} of freed memory resident",
     )
     proposals = (
         *facts.propose("one arena for all threads", malloc_arenas="1"),
         *facts.propose("give it back once, at the end of MODEL_LOAD and PREPARE", malloc_trim="on"),
     )
-    yield Finding("arena_a_thread", "one arena a thread, each keeping freed memory", look.arenas_kept_bytes, look.name, evidence, proposals)
+    yield Finding(
+        "arena_a_thread", "one arena per thread, each keeping freed memory", look.arenas_kept_bytes, look.name, evidence, proposals
+    )
 
 
 def _arena_too_large(facts: Facts) -> Iterator[Finding]:
@@ -332,9 +334,9 @@ def _scratch(facts: Facts) -> Iterator[Finding]:
         *_when(facts, lambda look: look.size(IN_USE), "memory in use"),
     )
     proposals = (
-        *facts.propose("kernels that compute without scratch memory, and more slowly", kernels="reference"),
-        *facts.propose_threads("other kernels, which may need less scratch memory", 2),
-    ) or (Proposal("fewer threads, if each has its own scratch memory, or another form of the operator that needs it"),)
+        *facts.propose("use kernels that need no scratch memory; they are slower", kernels="reference"),
+        *facts.propose_threads("use other kernels, which may need less scratch memory", 2),
+    ) or (Proposal("use fewer threads, if each has its own scratch memory, or another form of the operator that needs it"),)
     yield Finding("scratch", "scratch memory of kernels", size, look.name, evidence, proposals)
 
 
@@ -392,7 +394,7 @@ def _outputs(facts: Facts) -> Iterator[Finding]:
             f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
             f" {format_bytes(sum(steps))} in all",
         )
-        advice = (Proposal("let go of an iteration's outputs before the next, or give the runtime the same buffers for them each time"),)
+        advice = (Proposal("free an iteration's outputs before the next iteration, or give the runtime the same buffers each time"),)
         yield Finding(
             "outputs_kept", "output tensors are kept alive from one iteration to the next", sum(steps), look.name, evidence, advice
         )
@@ -444,7 +446,7 @@ def _transient(facts: Facts) -> Iterator[Finding]:
             if worst.name in (MODEL_LOAD, PREPARE)
             else ()
         ),
-        Proposal("let go of each intermediate while the next is made"),
+        Proposal("free each intermediate result as soon as the next is made"),
     )
     yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, worst.name, tuple(evidence), proposals)
 
@@ -486,7 +488,7 @@ def _when(facts: Facts, size: Callable[[Phase], int], subject: str) -> Iterator[
     grown = [f"{name} ({format_bytes(step)})" for name, step in steps if step >= facts.least]
     gone = [f"{name} ({format_bytes(-step)})" for name, step in steps if step <= -facts.least]
     if grown:
-        yield f"{subject} appeared in {' and '.join(grown)}{', and went in ' + ' and '.join(gone) if gone else ''}"
+        yield f"{subject} appeared in {' and '.join(grown)}{', and disappeared in ' + ' and '.join(gone) if gone else ''}"
 
 
 def _if_none(facts: Facts, knob: str, text: str) -> tuple[Proposal, ...]:

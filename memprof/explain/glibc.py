@@ -1,7 +1,7 @@
 """The blocks of glibc's allocator in a stopped process: those in use, and freed ones that it kept, found by walking its chunks from outside.
 
 A chunk's header is the word at 8: its size, and in the lowest three bits PREV_INUSE 1, IS_MMAPPED 2, NON_MAIN_ARENA 4 (malloc/malloc.c). The
-main arena's chunks lie one behind another from the begin of [heap]. Those of another arena lie in heaps of at most 64 MiB that begin at a
+main arena's chunks lie one behind another from the start of [heap]. Those of another arena lie in heaps of at most 64 MiB that begin at a
 multiple of that (struct heap_info, malloc/arena.c). A block with a separate mapping is a single chunk. The last chunk of an arena, its top, is
 free. Free chunks of the smallest sizes (tcache, fast bins) look as if they were in use: a few hundred KiB at most. Seen with glibc 2.36; a
 process with another allocator has no such chunks.

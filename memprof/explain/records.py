@@ -223,11 +223,11 @@ def load(path: Path) -> Explanation:
         content = msgspec.json.decode(data)
         version = content.get("memprof_explain") if isinstance(content, dict) else None
         if not isinstance(version, int):
-            raise InputError(f"{path} is no explanation of memprof's")
+            raise InputError(f"{path} is not an explanation that memprof wrote")
         if version > SCHEMA:
             raise InputError(f"{path}: written by a newer memprof (schema {version}; this one reads up to {SCHEMA})")
         return msgspec.convert(content, Explanation)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError):
             raise InputError(f"{path}: {error}") from None
-        raise InputError(f"{path} is no explanation of memprof's") from None
+        raise InputError(f"{path} is not an explanation that memprof wrote") from None

@@ -6,13 +6,13 @@ that a machine that drifts drifts for both.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .. import files
 from ..errors import MemprofError
 from ..judge import baseline, budgets
 from ..judge.baseline import Place, Side
@@ -138,8 +138,8 @@ def _base_side(wanted: Suite, head: Sequence[Order]) -> _Base:
 
 def _runtime_files(orders: Sequence[Order]) -> dict[str, str]:
     """The hash of each variant's runtime, if that is a file of the repository, by the variant's name."""
-    files = {order.job.variant: Path(order.job.runtime) for order in orders if order.job.runtime.endswith(".py")}
-    return {variant: hashlib.sha256(path.read_bytes()).hexdigest() for variant, path in files.items()}
+    paths = {order.job.variant: Path(order.job.runtime) for order in orders if order.job.runtime.endswith(".py")}
+    return {variant: files.sha256_of(path)[0] for variant, path in paths.items()}
 
 
 def _named(order: Order, models: Mapping[str, str], variants: Mapping[str, str]) -> Order:

@@ -35,8 +35,8 @@ from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
 from .trees import SMALLEST, Tree, Trie
 
 COUNTS = (
-    "heaptrack counts every block that malloc, new and their kin hand out, as large as it was asked for, touched or not, each single allocation; "
-    "not memory mapped directly, nor what the allocator adds or keeps of freed blocks"
+    "heaptrack counts every block from malloc, new and similar functions, at the size that was asked for, touched or not. It does not count memory "
+    "mapped directly, what the allocator adds to a block, or freed blocks that the allocator keeps"
 )
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # the first bytes of compressed files
 _SNAPSHOTS = 1000
@@ -158,7 +158,7 @@ def _course(path: Path) -> _Course:
         except (ValueError, IndexError, OverflowError) as error:
             raise InputError(f"{path}, line {number}: {_reason(error)}") from None
     if not number:
-        raise InputError(f"{path} is no heaptrack recording, or nothing of it can be read")
+        raise InputError(f"{path} is not a heaptrack recording, or nothing in it can be read")
     if high > max(begin, total):
         course.add(time, time, high, high_event)
     course.add(time, time, total, event)

@@ -51,12 +51,12 @@ _KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak"
 _NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
 
 HEAP = (
-    "massif counts what the program asks of malloc, new and their kin and holds at that moment, whether it was touched or not, and as `extra` "
-    "what the allocator adds to each block; not memory mapped directly, nor code, nor what the allocator keeps of freed blocks"
+    "massif counts the blocks that the program holds from malloc, new and similar functions, touched or not; `extra` is what the allocator adds to "
+    "each block. It does not count memory mapped directly, code, or freed blocks that the allocator keeps"
 )
 PAGES = (
-    "massif with --pages-as-heap counts every page that is mapped (mmap, brk), touched or not: code, files and stacks too; it is the address "
-    "space, not what is resident"
+    "massif with --pages-as-heap counts every page that is mapped (mmap, brk), touched or not: code, files and stacks too. This is the address "
+    "space, not resident memory"
 )
 STACKS = "; thread stacks are counted too (--stacks=yes)"
 # The `desc:` of another tool's profile in a file that memprof wrote. A reader learns from it how that tool counts.
@@ -78,7 +78,7 @@ class _Torn(Exception):
 def read(stream: Stream, name: str) -> HeapProfile:
     """The profile in a massif file. A file that ends within a snapshot gives what it holds, and says so in `partial`.
 
-    Raises InputError, naming the line, if the file is no massif file, contradicts itself or holds no snapshot.
+    Raises InputError, naming the line, if the file is not a massif file, contradicts itself or holds no snapshot.
     """
     return _Reader(stream, name).read()
 
@@ -174,7 +174,7 @@ class _Reader:
         except _Torn:
             self.partial = f"the file ends within snapshot {len(snapshots)}, in line {self._line}"
         if not snapshots:
-            raise InputError(f"{self._name}: a massif file without one whole snapshot")
+            raise InputError(f"{self._name}: this massif file has no complete snapshot")
         description, command, unit = header
         exported = _EXPORTED.fullmatch(description)
         root = next((self._places.table.frames[s.tree.frame[0]].function for s in snapshots if s.tree is not None), "")
@@ -241,17 +241,17 @@ class _Reader:
                 key, colon, value = line.partition(b":")
                 if not colon or (not fields and key != b"desc"):
                     if not fields:
-                        raise InputError(f"{self._name} is no massif file: it does not begin with `desc:`")
-                    raise self._bad("no line of a massif file's header")
+                        raise InputError(f"{self._name} is not a massif file: it does not begin with `desc:`")
+                    raise self._bad("no massif header has such a line")
                 fields[key.decode("ascii", "backslashreplace")] = value.strip().decode("utf-8", "backslashreplace")
         except _Torn:
             if not fields:
                 empty = self._line == 0
-                raise InputError(f"{self._name} is {'empty' if empty else 'no massif file: it does not begin with `desc:`'}") from None
+                raise InputError(f"{self._name} is {'empty' if empty else 'not a massif file: it does not begin with `desc:`'}") from None
             raise InputError(f"{self._name}: the file ends within its header") from None
         unit = _UNITS.get(fields["time_unit"])
         if unit is None:
-            raise self._bad(f"time_unit {fields['time_unit'][:20]!r} is none of i, ms, s and B")
+            raise self._bad(f"time_unit {fields['time_unit'][:20]!r} is not i, ms, s or B")
         return fields["desc"], fields.get("cmd", ""), unit
 
     def _snapshot(self) -> Snapshot | None:
@@ -272,7 +272,7 @@ class _Reader:
             if name == "heap_tree":
                 break
             if not equals or name not in values or name in present:
-                raise self._bad(f"{name[:40]!r} is no field of a snapshot, or stands there twice")
+                raise self._bad(f"{name[:40]!r} is not a field of a snapshot, or appears twice")
             present.add(name)
             if name == "time":
                 time = self._time(value)
@@ -284,7 +284,7 @@ class _Reader:
         if sum(values.values()) > _INT64:
             raise self._bad("its sizes sum up beyond 64 bits")
         if value not in _KINDS:
-            raise self._bad(f"heap_tree={value[:20].decode('ascii', 'backslashreplace')} is none of empty, detailed and peak")
+            raise self._bad(f"heap_tree={value[:20].decode('ascii', 'backslashreplace')} is not empty, detailed or peak")
         kind = _KINDS[value]
         tree = None if kind == "empty" else self._tree()
         return Snapshot(index, time, values["mem_heap_B"], values["mem_heap_extra_B"], values["mem_stacks_B"], tree, kind)
@@ -292,14 +292,14 @@ class _Reader:
     def _number(self, line: bytes, key: bytes) -> int:
         text = line[len(key) + 1 :]
         if not text.isdigit():
-            raise self._bad(f"{key.decode()}={text[:40].decode('ascii', 'backslashreplace')} is no number")
+            raise self._bad(f"{key.decode()}={text[:40].decode('ascii', 'backslashreplace')} is not a number")
         if len(text) > 4000 or int(text) > _INT64:
             raise self._bad(f"{key.decode()} is a number beyond 64 bits")
         return int(text)
 
     def _time(self, text: bytes) -> float:
         if not re.fullmatch(rb"\d{1,19}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", text):
-            raise self._bad("time= is no number, or one beyond 64 bits")
+            raise self._bad("time= is not a number, or is beyond 64 bits")
         return float(text)
 
     # -- trees
@@ -319,10 +319,10 @@ class _Reader:
         if not columns.frame:
             if at_end:
                 raise _Torn
-            raise self._bad("a tree was announced, and none follows", 1)
+            raise self._bad("a tree is announced, but does not follow", 1)
         lie = columns.lie(at_end)
         if lie is not None:
-            raise self._bad(f"a child count that lies: {columns.counts[lie]} announced, not as many follow", first + lie - self._line)
+            raise self._bad(f"a wrong child count: {columns.counts[lie]} announced, another number follows", first + lie - self._line)
         if columns.torn:
             self.partial = f"the file ends within a tree, in line {self._line}"
         return self._shared(columns)
@@ -354,14 +354,14 @@ class _Reader:
             self._line += 1
             match = _NODE.fullmatch(line)
             if match is None:
-                return self._bad("no line of a tree")
+                return self._bad("this is not a line of a tree")
             if any(len(number) > 19 or int(number) > _INT64 for number in (match[2], match[3])):
                 return self._bad("a number beyond 64 bits")
             try:
                 columns.add(line + b"\n")
             except ValueError as error:
                 return self._bad(str(error))
-        return self._bad(reason or "no line of a tree")
+        return self._bad(reason or "this is not a line of a tree")
 
     def _shared(self, columns: _Columns) -> Tree:
         tree = columns.tree()
@@ -386,7 +386,7 @@ class _Columns:
         self._before = len(self.frame), self._path[:], self._depth
         parts = _NODES.split(piece)
         if any(parts[0::5]):
-            raise ValueError("no line of a tree")
+            raise ValueError("this is not a line of a tree")
         try:
             self.bytes.extend(map(self._numbers.__getitem__, parts[3::5]))
             self.counts.extend(map(self._numbers.__getitem__, parts[2::5]))

@@ -21,8 +21,8 @@ from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie
 
 COUNTS = (
-    "memray counts the blocks of malloc and its kin and also memory mapped directly with mmap, as large as they were asked for, touched or not; "
-    "{native}; not what the allocator adds or keeps of freed blocks"
+    "memray counts blocks from malloc and similar functions, and memory mapped directly with mmap, at the size that was asked for, touched or not; "
+    "{native}. It does not count what the allocator adds to a block, or freed blocks that it keeps"
 )
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
@@ -90,7 +90,7 @@ def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
         rows = [msgspec.json.decode(line, type=_Frame | _Snapshot) for line in lines]
         return _assembled(path, head, rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path}: what memray said of it cannot be understood: {' '.join(str(error).split())[:200]}") from None
+        raise InputError(f"{path}: memray's answer cannot be understood: {' '.join(str(error).split())[:200]}") from None
 
 
 def _assembled(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfile:

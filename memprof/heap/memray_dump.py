@@ -47,7 +47,7 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
         "allocator": str(metadata.python_allocator).split()[0] if metadata.python_allocator else "unknown",
         "begin_ms": begin_ms,
         "native": bool(metadata.has_native_traces),
-        "partial": None if metadata.end_time else "the capture was not closed: the program ended without memray's leave",
+        "partial": None if metadata.end_time else "the capture was not closed: the program ended before memray could do so",
     }
     write(out, head)
     writer = Stacks(out, head["native"])

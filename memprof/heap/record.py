@@ -24,14 +24,14 @@ from ..measuring.message import Start
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
-from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Job, Model, Run
+from ..programs.commands import PHASES
+from ..runs.records import WARMUP, Job, Model, Run
 from . import phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
 _HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # started by heaptrack's script beside the program; the kernel cuts names
 SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
-WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
 _GRACE_NS = 60 * 10**9
 _WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
 
@@ -71,12 +71,12 @@ def parse_phases(text: str) -> str | None:
 
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
-        if word not in WORDS:
-            raise UsageError(f"--phases {text}: there is no phase {word!r}{near(word, WORDS)}; there are {', '.join(WORDS)}")
+        if word not in PHASES:
+            raise UsageError(f"--phases {text}: there is no phase {word!r}{near(word, PHASES)}; there are {', '.join(PHASES)}")
     if not words:
-        raise UsageError("--phases: name at least one of " + ", ".join(WORDS))
-    last = max(words, key=list(WORDS).index)
-    return None if last == "execute" else WORDS[last]
+        raise UsageError("--phases: name at least one of " + ", ".join(PHASES))
+    last = max(words, key=list(PHASES).index)
+    return None if last == "execute" else PHASES[last]
 
 
 def choose(request: Request, python: str | None) -> tuple[Tool, str]:
@@ -87,7 +87,7 @@ def choose(request: Request, python: str | None) -> tuple[Tool, str]:
     needs_massif = _only_massif(request)
     if request.tool is not None:
         if request.tool != "massif" and needs_massif:
-            raise UsageError(f"{needs_massif} is massif's: --tool massif, or leave it out")
+            raise UsageError(f"{needs_massif} needs --tool massif")
         missing = _missing(request.tool, python)
         if missing:
             raise InputError(missing)

@@ -16,9 +16,9 @@ _RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote noth
 _STEPS = (("G", 10**9), ("M", 10**6), ("k", 10**3))
 # Every view draws the total on from one snapshot to the next. These sentences say what that leaves out.
 _BETWEEN = {
-    "massif": "massif sees the heap at its snapshots only: the total is drawn on from one to the next, and blocks in between are not seen.",
-    "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn on from one snapshot to the next.",
-    "memray": "memray sees the heap every 10 ms, besides the exact peak: the total is drawn on from one snapshot to the next.",
+    "massif": "massif sees the heap only at its snapshots: the total is drawn as constant between two, and blocks in between are not seen.",
+    "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn as constant between two snapshots.",
+    "memray": "memray sees the heap every 10 ms, and the exact peak: the total is drawn as constant between two snapshots.",
 }
 
 

@@ -51,7 +51,7 @@ def read(path: Path) -> list[Measurement]:
             if not measurements:
                 raise InputError(f"{path}: {form.TOOL} wrote this, but no figure of a phase is in it")
             return measurements
-    raise InputError(f"{path} is no log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)})")
+    raise InputError(f"{path} is not a log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)})")
 
 
 def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, machine: str | None = None) -> list[Run]:

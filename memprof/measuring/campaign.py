@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -38,7 +39,7 @@ def measure(
     limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()
     if ended:
-        progress.say(f"{ended} process(es) of a memprof that was killed were still running and have been ended")
+        progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
     with new_token() as token:
         ready = converted(orders, token, progress)
         dropped: set[str] = set()
@@ -87,7 +88,7 @@ def _hints(run: Run) -> tuple[str, ...]:
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 

@@ -50,8 +50,8 @@ class Scratch:
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Scratch]:
-    """A temporary folder of this process, gone when the block ends. If memprof is killed, the next memprof removes it and ends the processes
-    that its variables mark. Raises InputError."""
+    """A temporary folder of this process, gone when the block ends. If the block fails or is interrupted, the processes that its variables mark
+    end too: one that was just being started is known to nobody else. If memprof is killed, the next memprof does both. Raises InputError."""
     token = secrets.token_hex(8)
     folder = Path(tempfile.gettempdir()) / f"{_FOLDER}{purpose}-{token}"
     with _noted(token, folder):
@@ -61,6 +61,9 @@ def scratch(purpose: str) -> Iterator[Scratch]:
             raise InputError(f"{folder} cannot be made: {os_reason(error)}; TMPDIR can name another place") from None
         try:
             yield Scratch(folder, {TOKEN: token})
+        except BaseException:
+            end_marked({token})
+            raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

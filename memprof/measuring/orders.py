@@ -16,6 +16,7 @@ from ..programs import commands, native, runtimes, static_probe
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from ..units import counted
 from .bundle import Probe
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
 
@@ -91,9 +92,11 @@ def plan(suite: Suite) -> Plan:
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
         if not taking and not programs:
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
-            raise UsageError(f"{model.name}: no runtime that was named takes it (they take {taken})")
+            raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
         model_orders = [order for variant, runtime in taking for order in _orders(suite, model, variant, runtime)]
-        remarks += dict.fromkeys(f"{model.name}: {inputs.remark(order.job.assumed)}" for order in model_orders if order.job.assumed)
+        remarks += dict.fromkeys(
+            f"{model.name}: {inputs.remark(order.job.assumed, Path(model.path))}" for order in model_orders if order.job.assumed
+        )
         orders += model_orders
         orders += _commands(suite, programs, model)
     errors = [order.error for order in orders if order.error is not None]
@@ -102,7 +105,7 @@ def plan(suite: Suite) -> Plan:
     remarks += _without_effect(given, suite, programs, variants)
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
-        remarks.append(f"{repeats} repeat{'s' if repeats > 1 else ''}: too few to ever decide a comparison, 5 are the least")
+        remarks.append(f"{counted(repeats, 'repeat')}: too few to decide a comparison, which takes at least 5")
     probe = suite.probe or "python"
     if probe == "static":
         static_probe.check_regexes(suite.phase_regexes)
@@ -111,7 +114,7 @@ def plan(suite: Suite) -> Plan:
     if suite.stdin and len(repeated) > 1 and offset(0) is None:
         repeated = [replace(order, stdin=False) for order in repeated]
         if not os.isatty(0):
-            remarks.append(f"standard input is no file and can be read only once: it is empty in each of the {len(repeated)} runs")
+            remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
     return Plan(tuple(repeated), tuple(remarks))
 
 
@@ -128,7 +131,7 @@ def _models(suite: Suite) -> list[Model]:
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
             raise UsageError(
-                f"two models are called {model.name}: rows could not be told apart; measure them one at a time, each under another name"
+                f"two models are called {model.name}: their rows would look the same; measure them one at a time, each with another --name"
             )
     return models
 

@@ -43,7 +43,7 @@ def files_of(path: Path) -> list[Path]:
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         if not any(file.name == "MANIFEST" for file in files):
-            raise InputError(f"model {path}: a folder without metadata/MANIFEST is no nnpackage")
+            raise InputError(f"model {path}: a folder without metadata/MANIFEST is not an nnpackage")
         return files
     if not path.exists():
         raise InputError(f"model {path}: no such file")

@@ -71,15 +71,15 @@ def taken_as_one(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str 
     return {name: wanted[name] for name in open_names}
 
 
-def remark(assumed: Mapping[str, tuple[int, ...]]) -> str:
-    """The shapes of `taken_as_one` as a sentence, empty where there are none."""
+def remark(assumed: Mapping[str, tuple[int, ...]], path: Path) -> str:
+    """The shapes of `taken_as_one` as a sentence, empty where there are none. path: the model, for its fixed dimensions are not to be changed."""
     if not assumed:
         return ""
     listed = ", ".join(f"{name} runs as {'x'.join(map(str, shape))}" for name, shape in assumed.items())
     name, shape = next(iter(assumed.items()))
-    return (
-        f"open dimensions of the model are taken as 1: {listed} (--shape {name}={','.join(map(str, shape))} with your sizes says otherwise)"
-    )
+    own: Mapping[str, tuple[int | None, ...]] = {declared.name: declared.shape for declared in inputs(path)}
+    wanted = ",".join("N" if size is None else str(size) for size in own.get(name, shape))
+    return f"open dimensions of the model are taken as 1: {listed} (--shape {name}={wanted} with your sizes for N says otherwise)"
 
 
 def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:

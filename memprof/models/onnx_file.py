@@ -54,5 +54,5 @@ def external_file(model: Path, location: str) -> Path:
     """The file that holds a model's external data. Raises InputError for a file outside the model's folder."""
     parts = PurePosixPath(location.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in location:
-        raise InputError(f"model {model}: its external data is {location!r}, which is no file in the model's folder: it is not read")
+        raise InputError(f"model {model}: its external data is {location!r}, which is not a file in the model's folder: it is not read")
     return model.parent / location

@@ -100,12 +100,17 @@ def varints(data: Data, part: Field) -> NDArray[np.int64]:
     return np.add.reduceat(bits, starts).view(np.int64) if len(ends) else np.zeros(0, np.int64)
 
 
-def encoded(value: int) -> bytes:
+def _encoded(value: int) -> bytes:
     """A number as varint writes it."""
     groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
     return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
 
 
+def opening(number: int, length: int) -> bytes:
+    """What stands before the content of a field with a length: its tag and that length."""
+    return _encoded(number << 3 | BYTES) + _encoded(length)
+
+
 def field(number: int, content: bytes) -> bytes:
     """A field with a length, as it is written."""
-    return encoded(number << 3 | BYTES) + encoded(len(content)) + content
+    return opening(number, len(content)) + content

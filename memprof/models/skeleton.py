@@ -28,7 +28,7 @@ def skeleton(path: Path) -> bytes:
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
     except (Torn, ValueError):
-        raise InputError(f"model {path}: this is no ONNX model, or not a whole one") from None
+        raise InputError(f"model {path}: this is not an ONNX model, or not a complete one") from None
 
 
 def _message(data: mmap.mmap, kind: str, start: int, end: int, depth: int) -> Iterator[bytes]:

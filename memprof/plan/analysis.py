@@ -172,7 +172,7 @@ def planned(graph: Graph, question: Question) -> Planned:
         training_step = training(graph, question.optimizer or "sgd", question.gradients or "at-once", question.in_place)
         return Planned(graph, training_step.mapped, training_step)
     if question.optimizer or question.gradients:
-        raise UsageError(f"--{'optimizer' if question.optimizer else 'gradients'} is of a training step: it needs --mode training")
+        raise UsageError(f"--{'optimizer' if question.optimizer else 'gradients'} needs --mode training")
     return Planned(graph, problem(graph, question.in_place), None)
 
 
@@ -303,7 +303,7 @@ def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
 def _arena(mapped: Mapped, order: Sequence[int], packing_s: float, alignment: int) -> Arena:
     buffers = lifetimes(mapped.problem, order)
     greedy = arena.greedy(buffers, alignment)
-    packed = arena.pack(buffers, packing_s) if packing_s > 0 else None
+    packed = arena.pack(buffers, packing_s, first=greedy if alignment == 1 else None) if packing_s > 0 else None
     taken = packed if packed is not None and packed.size_bytes < greedy.size_bytes else greedy
     bound = packed.lower_bound_bytes if packed is not None else max((step.memory_bytes for step in steps(mapped.problem, order)), default=0)
     placed = zip(buffers, taken.offsets, strict=True)
@@ -320,7 +320,7 @@ def asked_order(plan: Planned, order: str) -> AskedOrder:
     if order == MODEL:
         return AskedOrder(tuple(range(mapped.problem.count)))
     if plan.training is not None:
-        raise UsageError("in training the order is the model's or the best: no other names the backward steps")
+        raise UsageError("in training, --order is model or best: other orders lack the backward steps")
     if order in (ONNXRUNTIME, PRIORITY):
         run = executed.onnxruntime_order(graph, "priority" if order == PRIORITY else "default")
         return AskedOrder(run.order, run.source)
@@ -338,13 +338,13 @@ def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:
     except OSError as error:
         raise InputError(f"order {path}: {os_reason(error)}; or give one of {MODEL}, {BEST}, {ONNXRUNTIME}, {PRIORITY}") from None
     except UnicodeDecodeError:
-        raise InputError(f"order {path}: it is no text") from None
+        raise InputError(f"order {path}: it is not text") from None
     words: list[object]
     if text.lstrip().startswith("["):
         try:
             words = json.loads(text)
         except ValueError as error:
-            raise InputError(f"order {path}: it begins as JSON and is none ({error})") from None
+            raise InputError(f"order {path}: it begins like JSON, but cannot be read as JSON ({error})") from None
         except RecursionError:
             raise InputError(f"order {path}: it is nested too deeply") from None
         if words and isinstance(words[0], dict):
@@ -368,7 +368,7 @@ def _checked(mapped: Mapped, order: Sequence[int], path: Path) -> tuple[int, ...
     seen: set[int] = set()
     for op in order:
         if op in seen:
-            raise UsageError(f"order {path}: {mapped.operators[op]} stands there twice")
+            raise UsageError(f"order {path}: {mapped.operators[op]} is in it twice")
         unwritten = [source for source in mapped.problem.producers[op] if source not in seen]
         if unwritten:
             raise UsageError(f"order {path}: {mapped.operators[op]} stands before {mapped.operators[unwritten[0]]}, whose result it reads")

@@ -9,9 +9,9 @@ to 1.31). Both name and operator must agree with the file's before the order is 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,8 +79,11 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
         "order": _ORDERS[order],
         "shapes": {graph.tensors[number].name: list(graph.tensors[number].shape or ()) for number in graph.inputs},
     }
-    with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
-        job["prefix"] = str(Path(folder) / "profile")
+    from ..measuring.leftovers import end_leftovers, scratch
+
+    end_leftovers()
+    with scratch("plan") as work:
+        job["prefix"] = str(work.folder / "profile")
         try:
             child = subprocess.run(
                 [sys.executable, "-c", _CHILD],
@@ -88,7 +91,9 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
                 capture_output=True,
                 text=True,
                 timeout=_LONGEST_S,
-                cwd=folder,  # with -c, Python imports from the working folder first
+                cwd=work.folder,  # with -c, Python imports from the working folder first
+                # One thread of OpenBLAS too: where the address space is small, more of them look for memory for ever.
+                env={**os.environ, **work.variables, "OPENBLAS_NUM_THREADS": "1"},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -124,7 +129,7 @@ def profiled(graph: Graph, profile: Path) -> Executed:
     except (ValueError, RecursionError):
         whole = False
     if not whole:
-        raise InputError(f"{profile}: this is no profile of onnxruntime, or not a whole one")
+        raise InputError(f"{profile}: this is not a profile of onnxruntime, or not a complete one")
     return _executed(graph, [run for event in events if (run := _node_run(event)) is not None])
 
 

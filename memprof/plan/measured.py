@@ -65,7 +65,7 @@ def by_model(runs: Sequence[Run], time_limit_s: float = 2.0) -> dict[str, tuple[
             count += 1
             plans[key] = _measured(run.job.model, key[1], time_limit_s, digests)
         elif key not in plans:
-            plans.setdefault("more", Measured("", (), None, f"{_MOST} models and shapes are planned, and no more of them"))
+            plans.setdefault("more", Measured("", (), None, f"only {_MOST} models and shapes are planned"))
     return {name: tuple(plans.values()) for name, plans in by_name.items()}
 
 
@@ -81,7 +81,7 @@ def _measured(model: Model, shapes: Shapes, time_limit_s: float, digests: dict[P
         if path not in digests:
             digests[path] = identify(path).sha256
         if digests[path] != model.sha256:
-            raise InputError(f"{path} is not the file that was measured: its content is another")
+            raise InputError(f"{path} is not the file that was measured: its content differs")
         question = Question(time_limit_s=time_limit_s)
         return Measured(model.sha256, shapes, analyse(planned(read(path, dict(shapes)), question), question))
     except MemprofError as error:

@@ -10,6 +10,7 @@ from ..errors import InputError, UsageError
 from ..models.identity import identify
 from ..runs import store
 from ..runs.records import Run
+from ..units import counted
 from . import executed
 from .analysis import BEST, AskedOrder, Planned, asked_order
 from .measured import shapes_of, shapes_text, unknown_shapes
@@ -58,7 +59,7 @@ def at_shapes(model_runs: ModelRuns, shapes: Mapping[str, tuple[int, ...]]) -> t
     if not runs:
         raise InputError(f"no run is at {shapes_text(wanted)}; these are at {'; '.join(sorted(map(shapes_text, shapes_run)))}")
     others = len(model_runs.runs) - len(runs)
-    left_out = [f"{others} run{'s' if others > 1 else ''} of other shapes or inputs left out"] if others else []
+    left_out = [f"{counted(others, 'run')} of other shapes or inputs left out"] if others else []
     return dict(wanted), ModelRuns(runs, (*model_runs.remarks, *left_out))
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 
 from . import libc, procfs
+from .kills import Kills
 from .listening import NEVER, Listener, take
 from .timeline import numbers
 
@@ -79,15 +80,16 @@ class Measurement(Listener):
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._stop = False
         signal.signal(signal.SIGTERM, self._stopped)
-        kills = procfs.oom_kills()
+        self._kills = Kills()
         try:
             if not self._launch():
                 return
             status = self._loop()
-            self._judge(status, kills)
+            self._judge(status)
             self._ended_alone = self.outcome["status"] != "timeout"
         finally:
             self._sweep()
+            self._kills.close()
             if self._group is not None:
                 self.charged = self._group.figures()
                 self._group.remove()
@@ -299,7 +301,7 @@ class Measurement(Listener):
 
     def _look_closer(self, now):
         """Look at what statm does not tell."""
-        self.swapped.look(self.measured, now, _late)
+        self.swapped.look(self._statm.task, now, _late)
 
     def _control(self):
         text = os.read(0, 4096)
@@ -397,7 +399,7 @@ class Measurement(Listener):
             if time.monotonic_ns() > end_ns and not _kill(self.pid):
                 self._status = 0  # a program that has become another user's: `_sweep` warns of it
 
-    def _judge(self, status, kills_before):
+    def _judge(self, status):
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         if self.measured != self.pid and code is not None and code > 128:
@@ -405,7 +407,8 @@ class Measurement(Listener):
         outcome = self.outcome
         if outcome["status"] == "timeout":
             code = number = None  # the program did not end by itself
-            outcome["message"] = "did not end in time (timeout %g s)" % (self._timeout_ns / 1e9)
+            seconds = ("%.3f" % (self._timeout_ns / 1e9)).rstrip("0").rstrip(".")
+            outcome["message"] = "did not end in time (timeout %s s)" % seconds
         elif self._error is not None and number is None:
             outcome.update(self._error)
         elif number is not None:
@@ -420,10 +423,13 @@ class Measurement(Listener):
         outcome["exit_code"] = code
         outcome["signal"] = _signal_name(number) if number is not None else None
         outcome["rss_last_bytes"] = self._rss or None
-        kills = procfs.oom_kills()
-        outcome["out_of_memory"] = bool(number == signal.SIGKILL and kills is not None and kills > (kills_before or 0))
-        if self._group is not None and number == signal.SIGKILL:
-            outcome["out_of_memory"] = outcome["out_of_memory"] or bool(self._group.figures()["oom_kills"])
+        outcome["out_of_memory"] = number == signal.SIGKILL and self._out_of_memory()
+
+    def _out_of_memory(self):
+        """Whether it was killed for want of memory; None if it may have been."""
+        if self._group is not None and self._group.figures()["oom_kills"]:
+            return True
+        return self._kills.ended((self.pid, self.measured))
 
     def _next_phase(self):
         return "after " + self.marks[-1]["phase"] if self.marks else "STARTUP"

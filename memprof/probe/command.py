@@ -22,6 +22,7 @@ from .tree import Tree
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
 _VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
+_MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
 _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
@@ -216,8 +217,13 @@ class Command(child.Measurement):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError("no number")
         value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
-        if number - number != 0:  # a file of JSON holds neither
-            value.update(value=None, note="not a number" if number != number else "infinite" if number > 0 else "minus infinite")
+        if number != number:
+            value.update(value=None, note="not a number")
+        elif abs(number) >= _MOST_VALUE:
+            size = "infinite" if abs(number) == float("inf") else "1e100 or more"
+            value.update(value=None, note=size if number > 0 else "minus " + size)
+        elif abs(number) >= 1 << 53:
+            value["value"] = float(number)
         if self._phase:
             value["phase"] = self._phase
         self.values.append(value)
@@ -254,7 +260,7 @@ class Command(child.Measurement):
 
     # -- ending
 
-    def _judge(self, status, kills_before):
+    def _judge(self, status):
         self._done = True  # a user's program does not write "done"
         if self._line.strip() and self._line_mark is not None:
             self._heard(b"\n")
@@ -263,7 +269,7 @@ class Command(child.Measurement):
             self._phase = self._phase if status else "" if self.marks else "RUN"
         elif not self.marks and not self._phase:
             self._phase = "RUN"
-        super()._judge(status, kills_before)
+        super()._judge(status)
         self._settle_all()
         outcome = self.outcome
         if outcome["status"] == "exit" and not outcome.get("message"):

@@ -60,6 +60,11 @@ class Node:
         self.pss_peak = self.child_faults = self.values = self.twin = self.above = None
         self.inside = self.rose = False
 
+    @property
+    def task(self):
+        """The id by which /proc tells of its memory, see procfs.Statm."""
+        return self.statm.task
+
     def record(self):
         """The process in the form of memprof.runs.records.Process."""
         record = {

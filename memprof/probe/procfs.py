@@ -13,15 +13,25 @@ class Statm:
         1 resident  anonymous + file-backed + shared memory
         2 shared    file-backed + shared memory
         3 text, 4 lib (0), 5 data, 6 dt (0)
+
+    task: the id by which /proc tells of the process's memory. It is the process id until the first thread has ended while others live (see
+    `living`), and then the id of another thread.
     """
 
     def __init__(self, pid):
-        self._descriptor = os.open("/proc/%d/statm" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        self._pid = self.task = pid
+        self._first = self._descriptor = self._open(pid)
         self._text = b""
         self._values = None
 
     def read(self):
         """(rss, file-backed, vms) in bytes, or None once the process is gone: a zombie's statm is all zeros."""
+        values = self._read()
+        while values is None and self._turn():
+            values = self._read()
+        return values
+
+    def _read(self):
         try:
             text = os.pread(self._descriptor, 128, 0)
         except OSError:
@@ -33,7 +43,43 @@ class Statm:
         return self._values
 
     def close(self):
-        os.close(self._descriptor)
+        if self._descriptor != self._first:
+            os.close(self._descriptor)
+        os.close(self._first)
+
+    def _turn(self):
+        """Turn to another thread, as this one shows no memory any more; False if there is none that does."""
+        if self.task != self._pid:
+            os.close(self._descriptor)
+            self._descriptor, self.task = self._first, self._pid
+            if self._read() is not None:
+                return True  # an exec of another thread has made that the first thread
+        try:
+            os.pread(self._first, 128, 0)  # else somebody has waited for the process: its number may be another's by now
+            task = living(self._pid)
+            if task in (None, self._pid):
+                return task is not None
+            self._descriptor, self.task = self._open(task), task
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def _open(task):
+        return os.open("/proc/%d/statm" % task, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def living(pid):
+    """The id of a thread through which a process's memory can be seen, or None if it has none.
+
+    A first thread that ends before the others (pthread_exit in main) leaves a zombie: /proc/PID tells of no memory from then on, though it is
+    all there. /proc/TID of any other thread does, though no listing of /proc has it.
+    """
+    try:
+        threads = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return None
+    return next((int(thread) for thread in threads if sizes(int(thread))), None)
 
 
 def sizes(pid):
@@ -77,7 +123,15 @@ def started(pid: int) -> "object":
 def _stat(pid, field):
     # /proc/PID/stat (proc_pid_stat(5)): 1 pid, 2 (comm), which may hold anything, 3 state (Z: it has ended), 4 ppid, ..., 22 starttime
     fields = _text("/proc/%d/stat" % pid).rpartition(")")[2].split()
-    return int(fields[field - 3]) if fields and fields[0] != "Z" else None
+    return int(fields[field - 3]) if fields and not _ended(fields) else None
+
+
+def _ended(fields):
+    """Whether nothing is left of a process but its exit code. fields: those of its stat from the third on.
+
+    A zombie with more than one thread is but the first thread: the others live on, and so does the memory.
+    """
+    return fields[0] in ("Z", "X") and int(fields[17]) <= 1
 
 
 class Stat:
@@ -87,18 +141,13 @@ class Stat:
     stays after a fork and changes at an exec; 0 if it may not be seen.
     """
 
-    __slots__ = ("child_faults", "faults", "name", "stack", "state", "threads")
+    __slots__ = ("child_faults", "ended", "faults", "name", "stack", "threads")
 
     def __init__(self, name, fields):
         self.name = name
-        self.state = fields[0]
+        self.ended = _ended(fields)
         self.faults, self.child_faults = int(fields[7]), int(fields[8])
         self.threads, self.stack = int(fields[17]), int(fields[25])
-
-    @property
-    def ended(self):
-        """Whether nothing is left of the process but its exit code."""
-        return self.state in ("Z", "X")
 
 
 def stat(pid):
@@ -112,7 +161,7 @@ def counters(pid):
     """(minor faults, major faults, CPU time in ns) of a process since it started, or None if it has ended."""
     # /proc/PID/stat: 10 minflt, 12 majflt, 14 utime, 15 stime, the last two in clock ticks
     fields = _text("/proc/%d/stat" % pid).rpartition(")")[2].split()
-    if not fields or fields[0] == "Z":
+    if not fields or _ended(fields):
         return None
     return int(fields[7]), int(fields[9]), (int(fields[11]) + int(fields[12])) * (10**9 // os.sysconf("SC_CLK_TCK"))
 
@@ -143,6 +192,8 @@ _STATUS = {
 def status(pid: int) -> "dict[str, int]":
     """Memory of a process in bytes, by the names of _STATUS; empty if the process has ended."""
     fields = _fields("/proc/%d/status" % pid)
+    if "VmRSS" not in fields:
+        fields = _fields("/proc/%d/status" % (living(pid) or pid))
     return {name: fields[field] for field, name in _STATUS.items() if field in fields}
 
 
@@ -190,6 +241,11 @@ class Shares:
         self.shared_anon = min(anon, fields.get("Shared_Clean", 0) + fields.get("Shared_Dirty", 0))
 
 
+def maps(pid):
+    """The lines of a process's /proc/PID/maps; none if they may not be read or it has ended."""
+    return _text("/proc/%d/maps" % pid).split("\n")[:-1]  # a name may hold other ends of lines
+
+
 def shares(pid):
     """The Shares of a process, or None if they may not be read or it has ended; takes milliseconds for a large process."""
     fields = _fields("/proc/%d/smaps_rollup" % pid)
@@ -214,16 +270,24 @@ def command(pid, most=200):
 
 def oom_kills():
     """How often the kernel has killed a process for want of memory since the machine started (/proc/vmstat), or None."""
-    return _counted("oom_kill ")
+    return _counted("/proc/vmstat", "oom_kill ")
+
+
+def oom_kills_inside():
+    """The same for this container alone, or None outside of a container: the first group of a machine has no such file (cgroup-v2.rst).
+
+    Groups below it count too.
+    """
+    return _counted("/sys/fs/cgroup/memory.events", "oom_kill ")
 
 
 def huge_faults():
     """How often a page fault of any process has brought in a huge page (/proc/vmstat), or None."""
-    return _counted("thp_fault_alloc ")
+    return _counted("/proc/vmstat", "thp_fault_alloc ")
 
 
-def _counted(name):
-    for line in _text("/proc/vmstat").splitlines():
+def _counted(path, name):
+    for line in _text(path).splitlines():
         if line.startswith(name):
             return int(line.split()[1])
     return None

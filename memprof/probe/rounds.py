@@ -71,7 +71,7 @@ class Rounds:
         complete = not self._waiting
         while self._waiting:
             node = self._waiting.pop()
-            self._read.append((node, procfs.shares(node.pid)))
+            self._read.append((node, procfs.shares(node.task)))
             if _clock() - begin_ns > _SLICE_NS:
                 break
         if complete:

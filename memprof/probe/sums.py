@@ -96,6 +96,7 @@ class Sum:
         self._pending.append(Row(now, total, most, files, most_file, vms, self))
         if not self.several:
             self.confirm(0, 0, 0)
+            self.flush()  # no later reading can tell more of them
         elif len(self._pending) > _PENDING:
             self._settle(self._pending[: _PENDING // 2])
             self._pending = self._pending[_PENDING // 2 :]
@@ -126,6 +127,13 @@ class Sum:
         self._settle(self._pending[:wide])
         self._pending = self._pending[wide:]  # the next reading may tell more of them
         self.missed = 0
+
+    def at_least(self, low):
+        """The overlap is known to be at least `low`, now; so are the samples that wait, less what it has grown since."""
+        low = min(low, self._anon + self._file)
+        for row in self._pending:
+            row.raise_low(self, low)
+        self._low = max(self._low, low)
 
     def flush(self):
         """Settle the samples that wait, with the bounds that are known."""
@@ -177,12 +185,16 @@ class Row:
     def narrow(self, whole, low, anon, file):
         """Take the overlap of a later time: before, it was smaller by at most the gains since then, and larger by at most the losses."""
         back = whole.lost - self.lost + whole.copied - self.copied
-        self.low = max(self._low(whole), low - (whole.gained - self.gained))
-        self.known = whole.copied
+        self.raise_low(whole, low)
         self.readings += 1
         self.anon, self.file = min(self.anon, anon + back, anon + file + back), min(self.file, file + back)
         if self.total > self.most:
             self.missed = max(self.missed, whole.missed)
+
+    def raise_low(self, whole, low):
+        """Take the least overlap of a later time."""
+        self.low = max(self._low(whole), low - (whole.gained - self.gained))
+        self.known = whole.copied
 
     def _low(self, whole):
         return max(0, self.low - (whole.copied - self.known))

@@ -16,6 +16,7 @@ import os
 import time
 
 from . import procfs
+from .mappings import Mappings, together
 from .node import Node
 from .rounds import Rounds
 from .sums import History
@@ -51,6 +52,7 @@ class Tree:
         self._changed = False  # since the last sample
         self.whole = self.own = History()
         self.rounds = Rounds(now)
+        self._mappings = Mappings(now)
         self.unseen = 0
         self.most = 0
         self.unfollowed = 0
@@ -126,6 +128,9 @@ class Tree:
             reading = self.rounds.step(now, self._members, self.whole.sum, self._tell_faults)
             if reading is not None:
                 self._confirm(reading)
+            mapped = self._mappings.step(now, self._members, self.whole.sum)
+            if mapped is not None:
+                self._confirm_files(mapped)
         return self.whole.sum.last
 
     def settle(self):
@@ -175,13 +180,14 @@ class Tree:
             node.descriptor = os.open("/proc/%d/task/%d/children" % (pid, pid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             pass  # it has just ended, or a kernel without CONFIG_PROC_CHILDREN: `_look` then asks procfs, which knows another way
-        if parent is not None and same_memory(pid, parent.pid):
+        if parent is not None and same_memory(statm.task, parent.task):
             node.twin = parent.pid
         else:
             self._begin_memory(node, parent)
         self._nodes[pid] = node
         self._members, self._changed = None, True
         self.rounds.changed(now)
+        self._mappings.drop()
 
     def _begin_memory(self, node, parent):
         """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
@@ -192,11 +198,11 @@ class Tree:
         node.rss, node.file, node.vms = values
         node.rss_peak = max(node.rss_peak, node.rss)
         anon = node.rss - node.file
-        stat = procfs.stat(node.pid)
+        stat = procfs.stat(node.task)
         if stat is not None:
             node.faults, node.stack = stat.faults, stat.stack
         if parent is not None:
-            above = procfs.stat(parent.pid)
+            above = procfs.stat(parent.task)
             node.waited = above.child_faults if above is not None else 0
             parent.stack = above.stack if above is not None else parent.stack
         # After an exec nothing of its parent is left. A parent that is gone had its memory from its own parent: then any process may share it.
@@ -284,6 +290,7 @@ class Tree:
             history.sum.lose(shared, min(shared, node.rss - node.own))
         self._forget(node)
         self.rounds.left(node.pid, now)
+        self._mappings.drop()
         if node.samples:
             self._ended.append(node)
             if len(self._ended) > 4 * _KEPT:
@@ -303,7 +310,7 @@ class Tree:
     def _poll_node(self, node, now):
         if node.twin is not None:
             twin = self._nodes.get(node.twin)
-            if twin is None or not same_memory(node.pid, node.twin):
+            if twin is None or not same_memory(node.task, twin.task):
                 node.twin, self._members = None, None
                 self._begin_memory(node, twin)
         values = node.statm.read()
@@ -384,6 +391,18 @@ class Tree:
             # Pages that these processes share with others of the tree are in their shares too.
             self._confirmed(self.own.sum, own_overlap, own_file, own_unread, beside + unread - own_unread)
 
+    def _confirm_files(self, mapped):
+        """Take what the processes have mapped: file-backed memory beyond it is counted more than once. mapped: [(process, places)]."""
+        self._changed = True
+        spread = self._mappings.spread(self.whole.sum)
+        for history in (self.whole,) if self.own is self.whole else (self.whole, self.own):
+            inside = [(node, places) for node, places in mapped if node.inside or history is self.whole]
+            low = sum(node.file for node, _ in inside) - together([place for _, places in inside for place in places]) - spread
+            if low > history.sum.overlap[0]:
+                history.sum.at_least(low)
+                for node, _ in inside:  # its end takes all that it has of files from the overlap that is certain
+                    node.own = min(node.own, node.rss - node.file)
+
     def _confirmed(self, whole, overlap, file, unread, beside):
         spread = self.rounds.spread(self.whole.sum)
         whole.confirm(max(0, overlap - spread - beside), overlap - file + unread + spread, file + spread)
@@ -459,7 +478,7 @@ class Tree:
         node.name = stat.name
         if node.twin is None:
             read_ns = time.monotonic_ns()
-            status = procfs.status(node.pid)
+            status = procfs.status(node.task)
             hwm = status.get("hwm", 0)
             node.rose = node.hwm > 0 and hwm > node.hwm
             node.hwm = max(node.hwm, hwm)

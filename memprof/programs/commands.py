@@ -115,7 +115,7 @@ def phase(name: str) -> str:
 def own_phase(name: str) -> str:
     """The name of a user's phase. Raises UsageError for the name of memprof's own figures."""
     if name in RESERVED:
-        raise UsageError(f"no phase can be called {name}: figures of memprof's own are; another name will do")
+        raise UsageError(f"a phase cannot be called {name}: memprof has a figure of that name; choose another name")
     return name
 
 
@@ -137,7 +137,7 @@ def program(command: Command) -> Path:
     if not path.exists():
         raise InputError(f"{path}: no such file")
     if not path.is_file():
-        raise InputError(f"{path} is no program")
+        raise InputError(f"{path} is not a program")
     if not os.access(path, os.X_OK):
         raise InputError(f"{path} is not executable (chmod +x makes it so)")
     return path

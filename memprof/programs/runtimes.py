@@ -173,7 +173,7 @@ def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
         answer = msgspec.json.decode(process.stdout.splitlines()[-1], type=_Described)
     except (IndexError, msgspec.DecodeError):
         lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise InputError(f"{python} is no usable Python 3.8 or later: {lines[-1] if lines else 'it said nothing'}") from None
+        raise InputError(f"{python} is not a usable Python 3.8 or later: {lines[-1] if lines else 'it said nothing'}") from None
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 
@@ -207,7 +207,7 @@ def split_setting(text: str) -> tuple[str, str]:
     """KEY and VALUE of `KEY=VALUE`. Raises UsageError for anything else."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(f"{text!r} is no setting: write KEY=VALUE")
+        raise UsageError(f"{text!r} is not a setting: write KEY=VALUE")
     return key, value
 
 

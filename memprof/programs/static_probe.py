@@ -26,6 +26,7 @@ _TARGETS = {
     "x86_64": ("x86_64-linux-gnu", "x86_64-linux-musl"),
     "aarch64": ("aarch64-linux-gnu", "aarch64-linux-musl"),
     "armv7l": ("arm-linux-gnueabihf", "arm-linux-musleabihf"),
+    "armv8l": ("arm-linux-gnueabihf", "arm-linux-musleabihf"),  # a 64-bit kernel that talks to a 32-bit program
     "riscv64": ("riscv64-linux-gnu", "riscv64-linux-musl"),
 }
 _FLAGS = (
@@ -39,9 +40,13 @@ _FLAGS = (
     "-fno-asynchronous-unwind-tables",
 )
 _SMALLER = ("-fno-sanitize=all", "-fomit-frame-pointer", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
-_PYTHONS_ESCAPE = re.compile(r"\\[A-Za-z0-9]")
-_PYTHONS_GROUP = re.compile(r"\(\?|[*+?}][?+]")
-_BRACKETS = re.compile(r"\[\^?\]?[^]]*\]")
+# Of a pattern in Python's syntax all that pattern.c may not know.
+_TOKENS = re.compile(
+    r"(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|(?P<group>\(\?(?!:|P<).{0,2})|(?P<possessive>(?:[*+?]|\{[0-9,]+\})\+)", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\([0-9A-Za-z])")
+_ESCAPES_IN_SET = "dDsSwWbtnrfvaxu"
+_ESCAPES = _ESCAPES_IN_SET + "ABZ"
 
 
 def built(architecture: str | None = None) -> Path:
@@ -93,11 +98,13 @@ def _compilers(machine: str, wanted: str | None) -> Iterator[tuple[str, ...]]:
 
 
 def check_regexes(regexes: Mapping[str, str]) -> None:
-    """Refuse what is Python's syntax and not that of POSIX's extended expressions, where it would never match. Raises UsageError."""
+    """Refuse the parts of Python's syntax that the probe's pattern.c does not read. Raises UsageError."""
     for phase, regex in regexes.items():
-        odd = _PYTHONS_ESCAPE.search(regex) or _PYTHONS_GROUP.search(_BRACKETS.sub("[]", regex))
-        if odd is not None:
-            raise UsageError(
-                f"{phase}: '{odd[0]}' in '{regex}' is Python's syntax, and the static probe reads POSIX's extended expressions: "
-                "write [0-9], [[:space:]], [[:alnum:]_] or plain groups, or take --probe python"
-            )
+        for token in _TOKENS.finditer(regex.removeprefix("(?i)")):
+            letters = _ESCAPES_IN_SET if token["set"] else _ESCAPES
+            escapes = _ESCAPE.findall(token["set"] or token["escape"] or "")
+            if token["group"] or token["possessive"] or any(letter not in letters for letter in escapes):
+                raise UsageError(
+                    f"{phase}: the static probe cannot read '{token[0]}' in '{regex}': it knows no references to groups, no look-ahead or "
+                    "look-behind, no possessive repeats and no flags but (?i) at the begin; --probe python knows them"
+                )

@@ -73,7 +73,7 @@ def _gdb() -> str:
     if path is None:
         raise InputError(f"--phase needs gdb, which is not installed; {_OTHERS}")
     if not _has_python(path):
-        raise InputError(f"--phase needs a gdb with Python, which {path} is not; {_OTHERS}")
+        raise InputError(f"--phase needs a gdb with Python, and {path} has none; {_OTHERS}")
     return path
 
 
@@ -134,7 +134,7 @@ def _runs_here(path: str) -> elf.Elf:
     """The program's ELF file. Raises InputError if gdb could not start it on this machine."""
     program = elf.read(path)
     if program is None:
-        raise InputError(f"{path} is no program that gdb could start: it is no ELF file")
+        raise InputError(f"{path} is not a program that gdb can start: it is not an ELF file")
     machine = platform.machine()
     if machine in _MACHINES and program.machine not in _MACHINES[machine]:
         built = next((name for name, numbers in _MACHINES.items() if program.machine in numbers), f"machine {program.machine}")

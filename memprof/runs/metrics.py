@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..errors import UsageError, near
+from ..errors import UsageError, near_or_all
 from ..units import format_bytes, format_duration
 from .records import PEAK, STARTUP, Mark, Run
 
@@ -109,7 +109,7 @@ ITERATION_METRICS = ("time_min_ns", "time_mean_ns", "time_max_ns", "time_median_
 def metric(name: str) -> Metric:
     """The metric of that name. Raises UsageError."""
     if name not in METRICS:
-        raise UsageError(f"there is no metric {name!r}{near(name, METRICS) or '; there are ' + ', '.join(METRICS)}")
+        raise UsageError(f"there is no metric {name!r}{near_or_all(name, METRICS)}")
     return METRICS[name]
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..units import format_bytes
+from ..units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
 #   1   2026-11   the first
 #       since then, all of it optional, so that files without it are read as before: signature; Mark.rss_peak_high_bytes and
-#       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it;
-#       Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and no_swap
+#       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
+#       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
+#       no_swap
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
@@ -225,7 +226,7 @@ class Machine:
     @property
     def words(self) -> str:
         """CPU, architecture and kernel, for people; an imported log may lack some of them."""
-        count = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}" if self.cpus else ""
+        count = counted(self.cpus, "CPU") if self.cpus else ""
         return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
 
 
@@ -289,7 +290,8 @@ class Outcome:
 
     status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
-    or its probe was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen. hints: other
+    or its probe was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    out_of_memory: whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which. hints: other
     possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed.
     """
 
@@ -299,7 +301,7 @@ class Outcome:
     exit_code: int | None = None
     signal: str | None = None
     rss_last_bytes: int | None = None
-    out_of_memory: bool = False
+    out_of_memory: bool | None = False
     hints: tuple[str, ...] = ()
 
     @property
@@ -328,8 +330,7 @@ class Outcome:
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
         message = _shortened(self.message) if self.message else ""
         if self.status == "signal":
-            hint = "; the kernel killed a process for want of memory meanwhile" if self.out_of_memory else ""
-            return f"ended by {self.signal} {where}{last}{hint}"
+            return f"ended by {self.signal} {where}{last}{_WANT_OF_MEMORY[self.out_of_memory]}"
         if self.status == "timeout":
             return f"{message or 'did not end in time'} {where}{last}"
         if self.status == "exit":
@@ -337,6 +338,13 @@ class Outcome:
         if self.status == "lost":
             return message or f"ended {where} without saying that it was done: the rest is not known"
         return f"{where}: {message or self.status}"
+
+
+_WANT_OF_MEMORY = {
+    True: ": the kernel killed it for want of memory",
+    False: "",
+    None: "; perhaps for want of memory: the kernel killed a process meanwhile",
+}
 
 
 def _shortened(message: str, most: int = 300) -> str:

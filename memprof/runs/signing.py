@@ -92,7 +92,7 @@ def _key() -> bytes:
         draft.unlink(missing_ok=True)
     key = _read(path)
     if key is None:
-        raise InputError(f"{path} can be read by others, or is no key of memprof; remove it to have a new one made")
+        raise InputError(f"{path} can be read by others, or is not a key that memprof wrote; remove it, and memprof makes a new key")
     return key
 
 

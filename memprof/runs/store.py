@@ -146,7 +146,7 @@ def _load_file(path: Path) -> tuple[list[Run], list[str]]:
     runs = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not runs:
         if torn and not _looks_like_a_run(torn):
-            raise InputError(f"{path} is no runs file of memprof")
+            raise InputError(f"{path} is not a memprof runs file")
         raise InputError(f"{path} holds no complete run")
     return runs, warnings
 
@@ -301,7 +301,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _mend(path: Path) -> bool:
     """Cut a torn last line off; True if there was one. Raises InputError if this memprof cannot add to the file."""
     if not path.is_file():
-        raise InputError(f"{path} is no file that runs could be added to")
+        raise InputError(f"{path} is not a file that runs can be added to")
     try:
         with _locked(path, "r+b") as file:
             data = file.read()
@@ -309,7 +309,7 @@ def _mend(path: Path) -> bool:
             first = whole.split(b"\n", 1)[0] or torn
             version = _version(first)
             if first and version is None and (whole or not _looks_like_a_run(first)):
-                raise InputError(f"{path} is no runs file of memprof; nothing was added to it")
+                raise InputError(f"{path} is not a memprof runs file; nothing was added to it")
             if version is not None and version > SCHEMA:
                 raise InputError(f"{path} was written by a newer memprof; nothing was added to it")
             if _is_whole(torn):

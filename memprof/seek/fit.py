@@ -28,7 +28,7 @@ from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -91,7 +91,7 @@ class At:
 @dataclass(frozen=True)
 class Fitted:
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
-    records.
+    records. interrupted: by Ctrl-C or SIGTERM, after the first part.
     """
 
     model: str
@@ -107,6 +107,7 @@ class Fitted:
     threads: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
@@ -147,7 +148,7 @@ class _Fitter:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed)}")
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
         touched = self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -158,6 +159,7 @@ class _Fitter:
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts: list[Part] = []
         curve: list[At] = []
+        interrupted = False
         try:
             for name in self._request.parts:
                 parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
@@ -167,6 +169,7 @@ class _Fitter:
         except KeyboardInterrupt:
             if not parts:
                 raise
+            interrupted = True
             self._remark("Interrupted: the search was not finished.")
         return Fitted(
             job.model.name,
@@ -182,6 +185,7 @@ class _Fitter:
             job.threads,
             inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
             job.assumed,
+            interrupted,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -218,7 +222,9 @@ class _Fitter:
 
     def _announce(self, count: int, took_ns: int) -> None:
         duration = f"{format_duration(took_ns)} without a limit and up to {format_duration(self._patience_ns)} near the least"
-        self._progress.say(f"about {count} runs follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all")
+        self._progress.say(
+            f"about {counted(count, 'run')} will follow, {duration}: {_long(count * took_ns)} to {_long(count * self._patience_ns)} in all"
+        )
 
     # -- trials
 
@@ -260,7 +266,7 @@ class _Fitter:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return False
         if not run.outcome.ok:
-            reason = f"out of memory {run.outcome.where}" if run.outcome.out_of_memory else run.outcome.sentence
+            reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
@@ -268,7 +274,7 @@ class _Fitter:
             return False
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)} an iteration" if time_ns else ""
+        duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return not slow
 
@@ -291,7 +297,7 @@ class _Fitter:
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
-            self._remark(f"{part}: it works under no limit that was tried, up to {format_bytes(high)}.")
+            self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials
         low, proven = 0, 1
         while True:
@@ -361,8 +367,13 @@ def _peak(run: Run, part: str) -> int:
     return mark.height_bytes if mark is not None else 0
 
 
+def _out_of_memory(outcome: Outcome) -> bool:
+    """Under a limit, perhaps is enough."""
+    return outcome.out_of_memory is not False
+
+
 def _ended(outcome: Outcome) -> str:
-    return "out of memory" if outcome.out_of_memory else outcome.word
+    return "out of memory" if _out_of_memory(outcome) else outcome.word
 
 
 def _start(upper: int) -> int:

@@ -26,7 +26,7 @@ from ..programs.runtimes import Knob, Runtime
 from ..runs import metrics, signing, store
 from ..runs.records import EXECUTE, PEAK, Run
 from ..runs.settings import written
-from ..units import format_bytes, format_duration
+from ..units import counted, format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
 # The name under which the number of threads is searched over like a knob.
@@ -93,8 +93,8 @@ class Tuned:
     best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
     figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
     that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
-    verified: False if it was interrupted before its proposals were measured again. runs: those behind the figures, which are the trials if
-    nothing was verified; settings that differ only in values that change nothing are one variant.
+    verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
+    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
     """
 
     model: str
@@ -114,6 +114,7 @@ class Tuned:
     threads: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
@@ -161,24 +162,25 @@ class _Tuner:
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
         if self._assumed:
-            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed)}")
+            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
         for run in earlier:
             self._take_up(run)
         if earlier:
-            self._progress.say(f"taken up again after {len(self._search.trials)} trials")
+            self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:
             self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
-            complete, verified = False, dict[Settings, list[Run]]()
+            complete, verified, interrupted = False, dict[Settings, list[Run]](), False
             try:
                 complete = self._explore()
                 verified = self._verify()
             except KeyboardInterrupt:
                 if not self._search.of(DEFAULT):
                     raise
+                interrupted = True
                 self._progress.say("interrupted: the proposals that follow were not verified")
-            return self._tuned(verified, complete)
+            return replace(self._tuned(verified, complete), interrupted=interrupted)
 
     # -- searching
 
@@ -232,7 +234,7 @@ class _Tuner:
         job = run.job
         counts = self._request.threads or (None,)
         if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
-            raise InputError("the runs to go on with are of another model, runtime or thread count")
+            raise InputError("the runs in the -o file are of another model, runtime or thread count")
         if job.verifies:
             return
         texts = written(job.knobs)
@@ -242,9 +244,9 @@ class _Tuner:
         if job.threads != self._threads:
             settings |= {(_THREADS, str(job.threads))}
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
-            raise InputError("the runs to go on with were measured with other --set")
+            raise InputError("the runs in the -o file were measured with other --set")
         if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
-            raise InputError(f"the runs to go on with are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
+            raise InputError(f"the runs in the -o file are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
         self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run) -> None:
@@ -302,8 +304,8 @@ class _Tuner:
         rounds = VERIFYING_REPEATS
         if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
-        runs_each = f"{rounds} fresh run{'s' if rounds > 1 else ''} each"
-        self._progress.say(f"verifying {len(wanted) - 1} proposals against the default, {runs_each}, interleaved")
+        runs_each = f"{counted(rounds, 'fresh run')} each"
+        self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
         orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         for repeat in range(1, rounds + 1):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from ..models.protobuf import opening
 from .graph import Weight
 from .weights import blocks
 
@@ -27,7 +28,6 @@ IR_VERSION = 8
 _PAGE = 4096
 
 _DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32}
-_LENGTH_DELIMITED = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, locatio
     entries = _embedded(model.constants) if side is None else _external(model.constants, location)
     graph = model.proto.graph.SerializeToString(deterministic=True)
     file.write(_envelope(model.proto))
-    file.write(_prefix(ModelProto.GRAPH_FIELD_NUMBER, len(graph) + sum(entry.bytes_in_graph for entry in entries)))
+    file.write(opening(ModelProto.GRAPH_FIELD_NUMBER, len(graph) + sum(entry.bytes_in_graph for entry in entries)))
     file.write(graph)
     for entry in entries:
         file.write(entry.head)
@@ -132,9 +132,9 @@ def _external(constants: Iterable[Constant], location: str) -> list[_Entry]:
 
 
 def _inside(constant: Constant) -> _Entry:
-    content = _prefix(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes)
+    content = opening(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes)
     fields = _tensor(constant).SerializeToString(deterministic=True) + content
-    return _Entry(constant, _prefix(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + constant.nbytes) + fields, None)
+    return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + constant.nbytes) + fields, None)
 
 
 def _outside(constant: Constant, location: str, offset: int) -> _Entry:
@@ -143,7 +143,7 @@ def _outside(constant: Constant, location: str, offset: int) -> _Entry:
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(constant.nbytes))):
         tensor.external_data.add(key=key, value=value)
     fields = tensor.SerializeToString(deterministic=True)
-    return _Entry(constant, _prefix(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields)) + fields, offset)
+    return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields)) + fields, offset)
 
 
 def _tensor(constant: Constant) -> TensorProto:
@@ -155,14 +155,3 @@ def _envelope(proto: ModelProto) -> bytes:
     outer.CopyFrom(proto)
     outer.ClearField("graph")
     return bytes(outer.SerializeToString(deterministic=True))
-
-
-def _prefix(field: int, length: int) -> bytes:
-    """The tag and the length before a message or bytes field."""
-    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(length)
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first, the top bit set on all but the last."""
-    groups = [number >> shift & 0x7F for shift in range(0, max(number.bit_length(), 1), 7)]
-    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])

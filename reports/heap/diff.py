@@ -13,7 +13,7 @@ from memprof.heap import wording
 from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
 from memprof.plain import plain
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from . import labels, terminal
 
@@ -150,7 +150,7 @@ class _Page(terminal.Page):
             self.line(text)
         left_out = sum(change.growth_bytes != 0 for change in changes) - len(shown)
         if left_out:
-            self.line(f"{left_out:,} smaller change{'s' if left_out > 1 else ''} not shown (--min; --json has all)", "dim")
+            self.line(f"{counted(left_out, 'smaller change')} not shown (--min; --json has all)", "dim")
         elif not shown:
             self.line("no change", "dim")
 

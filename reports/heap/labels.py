@@ -10,6 +10,7 @@ from memprof.heap.names import module_name, short
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, Shape
 from memprof.plain import plain
+from memprof.units import counted
 
 WHOLE = "all of the heap"
 
@@ -57,11 +58,11 @@ def below(shape: Shape, node: int) -> str:
     places = shape.places[node]
     if shape.direction == "callees" and shape.parent[node] == 0:
         return "(called from places below the threshold)"
-    return f"({places:,} smaller place{'s' if places != 1 else ''})" if places else "(smaller places)"
+    return f"({counted(places, 'smaller place')})" if places else "(smaller places)"
 
 
 def shortened(text: str, most: int) -> str:
-    """A name of at most so many letters, its middle left out: its begin and its end tell most."""
+    """A name of at most so many letters, its middle left out: its start and its end tell most."""
     if len(text) <= most:
         return text
     if most < 2:

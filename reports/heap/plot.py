@@ -145,7 +145,7 @@ def _areas(table: Series) -> list[Area]:
 
 def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]:
     dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
-    total = Entry("total of every snapshot, drawn on to the next", line={"linewidth": 1.2, **dots})
+    total = Entry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
     if not areas:
         return [total]
     return [total, Entry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]
@@ -167,13 +167,13 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
     words = by_unit[profile.time_unit]
     if profile.time_unit == "i":
         name, size = next(((name, size) for name, size in (("10⁹", 1e9), ("10⁶", 1e6), ("10³", 1e3)) if last >= size), ("", 1.0))
-        return Unit(name, size), f"{name} {words}".strip() + " since the program's begin"
+        return Unit(name, size), f"{name} {words}".strip() + " since the program's start"
     if profile.time_unit == "B":
         unit = choose_unit(BYTES, [last])
         return unit, unit.caption(words)
     seconds = 1000.0 if profile.time_unit == "ms" else 1.0
     unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the program's begin")
+    return unit, unit.caption("time since the program's start")
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:

@@ -222,11 +222,11 @@ class _Page(terminal.Page):
             legend.append("^", "cyan")
             legend.append(" the snapshot of the tree", "dim")
         if ticked:
-            legend.append(f"   {tick} a snapshot, drawn on to the next", "dim")
+            legend.append(f"   {tick} a snapshot, drawn until the next", "dim")
         self.line(legend)
 
     def _phases(self, wide: int, first: float, last: float) -> list[str]:
-        """A strip with each phase's name at its begin. Where any name has no room, all are numbers, and lines below say name and time of each."""
+        """A strip with each phase's name at its start. Where any name has no room, all are numbers, and lines below say name and time of each."""
         spans, unit = self.profile.phases, self.profile.time_unit
         if not spans:
             return []

@@ -1,7 +1,7 @@
 """The figures that page.js draws. They travel as JSON of these types, in a script element of the page.
 
 Figures are bytes and nanoseconds, a value for each repeat, None where it could not be had. A timeline's columns are base64 of little-endian unsigned
-32-bit integers: ticks of `tick_ns` since the begin of the run's first phase, and KiB.
+32-bit integers: ticks of `tick_ns` since the start of the run's first phase, and KiB.
 """
 
 from __future__ import annotations

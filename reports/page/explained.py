@@ -8,8 +8,7 @@ from memprof.explain.records import SLICES, Explanation
 from memprof.units import format_bytes
 
 from .. import soundness
-from ..pictures.waterfall import FILLS
-from ..tables.explain import NOTHING, hows, lead, notes, settings, short, tables, title, verdict, warned, where
+from ..tables.explain import FILLS, NOTHING, hows, lead, notes, settings, short, tables, title, verdict, warned, where
 from ..tables.grid import Section, html
 
 

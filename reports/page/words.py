@@ -17,7 +17,7 @@ from memprof.runs.metrics import METRICS
 from memprof.runs.records import PEAK, Machine, Outcome, Run
 from memprof.runs.settings import written
 from memprof.runs.summary import Key
-from memprof.units import format_bytes, format_duration
+from memprof.units import counted, format_bytes, format_duration
 
 from .. import rows
 from ..tables import missing, ran
@@ -84,7 +84,7 @@ def subtitle(runs: Sequence[Run]) -> str:
     variants = len({key.variant for key in groups})
     machines = list(dict.fromkeys(run.machine.name for run in runs))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
-    parts = [rows.counted(variants, "variant"), f"{rows.counted(len(runs), 'run')} on {where}", *([_when(runs)] if _when(runs) else [])]
+    parts = [counted(variants, "variant"), f"{counted(len(runs), 'run')} on {where}", *([_when(runs)] if _when(runs) else [])]
     return "; ".join([", ".join(parts), *ran.heading(runs)])
 
 
@@ -220,7 +220,7 @@ def _failed(groups: dict[Key, list[Run]]) -> Markup:
     if not failed:
         return Markup("")
     variants = [key for key, group in groups.items() if not any(run.outcome.ok for run in group)]
-    who = f"{rows.counted(failed, 'run')} of {len(runs):,}"
+    who = f"{counted(failed, 'run')} of {len(runs):,}"
     all_of = ""
     if variants:
         names = _quoted(variants[0].variant) if len(variants) == 1 else f"{len(variants)} variants"
@@ -310,7 +310,7 @@ def _failures(label: str, runs: Sequence[Run]) -> Iterable[Failure]:
         run = group[-1]
         yield Failure(
             who=label,
-            share=f"failed in {len(group)} of {rows.counted(len(runs), 'repeat')}",
+            share=f"failed in {len(group)} of {counted(len(runs), 'repeat')}",
             how=_how(run.outcome),
             message=_message(run.outcome),
             output=run.output_tail or "",
@@ -438,7 +438,7 @@ def exactness(runs: Sequence[Run]) -> list[str]:
         number = "All" if 1 < len(inexact) == len(marks) else f"{len(inexact):,}"
         verbs = "is inexact and carries" if len(inexact) == 1 else "are inexact and carry"
         sentences.append(
-            f"{number} of {rows.counted(len(marks), 'phase peak')} {verbs} a ~, and the true peak may be higher: "
+            f"{number} of {counted(len(marks), 'phase peak')} {verbs} a ~, and the true peak may be higher: "
             f"{'; or '.join(missing.why_inexact(runs))}."
         )
     sentences += _polling(runs)

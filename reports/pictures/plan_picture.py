@@ -19,7 +19,7 @@ from memprof.errors import InputError
 from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
 from memprof.plan.graphs.reduced import Mapped
 from memprof.plan.orders.problem import Step, steps
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
@@ -59,7 +59,7 @@ def title(analysis: Analysis) -> str:
 
 
 def subtitle(analysis: Analysis) -> str:
-    parts = [f"{analysis.operators:,} operators in {analysis.mode}"]
+    parts = [f"{counted(analysis.operators, 'operator')} in {analysis.mode}"]
     if analysis.in_place:
         parts.append("working in place")
     parts.append("tensors only: scratch memory of kernels and weights are outside")
@@ -143,7 +143,7 @@ def _blocks(names: Sequence[str]) -> list[tuple[int, int, str]]:
 
 def remarks(analysis: Analysis) -> list[str]:
     """The lines that a reader of the picture needs."""
-    unsized = [f"{len(analysis.unsized)} tensors of unknown size count nothing"] if analysis.unsized else []
+    unsized = [f"{counted(len(analysis.unsized), 'tensor')} of unknown size count nothing"] if analysis.unsized else []
     return [remark for remark in (analysis.moved, analysis.source) if remark] + unsized + [_LEGEND]
 
 

@@ -14,6 +14,7 @@ from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
 from memprof.runs.records import Run
 from memprof.runs.summary import Key
+from memprof.units import counted
 
 from ..rows import named
 from ..tables.grid import Unit, number
@@ -176,7 +177,7 @@ def _summary(strip: Strip, unit: Unit) -> tuple[str, str]:
         return "✗ none succeeded", style.FAILED
     count = len(strip.values)
     lost = f", ✗ {strip.lost}" if strip.lost else ""
-    return f"{number(strip.median / unit.size)}  ({count} repeat{'s' if count > 1 else ''}{lost})", style.INK
+    return f"{number(strip.median / unit.size)}  ({counted(count, 'repeat')}{lost})", style.INK
 
 
 def _frame(axes: Axes, rows: int, title: str, label: str) -> None:

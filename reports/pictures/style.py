@@ -16,25 +16,15 @@ from typing import Any
 import matplotlib.style
 from matplotlib.font_manager import fontManager
 
+from ..fills import INK as INK
+from ..fills import Fill as Fill
+
 DPI = 150
 BODY, SMALL, HEADING = 9.0, 8.0, 12.0
-INK, GREY, FAINT, BAND, FAILED = "#000000", "#555555", "#D9D9D9", "#EFEFEF", "#B33F00"
+GREY, FAINT, BAND, FAILED = "#555555", "#D9D9D9", "#EFEFEF", "#B33F00"
 
 
 # -- colours
-
-
-@dataclass(frozen=True)
-class Fill:
-    """An area's colour, and the hatch that tells it apart in black and white."""
-
-    colour: str
-    hatch: str = ""
-    edge: str = INK
-
-    def words(self) -> dict[str, Any]:
-        """For bars and areas."""
-        return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": self.edge, "linewidth": 0.5}
 
 
 ANON = Fill("#0072B2")

@@ -92,7 +92,7 @@ class Scale:
 
 
 def render(runs: Sequence[Run], *, overlay: bool = False, phases: Sequence[str] = ()) -> Figure:
-    """The picture of these runs, failed ones too. phases: only these, time counted from the begin of the first of them.
+    """The picture of these runs, failed ones too. phases: only these, time counted from the start of the first of them.
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
     """
@@ -165,7 +165,7 @@ def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, Scale]:
 def _say_time(axes: Axes, scale: Scale, variants: Sequence[Drawn]) -> None:
     firsts = {variant.spans[0].phase for variant in variants if variant.spans}
     first = firsts.pop() if len(firsts) == 1 else "the first phase"
-    axes.set_xlabel(lettering.label(scale.time.caption(f"time since the begin of {first}"), 5.0, style.SMALL), labelpad=1)
+    axes.set_xlabel(lettering.label(scale.time.caption(f"time since the start of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
 # -- rows

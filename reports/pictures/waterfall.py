@@ -8,42 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.errors import InputError
-from memprof.explain.records import (
-    AGAIN,
-    FILES,
-    IN_USE,
-    KEPT,
-    LIBRARIES,
-    MODEL_FILE,
-    ONCE,
-    REPACKED,
-    REST,
-    SLICES,
-    STACKS,
-    Explanation,
-    Phase,
-)
+from memprof.explain.records import SLICES, Explanation, Phase
 from memprof.runs.metrics import BYTES
 
-from ..tables.explain import headline, lead, short, title
+from ..fills import Fill
+from ..tables.explain import FILLS, headline, lead, short, title
 from ..tables.grid import choose_unit, number
 from . import lettering, placing, style
 from .sheet import Entry, Sheet
-from .style import Fill
 
-# Okabe and Ito's colours. Weights are blue, orange or red; parts that could go are hatched.
-FILLS = {
-    LIBRARIES: Fill("#B8BEC6"),
-    STACKS: Fill("#59626D"),
-    ONCE: Fill("#0072B2"),
-    MODEL_FILE: Fill("#56B4E9", "////", "#1F5A7D"),
-    AGAIN: Fill("#D55E00", "\\\\\\\\", "#5A2700"),
-    REPACKED: Fill("#E69F00", "xxxx", "#6B4A00"),
-    IN_USE: Fill("#009E73"),
-    KEPT: Fill("#CC79A7", "....", "#5C2C49"),
-    FILES: Fill("#F0E442", "--", "#6B6400"),
-    REST: Fill("#FFFFFF", "", "#555555"),
-}
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from memprof.judge.compare import Comparison, Difference
 from memprof.runs import metrics
+from memprof.units import counted
 
-from ..rows import counted, place
+from ..rows import place
 from . import grid
 from .grid import Section, Table, Unit
 
@@ -32,7 +33,9 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     if folded:
         verb, pronoun = ("is", "it") if folded == 1 else ("are", "them")
         notes.append(f"{counted(folded, 'row')} {verb} within noise and left out; --all shows {pronoun}.")
-    notes.append("95% interval of the difference by bootstrap; beyond noise by an exact rank test at 0.01 with 5 repeats a side or more.")
+    notes.append(
+        "The 95% interval of the difference is by bootstrap. Beyond noise: by an exact rank test at 0.01, with at least 5 repeats per side."
+    )
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
         notes += [f"only in the {side}: {place(key)}" for key in keys]
     return Section("", tuple(tables), (*notes, *comparison.remarks))

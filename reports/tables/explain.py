@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from memprof.explain import records
 from memprof.explain.records import (
+    AGAIN,
+    FILES,
+    IN_USE,
+    KEPT,
+    LIBRARIES,
+    MODEL_FILE,
+    ONCE,
+    REPACKED,
     REST,
     SLICES,
+    STACKS,
     Explanation,
     Finding,
     Held,
@@ -16,16 +25,29 @@ from memprof.plain import plain
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK
 from memprof.runs.settings import written
-from memprof.units import format_bytes, format_duration
+from memprof.units import counted, format_bytes, format_duration
 
 from .. import soundness
-from ..rows import counted
+from ..fills import Fill
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
 from .shapes import shaped
 
 _BAR = 46
 _MOST_TENSORS = 12
 NOTHING = "Nothing was found that makes it larger than it must be."
+# The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
+FILLS = {
+    LIBRARIES: Fill("#B8BEC6"),
+    STACKS: Fill("#59626D"),
+    ONCE: Fill("#0072B2"),
+    MODEL_FILE: Fill("#56B4E9", "////", "#1F5A7D"),
+    AGAIN: Fill("#D55E00", "\\\\\\\\", "#5A2700"),
+    REPACKED: Fill("#E69F00", "xxxx", "#6B4A00"),
+    IN_USE: Fill("#009E73"),
+    KEPT: Fill("#CC79A7", "....", "#5C2C49"),
+    FILES: Fill("#F0E442", "--", "#6B6400"),
+    REST: Fill("#FFFFFF", "", "#555555"),
+}
 
 
 def render(explanation: Explanation, form: str = "text") -> str:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
+from memprof.units import counted
 
-from ..rows import counted
 from . import grid
 from .grid import Say, Section, Table, Unit
 from .shapes import shaped

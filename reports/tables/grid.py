@@ -56,7 +56,7 @@ def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -
     """The unit of all values of a table: for bytes the wanted unit, else the unit that suits the largest value. Raises UsageError."""
     if kind == BYTES and wanted is not None:
         if wanted not in BYTE_UNITS:
-            raise UsageError(f"{wanted!r} is no unit: {', '.join(BYTE_UNITS)}")
+            raise UsageError(f"{wanted!r} is not a unit: {', '.join(BYTE_UNITS)}")
         return Unit(wanted, BYTE_UNITS[wanted])
     if kind not in (BYTES, NS):
         return Unit("", 1)

@@ -19,9 +19,9 @@ from memprof.plan.reordering import Reordered
 from memprof.plan.residency import Residency
 from memprof.runs import metrics, summary
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
-from memprof.units import BYTE_UNITS, format_bytes
+from memprof.units import BYTE_UNITS, counted, format_bytes
 
-from ..rows import counted, named
+from ..rows import named
 from . import grid, swap
 from .grid import Section, Table, Unit
 
@@ -46,7 +46,7 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
     if wanted == "B":
         return Unit("B", 1)
     if wanted is not None and wanted not in BYTE_UNITS:
-        raise UsageError(f"{wanted!r} is no unit: {', '.join(BYTE_UNITS)}")
+        raise UsageError(f"{wanted!r} is not a unit: {', '.join(BYTE_UNITS)}")
     return grid.choose_unit(metrics.BYTES, values, wanted)
 
 
@@ -218,7 +218,7 @@ def _notes(analysis: Analysis) -> list[str]:
         )
         notes.append(f"Best order: {analysis.how}{optimum}.")
     if analysis.folded_operators:
-        verb, pronoun = ("is no step", "it") if analysis.folded_operators == 1 else ("are no steps", "them")
+        verb, pronoun = ("is not a step", "it") if analysis.folded_operators == 1 else ("are not steps", "them")
         count = counted(analysis.folded_operators, "operator")
         notes.append(f"{count} computed from constants alone {verb}: a runtime folds {pronoun} at load.")
     if analysis.unsized:

@@ -36,7 +36,7 @@ Extremes = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Window:
-    """Each end is a time since the start in ns, the name of a phase or value, or None for the run's begin or end. words: as the user wrote it."""
+    """Each end is a time since the start in ns, the name of a phase or value, or None for the run's start or end. words: as the user wrote it."""
 
     begin: int | str | None = None
     end: int | str | None = None
@@ -216,11 +216,11 @@ def _extremes(t_ns: Sequence[int], values: Sequence[float], begin_ns: int, end_n
 
 
 def _span(run: Run, t_ns: Sequence[int], over: Window) -> tuple[int, int] | None:
-    """The window's begin and end on CLOCK_MONOTONIC, None where the run, sampled at these times, does not have it."""
+    """The window's start and end on CLOCK_MONOTONIC, None where the run, sampled at these times, does not have it."""
     last_ns = t_ns[-1]
     zero_ns = run.marks[0].begin_ns if run.marks else t_ns[0]
     startup = run.mark(STARTUP)
-    begin_ns = startup.end_ns if startup is not None and over.begin is None else zero_ns  # without phases the program's begin
+    begin_ns = startup.end_ns if startup is not None and over.begin is None else zero_ns  # without phases the program's start
     end_ns = last_ns
     if over.begin is None and over.end is not None:
         begin_ns = zero_ns

@@ -26,8 +26,9 @@ from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, PEAKS, Metric
 from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
+from memprof.units import counted
 
-from ..rows import BASELINE, by_model, columns, counted, label_names, labels, named, phases
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
 from . import commands, grid, load, missing, native, ran, swap
 from .grid import Section, Table, Unit

@@ -8,9 +8,8 @@ from typing import Any
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.tune import Proposal, Tuned, shown
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
-from ..rows import counted
 from . import grid
 from .grid import Say, Section, Table, Unit
 from .shapes import shaped
@@ -80,7 +79,7 @@ def _finding(tuned: Tuned, say: Say, unit: str | None) -> str:
     share, longer = tuned.best.peak / tuned.default.peak, tuned.best.time / tuned.default.time
     return (
         f"{name}: `{shown(tuned.best.settings)}` peaks at {grid.number(tuned.best.peak / size.size)} {size.name}, {share:.1%} of the default's "
-        f"{grid.number(tuned.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time an iteration."
+        f"{grid.number(tuned.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time per iteration."
     )
 
 
@@ -89,14 +88,14 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     trials = counted(tuned.trials, "trial")
     if tuned.verified:
         notes.append(
-            f"Medians of {tuned.repeats} fresh runs each, interleaved, ± the distance to the farthest; {trials} before."
+            f"Medians of {tuned.repeats} fresh runs each, interleaved, ± the distance to the farthest. {trials} came before."
             if tuned.repeats > 1
             else f"One fresh run each: there was no time for more; {trials} before."
         )
     else:
         notes.append(f"Not verified: medians of the search's {trials}.")
     if not tuned.complete:
-        notes.append("The search was not at its end when it stopped; more time may find more.")
+        notes.append("The search was not finished; with more time it may find better settings.")
     if any(proposal.changes_outputs for proposal in tuned.proposals):
         marked = f"{'bold' if bold else 'said to differ'} beyond {tuned.tolerance:g}"
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")

@@ -7,7 +7,7 @@ import time
 
 import gdb
 from marks import Marks, reset_high_water, shares
-from traced import Look, alive, counters, exit_code, figures, here, made_marks, physical, quiet, ran
+from traced import Look, alive, counters, exit_code, figures, here, last_words, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_APART = 50  # between two readings of PSS passes so many times the duration of a reading, which is ms for a large process
@@ -116,6 +116,7 @@ class Tracer:
     def ending(self, now_ns):
         """The process is about to end, with its memory still there."""
         pid = here()[0]
+        last_words[pid] = exit_code()
         if pid != self.measured:
             return
         if made_marks():

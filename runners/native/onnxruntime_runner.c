@@ -130,7 +130,7 @@ static void give_inputs(void) {
         int type = 0;
         check(((void *(*)(const void *, size_t, void **))api[INPUT_TYPE_INFO])(session, index, &about), "SessionGetInputTypeInfo");
         check(((void *(*)(const void *, const void **))api[CAST_TO_TENSOR_INFO])(about, &tensor), "CastTypeInfoToTensorInfo");
-        if (tensor == NULL) runner_fail("refused", "input '%s' is no tensor, and no input can be made for it", input_names[index]);
+        if (tensor == NULL) runner_fail("refused", "input '%s' is not a tensor, and no input can be made for it", input_names[index]);
         check(((void *(*)(const void *, int *))api[ELEMENT_TYPE])(tensor, &type), "GetTensorElementType");
         check(((void *(*)(const void *, size_t *))api[DIMENSIONS_COUNT])(tensor, &rank), "GetDimensionsCount");
         if (type < 0 || type >= (int)(sizeof TYPES / sizeof *TYPES) || TYPES[type].bytes == 0 || rank > RUNNER_RANK)

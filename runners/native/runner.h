@@ -15,6 +15,7 @@
 #define MEMPROF_RUNNER_H
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
 
@@ -189,7 +190,7 @@ static void runner_parse_shape(const char *text, struct runner_shape *shape) {
     shape->rank = 0;
     while (*text != 0 && shape->rank < RUNNER_RANK) {
         shape->sizes[shape->rank++] = strtoll(text, &end, 10);
-        if (end == text) runner_fail("refused", "%s is no shape", text);
+        if (end == text) runner_fail("refused", "%s is not a shape", text);
         text = *end == ',' ? end + 1 : end;
     }
 }

@@ -29,7 +29,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [_HERE, os.path.dirname(_HERE)]
 
 from calls import Catch, End, Entry, Jump, Step, Tracer  # noqa: E402
-from traced import note_arrival, quiet  # noqa: E402
+from traced import exit_codes, note_arrival, quiet, resume  # noqa: E402
 
 _SETTINGS = (
     "pagination off",
@@ -80,8 +80,7 @@ def main(order):
         return 1
     silence()
     tracer.marks.write({"mark": "program", "pid": root})
-    codes = {}
-    gdb.events.exited.connect(lambda event: codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
+    gdb.events.exited.connect(lambda event: exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
     entries = [Entry(tracer, phase, symbol) for phase in tracer.phases for symbol in phase.known]
     libraries = Libraries(tracer, entries, load_module(order["elf"]))
     gdb.events.new_objfile.connect(libraries.loaded)
@@ -90,25 +89,19 @@ def main(order):
             kind(tracer, "-qualified -function " + name)
     measure_handling(tracer)
     quiet("catch exec")
-    while resume():
+    while resumed():
         libraries.look()
         tracer.forget()
-    return finish(tracer, root, codes.get(1), libraries)
+    return finish(tracer, root, exit_codes.get(1), libraries)
 
 
-def resume():
-    """Let the processes run until gdb itself stops them; False once none is left."""
-    living = [inferior for inferior in gdb.inferiors() if inferior.pid]
-    if not living:
-        return False
-    if not gdb.selected_inferior().pid:
-        quiet("inferior %d" % living[0].num)
+def resumed():
+    """Let the processes run until gdb itself stops them; False once none is left, or gdb refuses, which it then says."""
     try:
-        gdb.execute("continue", to_string=True)
+        return resume()
     except gdb.error as error:
         os.write(_stderr, ("gdb: %s\n" % error).encode("utf-8", "replace"))
         return False
-    return True
 
 
 def load_module(path):
@@ -201,7 +194,7 @@ def measure_handling(tracer):
         breakpoints = [Step(tracer, place, steps, _STEPS) for place in places[1::2]]
     except (gdb.error, gdb.MemoryError):
         return
-    resume()
+    resumed()
     for step in breakpoints:
         step.delete()
 

@@ -95,6 +95,50 @@ def figures(process, hwm, highest, before):
     return {name: value for name, value in values.items() if value is not None}
 
 
+exit_codes = {}  # by inferior: the exit code of a process that has ended, None where that is not known
+last_words = {}  # by process id: what a process gave to _exit
+
+
+def resume():
+    """Let the processes run until gdb itself stops them; False once none is left. Raises gdb.error if gdb cannot.
+
+    A process can be killed, or end what it had begun to end, while gdb holds all of them. gdb 13 cannot read its registers then ("Couldn't get
+    registers: No such process"), and gives up with some of them running and others not. So such a process is taken away from gdb before.
+    """
+    for inferior in gdb.inferiors():
+        if inferior.pid and _gone(inferior.pid):
+            exit_codes.setdefault(inferior.num, _exit_code_of(inferior.pid))
+            quiet("kill inferiors %d" % inferior.num)
+    living = [inferior for inferior in gdb.inferiors() if inferior.pid]
+    if not living:
+        return False
+    if not gdb.selected_inferior().pid:
+        quiet("inferior %d" % living[0].num)
+    gdb.execute("continue", to_string=True)
+    return True
+
+
+def _gone(pid):
+    """Whether a process has ended. A zombie with more than one thread is but the first thread: the others live on."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb", buffering=0) as file:
+            fields = file.read(4096).rpartition(b")")[2].split()  # from field 3 on: 3 is state, 20 num_threads
+    except OSError:
+        return True
+    return not fields or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1)
+
+
+def _exit_code_of(pid):
+    """The exit code of a process that has ended, as a shell has it for a signal; None if nobody knows it any more."""
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except OSError:
+        ended = None  # gdb has waited for it, or it is another process's child
+    if ended is None:
+        return last_words.get(pid)
+    return ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
+
+
 def made_marks():
     """Whether memprof_enter of memprof.h was called: it looks once whether somebody listens, and `looked` is its state's first field."""
     try:

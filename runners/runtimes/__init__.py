@@ -87,7 +87,7 @@ COMMON_KNOBS = (
     ),
     Knob("malloc_trim", ON_OFF, "off", "load", "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE"),
     Knob("preload", "file", None, "env", "a shared library to preload, such as another allocator", "LD_PRELOAD"),
-    Knob("ballast", "bytes", "0", "load", "hold this much more from the begin of MODEL_LOAD on: a known increase, to prove a gate with"),
+    Knob("ballast", "bytes", "0", "load", "hold this much more from the start of MODEL_LOAD on: a known increase, to prove a gate with"),
 )
 
 

@@ -45,10 +45,10 @@ class Runtime:
             try:
                 scenario = json.load(file)
             except ValueError as error:
-                raise Refused(f"{os.path.basename(model)} is no scenario: {error}") from None
+                raise Refused(f"{os.path.basename(model)} is not a scenario: {error}") from None
         unknown = set(scenario) - {"load", "prepare", "execute"} if isinstance(scenario, dict) else {"(not an object)"}
         if unknown:
-            raise Refused(f"{os.path.basename(model)} is no scenario: load, prepare and execute are known, not {sorted(unknown)[0]}")
+            raise Refused(f"{os.path.basename(model)} is not a scenario: load, prepare and execute are known, not {sorted(unknown)[0]}")
         self._folder = os.path.dirname(os.path.abspath(model))
         self._scenario = scenario
         self._held = {}

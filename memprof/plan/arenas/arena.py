@@ -97,13 +97,19 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
 
     # Rows: lower, upper, start and end of the placed buffers, sorted by start.
     table = np.zeros((4, len(buffers)), dtype=np.int64)
+    # From moment to moment, of the placed buffers: the bytes alive, and where the highest of them ends. Where they are the same there is no gap.
+    moments = np.unique([moment for buffer in buffers for moment in (buffer.lower, buffer.upper)])
+    spans = moments.searchsorted([(buffer.lower, buffer.upper) for buffer in buffers])
+    loads, tops = np.zeros((2, len(moments)), dtype=np.int64)
     offsets = [0] * len(buffers)
     for placed, index in enumerate(order):
         buffer = buffers[index]
         lower, upper, start, end = table[:, :placed]
-        alive = ((lower < buffer.upper) & (upper > buffer.lower)).nonzero()[0]
-        offset = 0
-        if alive.size:
+        span = slice(*spans[index])
+        top = int(tops[span].max(initial=0))
+        offset = -(-top // alignment) * alignment
+        if top and not (buffer.size and (loads[span] == top).any()):
+            alive = ((lower < buffer.upper) & (upper > buffer.lower)).nonzero()[0]
             floors = np.maximum.accumulate(end[alive])
             if alignment > 1:
                 floors = -(-floors // alignment) * alignment
@@ -113,22 +119,28 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
             if fitting.size:
                 chosen = int(fitting[room[fitting].argmin()] if best_fit else fitting[0])
                 offset = int(floors[chosen - 1]) if chosen else 0
-            else:
-                offset = int(floors[-1])
         offsets[index] = offset
         at = int(start.searchsorted(offset))
         table[:, at + 1 : placed + 1] = table[:, at:placed]
         table[:, at] = buffer.lower, buffer.upper, offset, offset + buffer.size
+        loads[span] += buffer.size
+        tops[span] = np.maximum(tops[span], offset + buffer.size)
     return tuple(offsets)
 
 
-def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | None = None, solver: bool = True) -> Packing:
+def pack(
+    buffers: Sequence[Buffer],
+    time_limit_s: float = 10.0,
+    capacity: int | None = None,
+    solver: bool = True,
+    first: Packing | None = None,
+) -> Packing:
     """The smallest arena that could be found, or with a capacity (bytes) the first that fits it.
 
     Heuristics come first: placing by size, area, lifetime and start, then a local search over the order (as in the hill climbing of TVM's memory
     planner). Then follow exact search within capacities between bound and best (skyline.py), in rounds of growing effort, and ortools' CP-SAT
     where it is installed and `solver` allows it. Work is counted in steps. A time limit that is reached can only leave a gap, which the result
-    states.
+    states. first: what `greedy` makes of the same buffers, where that is known.
     """
     end = time.monotonic() + time_limit_s
 
@@ -136,7 +148,7 @@ def pack(buffers: Sequence[Buffer], time_limit_s: float = 10.0, capacity: int | 
         return time.monotonic() > end
 
     state = _Packer(buffers, capacity)
-    state.heuristics(expired)
+    state.heuristics(first or greedy(buffers), expired)
     installed = solver and importlib.util.find_spec("ortools") is not None
     for round_ in range(_ROUNDS):
         if state.done or expired():
@@ -179,7 +191,7 @@ class _Packer:
         how = f"{self.how}; proven by {self.proof}" if proven else f"{self.how}; the search for a proof was not finished"
         return Packing(offsets, self.size * self.unit, self.bound * self.unit, proven, how if self.given else "there is nothing to place")
 
-    def heuristics(self, expired: Callable[[], bool]) -> None:
+    def heuristics(self, first: Packing, expired: Callable[[], bool]) -> None:
         keys: tuple[tuple[str, Callable[[Buffer], tuple[int, ...]]], ...] = (
             ("by size", lambda buffer: (-buffer.size, buffer.lower)),
             ("by area", lambda buffer: (-buffer.size * (buffer.upper - buffer.lower), buffer.lower)),
@@ -190,9 +202,8 @@ class _Packer:
         if not self.buffers:
             self.size = 0
             return
-        packing = greedy(self.buffers)
         self.order = sorted(range(len(self.buffers)), key=lambda index: (-self.buffers[index].size, self.buffers[index].lower, index))
-        self.take(packing.offsets, "greedy by size")
+        self.take([offset // self.unit for offset in first.offsets], "greedy by size")
         for name, key in keys:
             for best_fit in (True, False):
                 if self.done or expired():

@@ -44,15 +44,15 @@ def read(path: Path) -> Instance:
 
 
 def _parse(rows: Iterable[list[str]], path: Path) -> Instance:
-    lines = [[cell.strip() for cell in row] for row in rows]
-    header = [cell.lower() for cell in lines[0]] if lines else []
+    lines = [(number, [cell.strip() for cell in row]) for number, row in enumerate(rows, 1) if row]
+    header = [cell.lower() for cell in lines[0][1]] if lines else []
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         raise InputError(f"{path} has no column {' and none '.join(missing)}: a file of buffers begins with id,lower,upper,size")
     column = {name: number for number, name in reversed(list(enumerate(header)))}
     names: dict[str, None] = {}
     buffers: list[Buffer] = []
-    for number, row in enumerate(lines[1:], 2):
+    for number, row in lines[1:]:
         if not any(row):
             continue
         where = f"line {number} of {path}"

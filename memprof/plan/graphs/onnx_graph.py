@@ -72,7 +72,7 @@ class _Reader:
         """The main graph."""
         main, captured = self._graph(model.graph, ChainMap(), frozenset(), 0)
         if captured:
-            raise InputError(f"model {self.path}: {captured[0][1]} reads {shown(captured[0][0])}, which nothing makes")
+            raise InputError(f"model {self.path}: {captured[0][1]} reads {shown(captured[0][0])}, which no operator makes")
         if self._foreign:
             names = tuple(f"{shown(kind)} ({count})" for kind, count in self._foreign.most_common())
             self.remarks.unknown.append(
@@ -105,7 +105,7 @@ class _Reader:
     def _graph(self, proto: Any, constants: ChainMap[str, int], around: Iterable[str], depth: int) -> tuple[Graph, list[tuple[str, str]]]:
         """A graph, and (name, reader) of each tensor that it takes from around it."""
         if depth > _NESTED_MOST:
-            raise InputError(f"model {self.path}: its graphs lie in one another more than {_NESTED_MOST} deep")
+            raise InputError(f"model {self.path}: its graphs are nested more than {_NESTED_MOST} deep")
         self._operators += len(proto.node)
         check_count(self._operators, self.path)
         scope = _Scope(self, proto, constants.new_child(), depth)
@@ -204,7 +204,7 @@ class _Scope:
         for value in proto.output:
             if value.name not in self._numbers and value.name not in self._constants:
                 if value.name not in self._around:
-                    raise InputError(f"model {self._reader.path}: its output {shown(value.name)} is made by nothing")
+                    raise InputError(f"model {self._reader.path}: no operator makes its output {shown(value.name)}")
                 self._captured.append((value.name, "an output"))
         graph = Graph(
             name=proto.name,
@@ -282,7 +282,7 @@ class _Scope:
         if text in self._around:
             self._captured.append((text, reader))
             return None
-        raise InputError(f"model {self._reader.path}: {reader} reads {shown(text)}, which nothing makes")
+        raise InputError(f"model {self._reader.path}: {reader} reads {shown(text)}, which no operator makes")
 
     def _foldable(self, node: Any, inputs: Sequence[str], bodies: Sequence[Body]) -> bool:
         if bodies or node.domain not in OWN_DOMAINS or node.op_type in RANDOM or not inputs:

@@ -24,7 +24,7 @@ def load(path: Path) -> Any:
     try:
         model = onnx.ModelProto.FromString(content)
     except Exception:  # protobuf's DecodeError, whose package has no types
-        raise InputError(f"model {path}: this is no ONNX model, or not a whole one") from None
+        raise InputError(f"model {path}: this is not an ONNX model, or not a complete one") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError(f"model {path}: there is no graph in it")
     graphs = [model.graph, *model.functions]

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import UsageError
 from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
+from ...units import counted
 from .graph import Remarks, Unknown, check_names, shown, words
 from .onnx_apart import Apart, Bounded, Refused
 from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, shortened
@@ -33,7 +34,7 @@ _MOST_S, _MOST_BYTES = 10.0, 16 << 20
 
 def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], remarks: Remarks, apart: Apart) -> Any:
     """The model with the shapes of its tensors. shapes: of inputs, which `bind` has set, and of tensors inside, by name. Raises UsageError for
-    the shape of a value that is no tensor."""
+    the shape of a value that is not a tensor."""
     inner_shapes = {name: shape for name, shape in shapes.items() if name not in {value.name for value in model.graph.input}}
     result = _infer(model, remarks, apart)
     for name, shape in inner_shapes.items():
@@ -319,7 +320,7 @@ def _set_shape(graph: Any, name: str, shape: Sequence[int]) -> None:
     declared = next((value for value in (*graph.value_info, *graph.output) if value.name == name), None)
     value = declared if declared is not None else graph.value_info.add(name=name)
     if value.type.WhichOneof("value") not in (None, "tensor_type"):
-        raise UsageError(f"{name} is no tensor, so it has no shape")
+        raise UsageError(f"{name} is not a tensor, so it has no shape")
     _set_dims(value.type.tensor_type, shape)
 
 
@@ -348,9 +349,7 @@ def bind(model: Any, shapes: Mapping[str, tuple[int, ...]], batch: int | None, p
             _set_dims(kind, wanted)
         dims = kind.shape.dim
         if wanted is not None and len(wanted) != len(dims):
-            raise UsageError(
-                f"{path}: input {value.name} has {len(dims)} dimension{'' if len(dims) == 1 else 's'}, and the shape given has {len(wanted)}"
-            )
+            raise UsageError(f"{path}: input {value.name} has {counted(len(dims), 'dimension')}, and the shape given has {len(wanted)}")
         for axis, dim in enumerate(dims):
             if wanted is not None:
                 before = dim.dim_value

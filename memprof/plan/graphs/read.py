@@ -19,7 +19,7 @@ def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (-1,)
         if not separator or not name or any(extent < 0 for extent in shape):
-            raise UsageError(f"{text!r} is no shape: write NAME=1,3,224,224")
+            raise UsageError(f"{text!r} is not a shape: write NAME=1,3,224,224")
         given[name] = shape
     return given
 
@@ -38,7 +38,7 @@ def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: in
         if path.is_dir():
             raise InputError(f"{path}: a folder has no graph to plan; give the .onnx, .tflite or .circle file")
         if path.exists() and not path.is_file():
-            raise InputError(f"model {path}: it is no file")  # reading from a pipe would wait for ever
+            raise InputError(f"model {path}: it is not a file")  # reading from a pipe would wait for ever
         with path.open("rb") as file:
             head = file.read(8)
     except OSError as error:

@@ -26,7 +26,7 @@ def ordered(operators: Sequence[Operator], made_elsewhere: Iterable[int], names:
     for operator in operators:
         for tensor in operator.reads:
             if tensor not in maker and tensor not in known:
-                raise InputError(f"{where}: {operator.name} reads {names[tensor]}, which nothing makes")
+                raise InputError(f"{where}: {operator.name} reads {names[tensor]}, which no operator makes")
         waits.append({maker[tensor] for tensor in operator.reads if tensor in maker})
     order = topological(waits)
     if len(order) < len(operators):

@@ -96,7 +96,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
     except (Torn, struct.error, LookupError, ArithmeticError, ValueError):
-        raise InputError(f"model {path}: this is no TFLite model, or not a whole one") from None
+        raise InputError(f"model {path}: this is not a TFLite model, or not a complete one") from None
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Reader:
     def graph(self) -> Graph:
         flat = self._flat
         if flat.length < 8 or flat.data[4:8] not in tflite_file.IDENTIFIERS:
-            raise InputError(f"model {self._path}: this is no TFLite model (the identifier TFL3 is not at its byte 4)")
+            raise InputError(f"model {self._path}: this is not a TFLite model (the identifier TFL3 is not at its byte 4)")
         root = flat.root()
         self._kinds = [self._kind(code) for code in flat.tables(root, tflite_file.MODEL_CODES)]
         self._buffers = flat.tables(root, tflite_file.MODEL_BUFFERS)
@@ -189,7 +189,7 @@ class _Reader:
             wanted |= {_Rebatch(first, self._batch) for first in firsts if first != self._batch}
         inner = [name for name in self._shapes if name not in {names[index] for index in inputs}]
         if inner:
-            raise UsageError(f"{self._path}: {inner[0]} is no input, and shapes inside a TFLite graph are those of the file")
+            raise UsageError(f"{self._path}: {inner[0]} is not an input, and shapes inside a TFLite graph are those of the file")
         if len(wanted) > 1:
             raise UsageError(f"{self._path}: its inputs would get different first dimensions")
         self._rebatch = wanted.pop() if wanted else None
@@ -300,7 +300,7 @@ class _Subgraph:
         self._reader._moved = moved or self._reader._moved
         for index in outputs:
             if index not in self._constants and index not in self._numbers:
-                raise InputError(f"model {path}: its output {self._name(index)} is made by nothing")
+                raise InputError(f"model {path}: no operator makes its output {self._name(index)}")
         return Graph(
             name=shown(flat.text(self._table, tflite_file.GRAPH_NAME)) or path.stem,
             format="tflite",

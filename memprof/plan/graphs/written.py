@@ -18,7 +18,7 @@ from ...errors import InputError, UsageError, os_reason
 from ...files import FORCE, check_new, mapped, replacing
 from ...models import Torn, flatbuffer, tflite_file
 from ...models.identity import files_of
-from ...models.protobuf import BYTES, Field, encoded, fields
+from ...models.protobuf import BYTES, Field, fields, opening
 from . import onnx_proto
 from .graph import Graph
 
@@ -76,7 +76,7 @@ def _onnx(data: mmap.mmap, places: Sequence[int], path: Path, out: BinaryIO) -> 
     nodes = [part for part in inside if part.number == 1 and part.wire == BYTES]
     ordered = iter(_whole_order(onnx_proto.load(path).graph, places))
     out.write(data[: graph.start])
-    out.write(encoded(7 << 3 | BYTES) + encoded(graph.end - graph.begin))
+    out.write(opening(7, graph.end - graph.begin))
     for part in inside:
         moved = nodes[next(ordered)] if part.number == 1 and part.wire == BYTES else part
         _copy(data, moved, out)

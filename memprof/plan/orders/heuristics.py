@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from .bits import Bits, StepCost, backwards, forwards, mask, members, readied
@@ -71,30 +72,70 @@ def _by_gain(sources: Iterable[int], need: list[int], left: list[int]) -> list[i
 
 def greedy(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
     """Always the ready operator after which least is alive, then the one whose step needs least; None where time was up before the end."""
-    return _greedy(graph, graph.before, graph.after, forwards(graph), graph.given, expired)
+    return _greedy(graph, graph.before, graph.after, forwards(graph), _freed, expired)
 
 
 def greedy_backwards(graph: Bits, expired: Callable[[], bool] = bool) -> tuple[int, ...] | None:
     """The rule of `greedy`, from the last operator to the first."""
-    order = _greedy(graph, graph.after, graph.before, backwards(graph), graph.kept, expired)
+    order = _greedy(graph, graph.after, graph.before, backwards(graph), _begun, expired)
     return order and order[::-1]
 
 
 def _greedy(
-    graph: Bits, before: tuple[int, ...], after: tuple[int, ...], cost: StepCost, alive: int, expired: Callable[[], bool]
+    graph: Bits,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    cost: StepCost,
+    changed: Callable[[int, int, int], int],
+    expired: Callable[[], bool],
 ) -> tuple[int, ...] | None:
+    """changed: (readers of a tensor that an operator reads, operators done, that operator) -> the readers whose cost that operator changes.
+
+    The bytes by which a step changes memory stay the same until another reader of its inputs has run, so that the ready operators wait in a heap.
+    A tensor that all operators read would otherwise have each of them weighed again at every step.
+    """
     done = 0
     order: list[int] = []
-    ready = [op for op in range(graph.count) if not before[op]]
-    while ready:
+    weights: dict[int, tuple[int, int, int]] = {}  # of the operators that are ready
+    waiting: list[tuple[int, int, int]] = []
+
+    def weigh(op: int) -> None:
+        memory, alive = cost(done, 0, op)
+        weights[op] = (alive, memory, op)
+        heappush(waiting, weights[op])
+
+    for op in range(graph.count):
+        if not before[op]:
+            weigh(op)
+    while waiting:
+        weight = heappop(waiting)
+        op = weight[2]
+        if weights.get(op) != weight:
+            continue  # it has been weighed again since, or has run
         if len(order) & 63 == 0 and expired():
             return None
-        alive, _, op = min((*reversed(cost(done, alive, op)), op) for op in ready)
+        del weights[op]
         done |= 1 << op
         order.append(op)
-        ready.remove(op)
-        ready += members(readied(before, after, done, op))
+        for readers, _ in (*graph.inputs[op], graph.saved[op]):
+            for other in members(changed(readers, done, op)):
+                if other in weights:
+                    weigh(other)
+        for other in members(readied(before, after, done, op)):
+            weigh(other)
     return tuple(order)
+
+
+def _freed(readers: int, done: int, _: int) -> int:
+    """The last reader that is left of a tensor frees it."""
+    left = readers & ~done
+    return left if left & (left - 1) == 0 else 0
+
+
+def _begun(readers: int, later: int, op: int) -> int:
+    """On the way back the first reader that is met brings a tensor to life, so that the others need no more for it."""
+    others = readers & ~(1 << op)
+    return others if not others & later else 0
 
 
 # The highest memory so far, bytes alive, the operators that are ready, and (operator, state) that led here.

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -16,6 +17,8 @@
 #define HOLD_TICK_NS 1000000
 #define STOP_WITHIN_NS 2000000000
 #define LAST_READS 16
+#define FIRST_NAMESPACE 0xEFFFFFFC /* PROC_PID_INIT_INO */
+#define LOG_WITHIN_NS 200000000
 
 extern char **environ;
 
@@ -31,14 +34,14 @@ static void on_stop(int number) { (void)number, asked_to_stop = 1; }
 
 char *formatted(const char *format, ...) {
     va_list words;
-    int length;
+    size_t length;
     char *text;
     va_start(words, format);
-    length = vsnprintf(NULL, 0, format, words);
+    length = vput(NULL, 0, format, words);
     va_end(words);
-    text = take_memory((size_t)length + 1);
+    text = take_memory(length + 1);
     va_start(words, format);
-    vsnprintf(text, (size_t)length + 1, format, words);
+    vput(text, length + 1, format, words);
     va_end(words);
     return text;
 }
@@ -47,7 +50,7 @@ void warn(const char *format, ...) {
     char text[4096];
     va_list words;
     va_start(words, format);
-    vsnprintf(text, sizeof text, format, words);
+    vput(text, sizeof text, format, words);
     va_end(words);
     names_add(&m.warnings, copy_text(text, strlen(text)));
 }
@@ -127,7 +130,7 @@ static void execute(char **words, char **variables) {
         if (names_variable(variables[at], "PATH")) path = variables[at] + 5;
     for (;;) {
         size_t length = strcspn(path, ":");
-        int fits = snprintf(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < (int)sizeof file;
+        int fits = put(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < sizeof file;
         if (fits) execve(file, words, variables);
         last = fits ? errno : ENAMETOOLONG;
         if (last != ENOENT && last != ENOTDIR && !first) first = last;
@@ -237,9 +240,12 @@ static void close_all(const int *descriptors, size_t count) {
 
 /* To a pipe the C library writes whole blocks, and each line would arrive with the last one. To a terminal it writes lines. */
 static int terminal(int ends[2]) {
-    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (ends[0] < 0 || grantpt(ends[0]) < 0 || unlockpt(ends[0]) < 0) return 0;
-    ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char path[32];
+    int locked = 0, number;
+    ends[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || ioctl(ends[0], TIOCSPTLCK, &locked) < 0 || ioctl(ends[0], TIOCGPTN, &number) < 0) return 0;
+    put(path, sizeof path, "/dev/pts/%d", number);
+    ends[1] = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
     return ends[1] >= 0;
 }
 
@@ -387,7 +393,7 @@ static void look(void) {
 
 static void live(void) {
     char line[1200];
-    snprintf(line, sizeof line, "live %s %lld\n", *m.phase ? m.phase : "-", (long long)m.rss);
+    put(line, sizeof line, "live %s %lld\n", *m.phase ? m.phase : "-", (long long)m.rss);
     say(line);
 }
 
@@ -522,7 +528,7 @@ static void time_out(void) {
 
 static void check_layout(void) {
     char path[64], text[64];
-    snprintf(path, sizeof path, "/proc/%d/personality", m.pid);
+    put(path, sizeof path, "/proc/%d/personality", m.pid);
     if (read_file(path, text, sizeof text) && strtoul(text, NULL, 16) & ADDR_NO_RANDOMIZE) return;
     warn("address space randomisation could not be turned off here: --deterministic is only partly so");
 }
@@ -584,14 +590,67 @@ static int loop(void) {
     return 1;
 }
 
-static void judge(i64 kills_before) {
+/* -- whether the kernel killed it for want of memory: see memprof/probe/kills.py */
+
+static struct {
+    i64 before, before_inside;
+    int log;
+} kills;
+
+static void kills_begin(void) {
+    struct stat names;
+    kills.before = oom_kills(), kills.before_inside = oom_kills_inside(), kills.log = -1;
+    if (stat("/proc/self/ns/pid", &names) != 0 || names.st_ino != FIRST_NAMESPACE) return;
+    kills.log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (kills.log >= 0 && lseek(kills.log, 0, SEEK_END) < 0) close(kills.log), kills.log = -1;
+}
+
+/* 1 if the log names it, 0 if it names only others, -1 if it cannot be known. */
+static int kills_named(void) {
+    static const char killed[] = ": Killed process ";
+    i64 count = 0, end_ns = now_ns() + LOG_WITHIN_NS;
+    while (kills.log >= 0 && now_ns() < end_ns) {
+        char record[8192], *line;
+        ssize_t length = read(kills.log, record, sizeof record - 1);
+        if (length < 0 && errno != EAGAIN) return -1; /* EPIPE: some of the log is lost */
+        if (length < 0) {
+            if (count >= oom_kills() - max64(kills.before, 0)) return 0;
+            pause_ns(5000000);
+            continue;
+        }
+        record[length] = 0;
+        line = strstr(record, killed);
+        if (line != NULL) {
+            i64 pid = read_int(line + strlen(killed), NULL);
+            ++count;
+            if (pid == m.pid || pid == m.measured) return 1;
+        }
+    }
+    return -1;
+}
+
+static int out_of_memory(void) {
+    i64 peak, group_kills = -1, inside = oom_kills_inside();
+    if (grouped) group_figures(&peak, &group_kills);
+    if (group_kills > 0) return 1;
+    if (oom_kills() <= max64(kills.before, 0)) return 0;
+    if (inside >= 0 && kills.before_inside >= 0 && inside <= kills.before_inside) return 0;
+    return kills_named();
+}
+
+static void judge(void) {
     int code = WIFEXITED(m.status) ? WEXITSTATUS(m.status) : -1, number = WIFSIGNALED(m.status) ? WTERMSIG(m.status) : 0;
-    i64 peak, group_kills = -1;
+    char seconds[32];
+    size_t last;
     if (m.task == COMMAND) command_judge_begins();
     if (m.measured != m.pid && code > 128) number = code - 128; /* how a shell that wraps it says that a signal ended it */
     if (strcmp(m.outcome, "timeout") == 0) {
         code = -1, number = 0; /* the end that was put to it is none of its own */
-        m.outcome_message = formatted("did not end in time (timeout %g s)", (double)m.timeout_ns / 1e9);
+        fixed(seconds, m.timeout_ns, 1000000000, 3);
+        last = strlen(seconds);
+        while (seconds[last - 1] == '0') --last;
+        seconds[seconds[last - 1] == '.' ? last - 1 : last] = 0;
+        m.outcome_message = formatted("did not end in time (timeout %s s)", seconds);
     } else if (m.error != NULL && !number) {
         m.outcome = m.error, m.outcome_phase = m.error_phase, m.outcome_message = m.error_message;
     } else if (number) {
@@ -608,8 +667,7 @@ static void judge(i64 kills_before) {
         m.exit_code = code;
         m.signal = number;
         m.rss_last = m.rss ? m.rss : -1;
-        if (grouped) group_figures(&peak, &group_kills);
-        m.out_of_memory = number == SIGKILL && ((oom_kills() >= 0 && oom_kills() > max64(kills_before, 0)) || group_kills > 0);
+        m.out_of_memory = number == SIGKILL ? out_of_memory() : 0;
     }
     if (m.task == COMMAND) command_judged();
 }
@@ -679,8 +737,8 @@ static void sweep(int ended_alone) {
 int follow(void) {
     struct sigaction action;
     sigset_t blocked;
-    i64 kills = oom_kills();
     int done = 1, ended_alone = 0;
+    kills_begin();
     memset(&action, 0, sizeof action);
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGCHLD);
@@ -694,7 +752,7 @@ int follow(void) {
         if (launch()) {
             if (m.task == COMMAND) command_launched();
             done = loop();
-            if (done) judge(kills);
+            if (done) judge();
             ended_alone = done && strcmp(m.outcome, "timeout") != 0;
         } else if (m.task == COMMAND) {
             m.outcome_message = command_why_not(m.outcome_message);

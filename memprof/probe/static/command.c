@@ -1,15 +1,15 @@
 /* Measures any program, with all that it starts: see memprof/probe/command.py and outside.py. */
 #include "probe.h"
 #include <fcntl.h>
-#include <math.h>
-#include <regex.h>
+#include <float.h>
 #include <sys/utsname.h>
 
 #define VALUES 4000
 #define LINE 4096
+#define MOST_VALUE 9.9999999999999e99 /* memprof refuses 1e100; to within what decimal_double is exact */
 #define OUTSIDE "between phases"
 
-struct pattern { const char *phase, *text; regex_t regex; int matched; };
+struct pattern { const char *phase, *text; struct pattern_code *code; int matched; };
 struct gap { i64 begin_ns, end_ns, peak, high; const char *after, *before; int exact; };
 
 /* A span whose sum is not settled yet, and what is to hear of it: a phase, or a gap between phases. */
@@ -36,7 +36,7 @@ static struct { i64 since_ns, hwm; const char *after; struct gap *newest, *highe
 
 /* A phase of a process that says nothing itself, seen from outside. */
 static struct { int there, reset, counted; i64 begin_ns, rss, hwm; struct counters counters; } line_mark;
-static char line[LINE + 1];
+static char line[LINE];
 static size_t line_length;
 
 /* -- starting */
@@ -49,16 +49,14 @@ int command_begins(void) {
     pattern_count = 0;
     for (item = regexes != NULL ? regexes->first : NULL; item != NULL; item = item->next) {
         struct pattern *pattern = &patterns[pattern_count++];
-        char reason[200];
-        int failed;
+        const char *reason;
         if (item->first == NULL || item->first->next == NULL || item->first->text == NULL || item->first->next->text == NULL) return 0;
         pattern->phase = interned(item->first->text);
         pattern->text = item->first->next->text;
         pattern->matched = 0;
-        failed = regcomp(&pattern->regex, pattern->text, REG_EXTENDED | REG_NOSUB);
-        if (!failed) continue;
-        regerror(failed, &pattern->regex, reason, sizeof reason);
-        start_fails("STARTUP", formatted("the pattern '%s' is no extended expression of POSIX: %s", pattern->text, reason));
+        pattern->code = pattern_read(pattern->text, item->first->next->length, &reason);
+        if (pattern->code != NULL) continue;
+        start_fails("STARTUP", formatted("the static probe cannot read the pattern '%s': %s", pattern->text, reason));
         return 0;
     }
     return 1;
@@ -313,7 +311,7 @@ static int take_say(const struct json *mark) {
     return 1;
 }
 
-static double size_of(const struct value *value) { return value->note != NULL ? 0 : value->number; }
+static double size_of(const struct value *value) { return value->note != NULL ? 0 : decimal_double(value->number); }
 
 static int by_time(const void *left, const void *right) {
     const struct value *one = left, *other = right;
@@ -357,12 +355,18 @@ static void thin_values(void) {
 
 static int take_value(const struct json *mark) {
     struct value value = {0};
+    const struct json *number = json_get(mark, "value");
+    double size;
     value.name = word_of(mark, "name");
-    if (!json_double(json_get(mark, "value"), &value.number) || value.name == NULL || !json_count(json_get(mark, "t_ns"), &value.t_ns))
-        return 0;
+    if (number == NULL || number->kind != J_NUMBER || value.name == NULL || !json_count(json_get(mark, "t_ns"), &value.t_ns)) return 0;
     value.phase = *m.phase ? m.phase : NULL;
-    if (isnan(value.number)) value.note = "not a number";
-    else if (isinf(value.number)) value.note = value.number > 0 ? "infinite" : "minus infinite";
+    value.number = decimal_of(number->text);
+    size = decimal_double(value.number);
+    if (*number->text == 'N') value.note = "not a number";
+    else if (*number->text == 'I' || size > DBL_MAX) value.note = "infinite";
+    else if (strncmp(number->text, "-I", 2) == 0 || size < -DBL_MAX) value.note = "minus infinite";
+    else if (size >= MOST_VALUE) value.note = "1e100 or more";
+    else if (size <= -MOST_VALUE) value.note = "minus 1e100 or more";
     m.values = grown(m.values, m.value_count, &m.value_room, sizeof *m.values);
     m.values[m.value_count++] = value;
     if (m.value_count > VALUES) thin_values();
@@ -383,7 +387,8 @@ void out_values(void) {
         out_text(value->name);
         out(",\"t_ns\":%lld,\"value\":", (long long)value->t_ns);
         if (value->note != NULL) out("null,\"note\":\"%s\"", value->note);
-        else out("%.17g", value->number);
+        else out("%s%llu", value->number.negative ? "-" : "", (unsigned long long)value->number.digits);
+        if (value->note == NULL && value->number.exponent) out("e%d", value->number.exponent);
         if (value->phase != NULL) {
             out(",\"phase\":");
             out_text(value->phase);
@@ -420,12 +425,10 @@ static void line_ends(const char *phase, i64 now) {
 
 static void search(i64 now) {
     size_t at;
-    for (at = 0; at < line_length; ++at)
-        if (!line[at]) line[at] = ' ';
-    line[line_length] = 0;
+    size_t length = line_length;
     line_length = 0;
     for (at = 0; at < pattern_count; ++at)
-        if (regexec(&patterns[at].regex, line, 0, NULL, 0) == 0) {
+        if (pattern_found(patterns[at].code, line, length)) {
             line_ends(patterns[at].phase, now);
             return;
         }
@@ -516,7 +519,7 @@ static void tell_outside(void) {
     i64 most = 0, life;
     size_t at;
     int several;
-    char *where;
+    char *where, time[32], reached[32], highest[32];
     if (line_mark.there || !outside.since_ns || m.open.count || !m.records.count) return;
     gap_ends(outside.since_ns, max64(program_end_ns, outside.since_ns), NULL);
     command_settle_all();
@@ -537,8 +540,8 @@ static void tell_outside(void) {
     for (at = 0; at < m.records.count && m.records.items[at].phase != gap->before; ++at) {}
     marks_insert(at, record);
     where = gap->before != NULL ? formatted("between %s and %s", gap->after, gap->before) : formatted("after %s", gap->after);
-    warn("%s, for %.2f s outside of all phases, memory reached %.1f MiB, above the %.1f MiB of the highest phase", where,
-         (double)(gap->end_ns - gap->begin_ns) / 1e9, (double)gap->peak / (1 << 20), (double)most / (1 << 20));
+    warn("%s, for %s s outside of all phases, memory reached %s MiB, above the %s MiB of the highest phase", where,
+         fixed(time, gap->end_ns - gap->begin_ns, 1000000000, 2), fixed(reached, gap->peak, 1 << 20, 1), fixed(highest, most, 1 << 20, 1));
 }
 
 void command_judged(void) {

@@ -10,7 +10,7 @@ static const char *folder;
 static int write_file(const char *name, const char *text) {
     char path[4096];
     int descriptor, done;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    put(path, sizeof path, "%s/%s", folder, name);
     descriptor = open(path, O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) return 0;
     done = write(descriptor, text, strlen(text)) >= 0;
@@ -31,7 +31,7 @@ int group_make(const struct json *group) {
     if (mkdir(folder, 0777) < 0) return errno;
     for (item = settings != NULL ? settings->first : NULL; item != NULL; item = item->next) {
         if (item->first == NULL || item->first->next == NULL || item->first->next->kind != J_STRING) return EINVAL;
-        snprintf(path, sizeof path, "%s/%s", folder, item->first->text);
+        put(path, sizeof path, "%s/%s", folder, item->first->text);
         if (access(path, F_OK) < 0) continue; /* a file that is not there is left out */
         if (!write_file(item->first->text, item->first->next->text)) {
             int reason = errno;
@@ -46,11 +46,11 @@ int group_join(void) { return write_file("cgroup.procs", "0"); }
 
 static i64 number(const char *name, const char *field) {
     char path[4096], text[2048], *at;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    put(path, sizeof path, "%s/%s", folder, name);
     if (!read_file(path, text, sizeof text)) return -1;
-    if (field == NULL) return *text >= '0' && *text <= '9' ? strtoll(text, NULL, 10) : -1;
+    if (field == NULL) return *text >= '0' && *text <= '9' ? read_int(text, NULL) : -1;
     for (at = text; at != NULL && *at; at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL)
-        if (strncmp(at, field, strlen(field)) == 0 && at[strlen(field)] == ' ') return strtoll(at + strlen(field), NULL, 10);
+        if (strncmp(at, field, strlen(field)) == 0 && at[strlen(field)] == ' ') return read_int(at + strlen(field), NULL);
     return -1;
 }
 

@@ -1,6 +1,5 @@
 /* JSON as far as a message, a mark and a Run need it. */
 #include "probe.h"
-#include <math.h>
 #include <poll.h>
 
 #define DEPTH 100
@@ -107,7 +106,7 @@ static struct json *string(struct reader *reader, struct json *found) {
         found->zero |= point == 0;
         if (point >= 0xD800 && point < 0xE000) {
             char half[16];
-            snprintf(half, sizeof half, "\\u%04x", (unsigned)point);
+            put(half, sizeof half, "\\u%04x", (unsigned)point);
             memmove(to, half, 6);
             to += 6;
         } else {
@@ -181,7 +180,7 @@ static struct json *number(struct reader *reader, struct json *found) {
         if (!digits(reader)) reader->at = before;
     }
     found->length = (size_t)(reader->at - begin);
-    found->text = begin; /* what ends it is a comma, a bracket or the end: strtod stops there */
+    found->text = begin; /* what ends it is a comma, a bracket or the end */
     return found;
 }
 
@@ -225,36 +224,34 @@ struct json *json_get(const struct json *map, const char *name) {
     return found != NULL && found->kind != J_NULL ? found : NULL;
 }
 
+/* NaN and the infinities are written as Python does. */
+static int is_finite(const struct json *number) { return number->text[0] != 'N' && number->text[number->text[0] == '-'] != 'I'; }
+
 int json_true(const struct json *found) {
-    double number;
     if (found == NULL || found->kind == J_NULL || found->kind == J_FALSE) return 0;
-    if (found->kind == J_NUMBER) return json_double(found, &number) && number != 0;
+    if (found->kind == J_NUMBER) return decimal_of(found->text).digits != 0 || !is_finite(found);
     if (found->kind == J_STRING) return found->length > 0;
     return found->kind == J_TRUE || found->first != NULL;
 }
 
-int json_double(const struct json *found, double *number) {
-    if (found == NULL || found->kind != J_NUMBER) return 0;
-    if (strcmp(found->text, "NaN") == 0) *number = (double)NAN;
-    else if (strcmp(found->text, "Infinity") == 0) *number = HUGE_VAL;
-    else if (strcmp(found->text, "-Infinity") == 0) *number = -HUGE_VAL;
-    else *number = strtod(found->text, NULL);
-    return 1;
-}
-
 int json_count(const struct json *found, i64 *count) {
-    double number;
+    struct decimal number;
     if (found == NULL) return 0;
     if (found->kind == J_TRUE || found->kind == J_FALSE) return *count = found->kind == J_TRUE, 1;
-    if (!json_double(found, &number) || !(number > -1 && number < (double)NEVER)) return 0;
-    if (strspn(found->text, "0123456789") < found->length) return *count = (i64)number, 1;
-    *count = strtoll(found->text, NULL, 10); /* all of its digits, where a double has 53 bits */
-    return *count < NEVER;
+    if (found->kind != J_NUMBER || !is_finite(found)) return 0;
+    number = decimal_of(found->text);
+    for (; number.exponent > 0 && number.digits; --number.exponent) {
+        if (number.digits > NEVER / 10) return 0;
+        number.digits *= 10;
+    }
+    for (; number.exponent < 0 && number.digits; ++number.exponent) number.digits /= 10;
+    *count = (i64)number.digits;
+    return number.digits < (uint64_t)NEVER && !(number.negative && number.digits);
 }
 
 i64 json_int(const struct json *map, const char *name, i64 other) {
     const struct json *found = json_get(map, name);
-    return found != NULL && found->kind == J_NUMBER ? strtoll(found->text, NULL, 10) : other;
+    return found != NULL && found->kind == J_NUMBER ? read_int(found->text, NULL) : other;
 }
 
 const char *json_text(const struct json *map, const char *name) {
@@ -292,11 +289,11 @@ void out_raw(const char *text, size_t length) {
 void out(const char *format, ...) {
     char text[400];
     va_list words;
-    int length;
+    size_t length;
     va_start(words, format);
-    length = vsnprintf(text, sizeof text, format, words);
+    length = vput(text, sizeof text, format, words);
     va_end(words);
-    out_raw(text, length < (int)sizeof text ? (size_t)length : sizeof text - 1);
+    out_raw(text, length < sizeof text ? length : sizeof text - 1);
 }
 
 /* What is no UTF-8 becomes U+FFFD, as Python's "replace" does it. */

@@ -56,7 +56,7 @@ static void out_outcome(void) {
     if (!ok && m.exit_code >= 0) out(",\"exit_code\":%d", m.exit_code);
     if (!ok && m.signal) out_field("signal", signal_name(m.signal));
     if (!ok && m.rss_last >= 0) out(",\"rss_last_bytes\":%lld", (long long)m.rss_last);
-    out(",\"out_of_memory\":%s}", m.out_of_memory ? "true" : "false");
+    out(",\"out_of_memory\":%s}", m.out_of_memory < 0 ? "null" : m.out_of_memory ? "true" : "false");
 }
 
 static void out_about(void) {
@@ -149,7 +149,8 @@ static void out_run(const char *job, size_t job_length, i64 started_ns) {
 }
 
 static int not_understood(const char *reason) {
-    fprintf(stderr, "not understood: %s\n", reason);
+    const char *line = formatted("not understood: %s\n", reason);
+    if (write(2, line, strlen(line)) < 0) { /* nobody listens */ }
     return 2;
 }
 

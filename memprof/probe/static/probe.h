@@ -4,8 +4,7 @@
  * C99, POSIX and Linux; no library but the C library's. Sizes are bytes and times are CLOCK_MONOTONIC in nanoseconds unless a name says
  * otherwise; -1 is what is not known.
  *
- * Phases in lines of output are searched for by regcomp(3), extended: Python's \d \w \s \b, (?...) and lazy repeats are none of its syntax.
- * A byte of zero in such a line is searched as a space.
+ * Phases in lines of output are searched for by patterns in a part of Python's syntax: see pattern.c.
  */
 #ifndef PROBE_H
 #define PROBE_H
@@ -15,7 +14,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -38,6 +36,22 @@ void *take_memory(size_t size);
 char *copy_text(const char *text, size_t length);
 void *zeros(size_t size); /* resident only as far as it is written to */
 
+/* -- text.c */
+
+struct decimal { uint64_t digits; int exponent, negative; }; /* digits times ten to the exponent */
+
+size_t vput(char *to, size_t size, const char *format, va_list words);
+size_t put(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+const char *fixed(char text[32], i64 value, i64 unit, int places);
+i64 read_int(const char *text, const char **rest);
+struct decimal decimal_of(const char *text);
+double decimal_double(struct decimal number);
+
+/* -- pattern.c */
+
+struct pattern_code *pattern_read(const char *text, size_t length, const char **reason); /* NULL, and why */
+int pattern_found(struct pattern_code *pattern, const char *line, size_t length);
+
 /* -- json.c */
 
 enum kind { J_NULL, J_FALSE, J_TRUE, J_NUMBER, J_STRING, J_LIST, J_MAP };
@@ -57,7 +71,6 @@ void json_free(struct json *value);
 struct json *json_get(const struct json *map, const char *name); /* NULL where it is missing or null */
 int json_true(const struct json *value);
 int json_count(const struct json *value, i64 *count); /* 0 for what is no time and no size */
-int json_double(const struct json *value, double *number);
 i64 json_int(const struct json *map, const char *name, i64 other);
 const char *json_text(const struct json *map, const char *name); /* NULL where it is no text */
 int utf8_next(const unsigned char *text, size_t length, size_t *used); /* the code point, or -1 and the bytes to replace */
@@ -104,6 +117,7 @@ int reset_high_water(int pid);
 void command_of(int pid, char command[], int size);
 int same_memory(int pid, int other);
 i64 oom_kills(void);
+i64 oom_kills_inside(void); /* those in this container; -1 outside of one */
 i64 huge_faults(void);
 i64 peak_bound(void);
 int late_by_thread(void);
@@ -240,7 +254,7 @@ struct mark {
     struct times times;
 };
 
-struct value { const char *name, *phase, *note; i64 t_ns; double number; };
+struct value { const char *name, *phase, *note; i64 t_ns; struct decimal number; };
 struct marks { struct mark *items; size_t count, room; };
 struct names { const char **items; size_t count, room; };
 
@@ -298,7 +312,8 @@ extern struct measurement {
     i64 held_ns, held_seen_ns;
     int held_said;
     const char *outcome, *outcome_phase, *outcome_message;
-    int exit_code, signal, out_of_memory; /* -1 and 0 where there is none */
+    int exit_code, signal;                /* -1 and 0 where there is none */
+    int out_of_memory;                    /* -1: perhaps */
     i64 rss_last, rss_max_high;
     char tail[4096];
     size_t tail_length;

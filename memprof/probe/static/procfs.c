@@ -39,7 +39,7 @@ int read_file(const char *path, char *text, int size) {
 
 static int read_of(int pid, const char *name, char *text, int size) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    put(path, sizeof path, "/proc/%d/%s", pid, name);
     return read_file(path, text, size);
 }
 
@@ -49,8 +49,8 @@ static i64 field(const char *text, const char *name) {
     const char *line = text;
     while (line != NULL && *line) {
         if (strncmp(line, name, length) == 0 && line[length] == ':') {
-            char *rest;
-            i64 number = strtoll(line + length + 1, &rest, 10);
+            const char *rest;
+            i64 number = read_int(line + length + 1, &rest);
             if (rest == line + length + 1) return -1;
             return strncmp(rest, " kB", 3) == 0 ? number * KIB : number;
         }
@@ -63,7 +63,7 @@ static i64 field(const char *text, const char *name) {
 int statm_open(struct statm *statm, int pid) {
     char path[64];
     memset(statm, 0, sizeof *statm);
-    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    put(path, sizeof path, "/proc/%d/statm", pid);
     statm->descriptor = open(path, O_RDONLY | O_CLOEXEC);
     return statm->descriptor >= 0;
 }
@@ -73,13 +73,13 @@ int statm_read(struct statm *statm) {
     ssize_t length = pread(statm->descriptor, text, sizeof text - 1, 0);
     if (length <= 0) return 0;
     if (length != statm->length || memcmp(text, statm->text, (size_t)length) != 0) {
-        char *rest;
+        const char *rest;
         text[length] = 0;
         memcpy(statm->text, text, (size_t)length + 1);
         statm->length = (int)length;
-        statm->vms = strtoll(text, &rest, 10) * page;
-        statm->rss = strtoll(rest, &rest, 10) * page;
-        statm->file = strtoll(rest, &rest, 10) * page;
+        statm->vms = read_int(text, &rest) * page;
+        statm->rss = read_int(rest, &rest) * page;
+        statm->file = read_int(rest, &rest) * page;
     }
     return statm->vms != 0;
 }
@@ -104,7 +104,7 @@ void pids_parse(struct pids *pids, const char *text, size_t length) {
     }
 }
 
-static int number_of(const char *name) { return *name >= '1' && *name <= '9' ? atoi(name) : 0; }
+static int number_of(const char *name) { return *name >= '1' && *name <= '9' ? (int)read_int(name, NULL) : 0; }
 
 int children_of(struct pids *pids, int pid) {
     static char text[65536];
@@ -112,14 +112,14 @@ int children_of(struct pids *pids, int pid) {
     struct dirent *entry;
     DIR *folder;
     pids->count = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    put(path, sizeof path, "/proc/%d/task", pid);
     folder = opendir(path);
     if (folder == NULL && errno != ENOENT) return 0;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         int descriptor, thread = number_of(entry->d_name);
         ssize_t count, length = 0;
         if (!thread) continue;
-        snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, thread);
+        put(path, sizeof path, "/proc/%d/task/%d/children", pid, thread);
         descriptor = open(path, O_RDONLY | O_CLOEXEC);
         if (descriptor < 0) { /* a thread that ended meanwhile, or a kernel without CONFIG_PROC_CHILDREN */
             int missing = errno == ENOENT;
@@ -158,7 +158,7 @@ static i64 stat_field(const char *fields, int number) {
         fields = strchr(fields, ' ');
         if (fields != NULL) ++fields;
     }
-    return fields != NULL ? (i64)strtoull(fields, NULL, 10) : 0;
+    return fields != NULL ? read_int(fields, NULL) : 0;
 }
 
 int parent_of(int pid) {
@@ -179,7 +179,7 @@ int is_stopped(int pid) {
 int stat_of(int pid, struct stat_of *found) {
     char text[1024], *name, *fields = stat_fields(pid, text, sizeof text, &name);
     if (fields == NULL) return 0;
-    snprintf(found->name, sizeof found->name, "%.63s", name);
+    put(found->name, sizeof found->name, "%.63s", name);
     found->ended = *fields == 'Z' || *fields == 'X';
     found->faults = stat_field(fields, 10);
     found->child_faults = stat_field(fields, 11);
@@ -247,7 +247,7 @@ int shares_of(int pid, struct shares *found) {
 int reset_high_water(int pid) {
     char path[64];
     int descriptor, done;
-    snprintf(path, sizeof path, "/proc/%d/clear_refs", pid);
+    put(path, sizeof path, "/proc/%d/clear_refs", pid);
     descriptor = open(path, O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) return 0;
     done = write(descriptor, "5", 1) == 1;
@@ -285,26 +285,28 @@ int same_memory(int pid, int other) {
 
 /* -- the machine */
 
-static i64 counted(const char *name) {
+static i64 counted(const char *path, const char *name) {
     static char text[16384];
     const char *line;
     char wanted[32];
-    read_file("/proc/vmstat", text, sizeof text);
-    snprintf(wanted, sizeof wanted, "\n%s ", name);
+    if (!read_file(path, text, sizeof text)) return -1;
+    put(wanted, sizeof wanted, "\n%s ", name);
     line = strstr(text, wanted);
-    return line != NULL ? strtoll(line + strlen(wanted), NULL, 10) : -1;
+    return line != NULL ? read_int(line + strlen(wanted), NULL) : -1;
 }
 
-i64 oom_kills(void) { return counted("oom_kill"); }
-i64 huge_faults(void) { return counted("thp_fault_alloc"); }
+i64 oom_kills(void) { return counted("/proc/vmstat", "oom_kill"); }
+i64 oom_kills_inside(void) { return counted("/sys/fs/cgroup/memory.events", "oom_kill"); }
+i64 huge_faults(void) { return counted("/proc/vmstat", "thp_fault_alloc"); }
 
 /* How many there are in a list of the kernel's such as `0-3,8`. */
 static i64 cpus(const char *path) {
-    char text[1024], *at = text;
+    char text[1024];
+    const char *at = text;
     i64 count = 0;
     if (!read_file(path, text, sizeof text)) return max64(sysconf(_SC_NPROCESSORS_CONF), 1);
     while (*at >= '0' && *at <= '9') {
-        i64 from = strtoll(at, &at, 10), to = *at == '-' ? strtoll(at + 1, &at, 10) : from;
+        i64 from = read_int(at, &at), to = *at == '-' ? read_int(at + 1, &at) : from;
         count += to - from + 1;
         if (*at == ',') ++at;
     }
@@ -348,7 +350,7 @@ static void cpu_name(char name[128]) {
             if (strncmp(line, names[index], length) != 0 || strspn(line + length, " \t") + length != (size_t)(colon - line)) continue;
             if (end != NULL) *end = 0;
             colon += 1 + strspn(colon + 1, " \t");
-            snprintf(name, 128, "%s", colon);
+            put(name, 128, "%s", colon);
             return;
         }
         line = end != NULL ? end + 1 : NULL;
@@ -367,10 +369,10 @@ static int glibc(const char *path, char name[64]) {
         char *found = memmem(text, (size_t)length - 32, words, sizeof words - 1);
         if (found != NULL) {
             found += sizeof words - 1;
-            snprintf(name, 64, "glibc %.*s", (int)strspn(found, "0123456789"), found);
+            put(name, 64, "glibc %.*s", (int)strspn(found, "0123456789"), found);
             if (found[strspn(found, "0123456789")] == '.') {
                 size_t major = strspn(found, "0123456789");
-                snprintf(name, 64, "glibc %.*s", (int)(major + 1 + strspn(found + major + 1, "0123456789")), found);
+                put(name, 64, "glibc %.*s", (int)(major + 1 + strspn(found + major + 1, "0123456789")), found);
             }
             known = 1;
         }
@@ -387,13 +389,13 @@ static void libc_name(char name[64]) {
         char path[400];
         struct dirent *entry;
         DIR *folder;
-        snprintf(path, sizeof path, "%s/libc.so.6", folders[index]);
+        put(path, sizeof path, "%s/libc.so.6", folders[index]);
         if (glibc(path, name)) return;
         folder = opendir(folders[index]);
         while (folder != NULL && (entry = readdir(folder)) != NULL) {
             if (strncmp(entry->d_name, "ld-musl-", 8) == 0) strcpy(name, "musl");
             if (strstr(entry->d_name, "-linux-gnu") == NULL) continue;
-            snprintf(path, sizeof path, "%s/%s/libc.so.6", folders[index], entry->d_name);
+            put(path, sizeof path, "%s/%s/libc.so.6", folders[index], entry->d_name);
             if (glibc(path, name)) break;
         }
         if (folder != NULL) closedir(folder);

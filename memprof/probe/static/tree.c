@@ -48,7 +48,7 @@ static void release(struct node *node) {
 
 static int open_children(int pid) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    put(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 

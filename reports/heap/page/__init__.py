@@ -15,7 +15,7 @@ from memprof.heap import wording
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile
 from memprof.plain import plain
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from ... import standalone
 from ...standalone import check
@@ -66,7 +66,7 @@ def _subtitle(profiles: Sequence[HeapProfile]) -> str:
     if len(profiles) > 1:
         return "side by side, on one scale"
     count = len(profiles[0].snapshots)
-    return f"recorded by {profiles[0].tool}, {count:,} snapshot{'s' if count != 1 else ''}"
+    return f"recorded by {profiles[0].tool}, {counted(count, 'snapshot')}"
 
 
 def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]:

@@ -1,0 +1,262 @@
+"""Hostile and broken files for every command that reads them: `python ci/attack/hostile.py [KIND...]`.
+
+Right is a command that refuses with a sentence within a second of processor time, or ends with a result within ten, with 200 MiB for its largest
+process, and that has executed nothing which the file names. Exits 1 where a command was not
+right. All kinds also write their table into docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import io
+import json
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sandbox
+from sandbox import MODEL, Place
+
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs, table
+
+MIB = 1 << 20
+MOST_S, MOST_TO_REFUSE_S, MOST_BYTES = 10.0, 1.0, 200 * MIB
+LONGEST_S = 30.0
+_REFUSED = (2, 5)
+_CODES = (0, 3, *_REFUSED)
+# Commands that read runs files; {} is the file.
+_READ_RUNS = (
+    ("table", "{}"),
+    ("table", "{}", "--style", "swap"),
+    ("page", "{}", "-o", "out.html"),
+    ("trace", "{}", "-o", "out.json"),
+    ("compare", "{}", "good.jsonl"),
+    ("gate", "{}", "--baseline", "good.jsonl"),
+    ("baseline", "update", "{}", "-o", "base.json"),
+    ("plot", "peaks", "{}", "-o", "out.png"),
+    ("plot", "timeline", "{}", "-o", "out.png"),
+)
+_MODEL_OF = {
+    "env": {"LD_PRELOAD": "/tmp/evil.so"},
+    "python": "./planted.py",
+    "runtime": "./planted.py",
+    "knobs": {"preload": "/tmp/evil.so"},
+}
+_DEEP = 100_000
+# A runtime that a stranger planted: it leaves a trace if it is only looked at.
+_PLANTED = """#!/bin/sh
+'''true'
+touch executed
+exit 0
+'''
+import pathlib
+pathlib.Path(__file__).with_name("executed").touch()
+class Runtime:
+    formats = (".json",)
+    def load(self, model, options): pass
+    def prepare(self): pass
+    def execute(self): pass
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command with a file that is in its place. must_refuse: whether a result would be wrong."""
+
+    kind: str
+    words: tuple[str, ...]
+    content: bytes
+    name: str
+    must_refuse: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {' '.join(self.words)}"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a command took, in seconds of processor time and bytes of its largest process, and all that was wrong with it."""
+
+    seconds: float
+    bytes: int
+    wrongs: tuple[str, ...]
+
+
+def main() -> int:
+    """Try every case, print the table, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="words of the kinds to try  [default: all]")
+    kinds = parser.parse_args().kinds
+    results: dict[str, list[Tried]] = {}
+    with sandbox.place() as place:
+        for case in cases(prepared(place)):
+            if kinds and not any(kind in case.kind for kind in kinds):
+                continue
+            result = tried(place, case)
+            results.setdefault(case.kind, []).append(result)
+            took = f"{result.seconds:.2f} s, {result.bytes / MIB:.0f} MiB"
+            print(f"{case}: {took}: {'; '.join(result.wrongs) or 'right'}", file=sys.stderr, flush=True)
+    rows = [row(kind, results[kind]) for kind in results]
+    every = [result for group in results.values() for result in group]
+    text = table.aligned([("files", "tried", "right", "most time", "most memory"), *rows, row("all", every)])
+    print(text)
+    if not kinds:
+        docs.write("attack-hostile", text, ["`python ci/attack/hostile.py`; processor time, and memory of the largest process."])
+    return 1 if any(result.wrongs for result in every) else 0
+
+
+def row(name: str, results: list[Tried]) -> tuple[str, ...]:
+    """A line of the table."""
+    seconds, size = max(result.seconds for result in results), max(result.bytes for result in results)
+    return name, str(len(results)), str(sum(not result.wrongs for result in results)), f"{seconds:.2f} s", f"{size / MIB:.0f} MiB"
+
+
+def prepared(place: Place) -> dict[str, Any]:
+    """Put the files that commands read besides into the place; the record of a good run."""
+    words = ("run", MODEL, "-r", "synthetic", "--repeats", "5", "--warmup", "0", "--runs", "1", "-o", "good.jsonl")
+    if place.run(*words) != 0:
+        raise SystemExit(f"memprof {' '.join(words)}: {place.output('stderr')}")
+    planted = place.work / "planted.py"
+    planted.write_text(_PLANTED)
+    planted.chmod(0o755)
+    record: dict[str, Any] = json.loads((place.work / "good.jsonl").read_text().splitlines()[0])
+    return record
+
+
+def tried(place: Place, case: Case) -> Tried:
+    """Run a case's command and look at how it ended."""
+    file, trace = place.work / case.name, place.work / "executed"
+    if case.content:
+        file.write_bytes(case.content)
+    process = place.start(*case.words)
+    over = threading.Timer(LONGEST_S, process.kill)
+    over.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    over.cancel()
+    process.returncode = code = os.waitstatus_to_exitcode(status)
+    seconds, size = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    talk = place.output("stderr")
+    wrongs = []
+    if code not in _CODES or (case.must_refuse and code != 5):
+        wrongs.append(f"exit code {code}: {talk[-300:]!r}")
+    elif code in _REFUSED and not (talk.splitlines() or [""])[-1].startswith("memprof: "):
+        wrongs.append(f"no sentence: {talk[-300:]!r}")
+    if "Traceback" in talk or "\x1b" in talk + place.output("stdout"):
+        wrongs.append("a traceback or an escape sequence")
+    if seconds > (MOST_TO_REFUSE_S if code in _REFUSED else MOST_S):
+        wrongs.append(f"it takes {seconds:.2f} s")
+    if size > MOST_BYTES:
+        wrongs.append(f"it takes {size / MIB:.0f} MiB")
+    if trace.exists():
+        wrongs.append("it has executed what the file names")
+    for path in (trace, *place.work.glob("out.*"), place.work / "base.json", *([file] if case.content else [])):
+        path.unlink(missing_ok=True)
+    return Tried(seconds, size, tuple(wrongs))
+
+
+# -- the files
+
+
+def cases(record: dict[str, Any]) -> Iterator[Case]:
+    """Every file at every door that reads it. record: of a good run."""
+    yield from strangers(record)
+    yield from models()
+    for name, content in runs_files(record).items():
+        for words in _READ_RUNS:
+            yield Case(name, tuple(word.format("bad.jsonl") for word in words), content, "bad.jsonl")
+    yield from packed()
+    yield from texts()
+
+
+def strangers(record: dict[str, Any]) -> Iterator[Case]:
+    """Runs files of a stranger, for commands that measure again what they name."""
+    for changes in ({key: value} for key, value in _MODEL_OF.items()):
+        content = b"".join(_line({**record, "job": {**record["job"], **changes, "repeat": repeat}}) for repeat in range(1, 6))
+        for words in (
+            ("gate", "bad.jsonl", "--baseline", "bad.jsonl", "--prove", "-o", "out.jsonl"),
+            ("tune", MODEL, "-r", "synthetic", "--try", "ballast=0,1048576", "--time", "1s", "-o", "bad.jsonl", "--append"),
+        ):
+            yield Case("a stranger's runs file", words, content, "bad.jsonl", must_refuse=True)
+
+
+def models() -> Iterator[Case]:
+    """Small ONNX models that ask onnx's own code for gigabytes, and one whose data lies elsewhere."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    for kind, extent in ((TensorProto.INT64, 2147483648), (TensorProto.FLOAT, 50_000_000)):
+        node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)
+        ends = helper.make_tensor_value_info("x", kind, [extent]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [extent])
+        content = helper.make_model(helper.make_graph([node], "g", [ends[0]], [ends[1]])).SerializeToString()
+        yield Case("a small model of a large tensor", ("plan", "show", "bad.onnx"), content, "bad.onnx")
+    weight = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="../../../../../../etc/passwd")
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    ends = (helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [4]))
+    content = helper.make_model(helper.make_graph([node], "g", [ends[0]], [ends[1]], [weight])).SerializeToString()
+    for words in (("plan", "show", "bad.onnx"), ("run", "bad.onnx", "-r", "synthetic", "-o", "out.jsonl")):
+        yield Case("a model with data outside its folder", words, content, "bad.onnx", must_refuse=True)
+
+
+def runs_files(record: dict[str, Any]) -> dict[str, bytes]:
+    """Runs files by their kind."""
+    line = _line(record)
+    packer = zlib.compressobj(9)
+    column = base64.b64encode(b"".join(packer.compress(bytes(MIB)) for _ in range(190)) + packer.flush()).decode()
+    columns = dict.fromkeys(("t_ns", "rss", "file", "vms"), column)
+    names = {**record, "job": {**record["job"], "variant": "=cmd|' /C calc'!A0\x1b]0;title\x07\u202e`@user`"}}
+    return {
+        "a timeline that unpacks to 760 MiB": _line({**record, "timeline": {**record["timeline"], **columns, "samples": 1 << 40}}),
+        "a runs file nested 100,000 deep": b"[" * _DEEP + b"\n",
+        "a number of 5,000 digits": line.replace(b'"schema":', b'"schema":' + b"9" * 5000, 1),
+        "a runs file cut off": line + line[: len(line) // 2],
+        "a picture in place of runs": b"\x89PNG\r\n\x1a\n" + os.urandom(1000),
+        "a line of 1 MiB without an end": b'{"a":"' + b"x" * MIB,
+        "names with escapes and formulas": _line(names),
+    }
+
+
+def packed() -> Iterator[Case]:
+    """A file that unpacks to much more than it is."""
+    head = b"desc: x\ncmd: y\ntime_unit: i\n"
+    text = io.BytesIO()
+    with gzip.open(text, "wb") as file:  # in pieces: a process is born with the peak of its parent
+        file.write(head)
+        for _ in range(1024):
+            file.write(b"#" * MIB)
+    yield Case("a packed profile of 1 GiB", ("heap", "show", "bad.gz"), text.getvalue(), "bad.gz")
+
+
+def texts() -> Iterator[Case]:
+    """Suites, budgets, logs and offset problems."""
+    deep = b"a = " + b"[" * _DEEP
+    number = b"peak = " + b"9" * 5000
+    for content in (deep, number, b"[a]\n" * 3000, b"\xff\xfe" * 100):
+        yield Case(
+            "a broken suite or budget", ("gate", "--run", "bad.toml", "--budgets", "bad.toml", "-o", "out.jsonl"), content, "bad.toml"
+        )
+        yield Case("a broken suite or budget", ("gate", "good.jsonl", "--budgets", "bad.toml"), content, "bad.toml")
+    for content in (b"[" * _DEEP, b"9" * 5000, b"x" * MIB, b"\n" * MIB):
+        yield Case("a broken log", ("import", "bad.log", "-o", "out.jsonl"), content, "bad.log")
+        yield Case("a broken baseline", ("gate", "good.jsonl", "--baseline", "bad.json"), content, "bad.json")
+        yield Case("a broken offset problem", ("plan", "pack", "bad.csv", "-o", "out.csv"), b"id,lower,upper,size\n" + content, "bad.csv")
+    for name in ("/dev/null", ".", "missing"):
+        yield Case("no file of runs", ("table", name), b"", name, must_refuse=True)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

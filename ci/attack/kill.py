@@ -1,0 +1,327 @@
+"""The kill matrix: `python ci/attack/kill.py [--repeats N] [ROLE...]`.
+
+memprof, its probe and its child are killed, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
+measures. The child stands still in the phase, and has started another process, until the kill. Right is a kill after which
+
+- memprof ends with the right exit code and without a traceback,
+- nothing is left running (a build or a conversion may outlive a memprof that got SIGKILL, until the next memprof starts),
+- the runs file can be read, holds the run before the kill, and names the phase in which the killed one failed,
+- the next memprof works, and removes all that was left: processes, temporary files, control groups.
+
+As many kills as there are CPUs are tried at the same time, each in its own folders. Exits 1 where a kill was not right. The whole matrix also
+writes its table into docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import sandbox
+
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs, table
+
+from memprof.errors import MemprofError
+from memprof.runs import store
+from memprof.runs.records import RUN, Run
+
+PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
+BUILD, CONVERT = "build", "convert"  # of a side of the gate, and of a model; both before anything is measured
+ANY = "any"  # whichever phase a process without a place to stand still is in
+# The probe ignores Ctrl-C: it ends when memprof does.
+SIGNALS = {
+    "memprof": (signal.SIGKILL, signal.SIGTERM, signal.SIGINT),
+    "probe": (signal.SIGKILL, signal.SIGTERM),
+    "child": (signal.SIGKILL, signal.SIGTERM),
+}
+SOON_S = 20.0  # in which all that a kill ends must be gone, on a busy machine too
+INTERRUPTED, FAILED = 130, 4
+
+# Stands still in the phase that the environment names, in the Nth process that uses it, with another process.
+_STAND = """
+import os, subprocess, time
+
+FOLDER, STOP, NUMBER = os.environ["MEMPROF_ATTACK"], os.environ["MEMPROF_ATTACK_PHASE"], int(os.environ["MEMPROF_ATTACK_NUMBER"])
+
+def stand(phase):
+    if phase == STOP:
+        subprocess.Popen(["sleep", "600"])
+        with open(FOLDER + "/reached.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(FOLDER + "/reached.new", FOLDER + "/reached")
+        time.sleep(600)
+"""
+_RUNTIME = f"""{_STAND}
+from runtimes import Knob
+
+class Runtime:
+    version = "1"
+    knobs = (Knob("make", ("it",), None, "build", "convert the model"), Knob("size", ("1", "2"), "1", "load", "nothing"))
+
+    def __init__(self):
+        with open(FOLDER + "/used", "a") as file:
+            file.write("x")
+            self.counts = file.tell() == NUMBER
+        self.calls = 0
+        self.stand("STARTUP")
+
+    def stand(self, phase):
+        if self.counts:
+            stand(phase)
+
+    def load(self, model, options):
+        self.stand("MODEL_LOAD")
+
+    def prepare(self):
+        self.stand("PREPARE")
+
+    def execute(self):
+        self.calls += 1
+        self.stand("WARMUP" if self.calls == 1 else "EXECUTE")
+
+    @staticmethod
+    def build(model, folder, options):
+        stand("convert")
+"""
+# A program for `exec` that stands still in the same way.
+_PROGRAM = f"""{_STAND}
+with open(FOLDER + "/used", "a") as file:
+    file.write("x")
+    if file.tell() == NUMBER:
+        stand(STOP)
+"""
+_SUITE = """models = ["quick.json"]
+repeats = 1
+warmup = 1
+runs = 1
+[[variant]]
+name = "quick"
+runtime = "synthetic"
+[[variant]]
+name = "slow"
+runtime = "./slow.py"
+"""
+_BUILD = """[build]
+command = 'sleep 600 & echo $$ >"$MEMPROF_ATTACK/reached"; wait'
+"""
+_RUN = ("run", sandbox.MODEL, "--repeats", "1", "--warmup", "1", "--runs", "1", "-o", "runs.jsonl", "--variant", "quick=synthetic")
+
+
+@dataclass(frozen=True)
+class Role:
+    """A command that measures. codes: its exit codes when the probe or the child was killed. number: which of its processes stands still.
+
+    first: whether it has measured a whole run before that, which is in the runs file.
+    """
+
+    words: tuple[str, ...]
+    codes: tuple[int, ...] = (FAILED,)
+    number: int = 1
+    first: bool = False
+    in_phases: tuple[str, ...] = PHASES
+    before: str | None = None  # a phase before anything is measured, in which memprof alone is killed
+    before_words: tuple[str, ...] = ()
+
+    def phases(self, victim: str) -> tuple[str, ...]:
+        """The phases in which a victim can be killed."""
+        return (*self.in_phases, self.before) if self.before and victim == "memprof" else self.in_phases
+
+
+ROLES = {
+    "run": Role(
+        (*_RUN, "--variant", "slow=./slow.py"), first=True, before=CONVERT, before_words=(*_RUN, "--variant", "slow=./slow.py,make=it")
+    ),
+    "gate": Role(
+        ("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "runs.jsonl"),
+        first=True,
+        before=BUILD,
+        before_words=("gate", "--run", "suite.toml", "--base-ref", "HEAD", "-o", "runs.jsonl"),
+    ),
+    # The second process is the held one, at which explain looks.
+    "explain": Role(("explain", sandbox.MODEL, "-r", "./slow.py", "--warmup", "1", "--runs", "1", "--keep-runs", "runs.jsonl"), number=2),
+    # A profiler may keep its file of a program that was killed: that is a result too.
+    "heap": Role(("heap", "record", sandbox.MODEL, "-r", "./slow.py", "--warmup", "1", "-o", "profile"), codes=(0, FAILED)),
+    "exec": Role(
+        ("exec", "--repeats", "2", "-o", "runs.jsonl", "--", sys.executable, "program.py"), number=2, first=True, in_phases=(RUN,)
+    ),
+    # A setting that fails is a result.
+    "tune": Role(
+        ("tune", sandbox.MODEL, "-r", "./slow.py", "--try", "size=1,2", "--time", "60s", "-o", "runs.jsonl"),
+        codes=(0, FAILED),
+        number=2,
+        first=True,
+        in_phases=("STARTUP", "MODEL_LOAD", "PREPARE"),
+    ),
+    # It measures the synthetic runtime, which does not stand still; what it learns of a killed child is in its answer.
+    "doctor": Role(("doctor",), codes=(0, 1, FAILED, 5), in_phases=(ANY,)),
+    # The second process is the first in a control group.
+    "fit": Role(("fit", sandbox.MODEL, "-r", "./slow.py", "--phase", "whole", "-o", "runs.jsonl"), number=2),
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill of the matrix."""
+
+    role: str
+    phase: str
+    victim: str
+    number: signal.Signals
+
+    def __str__(self) -> str:
+        return f"{self.role}, {self.phase}, {self.victim}, {self.number.name}"
+
+
+def main() -> int:
+    """Try every kill, print the table, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of each kill  [default: %(default)s]")
+    parser.add_argument("roles", nargs="*", metavar="ROLE", choices=[*ROLES, []], help=f"of {', '.join(ROLES)}  [default: all]")
+    words = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored, by memprof too
+    counts: dict[tuple[str, ...], list[bool]] = {}
+    for role in words.roles or ROLES:
+        # The control groups of fit are the machine's, so its kills are tried one after another.
+        with ThreadPoolExecutor(1 if role == "fit" else os.cpu_count()) as pool:
+            kills = [kill for kill in of(role) for _ in range(words.repeats)]
+            for kill, wrongs in zip(kills, pool.map(lambda kill: list(tried(kill)), kills), strict=True):
+                counts.setdefault((role, kill.victim, kill.number.name), []).append(not wrongs)
+                print(f"{kill}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
+    rows = [(*key, str(len(rights)), str(sum(rights))) for key, rights in counts.items()]
+    every = [right for rights in counts.values() for right in rights]
+    text = table.aligned([("command", "killed", "by", "tried", "right"), *rows, ("all", "", "", str(len(every)), str(sum(every)))])
+    print(text)
+    if not words.roles:
+        docs.write("attack-kill", text, [f"`python ci/attack/kill.py --repeats {words.repeats}`: so many of each kill in each phase."])
+    return 0 if all(every) else 1
+
+
+def of(role: str) -> Iterator[Kill]:
+    """The kills of a role."""
+    for victim, numbers in SIGNALS.items():
+        for number in numbers:
+            for phase in ROLES[role].phases(victim):
+                yield Kill(role, phase, victim, number)
+
+
+def tried(kill: Kill) -> Iterator[str]:
+    """Kill, and say all that is wrong afterwards."""
+    role = ROLES[kill.role]
+    with sandbox.place() as place:
+        prepare(place, kill)
+        variables = {"MEMPROF_ATTACK_PHASE": kill.phase, "MEMPROF_ATTACK_NUMBER": str(role.number)}
+        words = role.before_words if kill.phase == role.before else role.words
+        process = place.start(*words, env={**place.environment, **variables})
+        sandbox.wait_for(lambda: process.poll() is not None or killed(place, process.pid, kill))
+        try:
+            code = process.wait(sandbox.LONGEST_S)
+        except subprocess.TimeoutExpired:
+            yield "memprof does not end"
+            process.kill()
+            process.wait()
+            return
+        if not (place.folder / "killed").exists():
+            yield f"the phase was never reached: {place.output('stderr')[-300:]!r}"
+            return
+        yield from ended(place, kill, code)
+        yield from readable(place, kill)
+        yield from cleaned(place, kill)
+
+
+def killed(place: sandbox.Place, memprof: int, kill: Kill) -> bool:
+    """Send the signal, if the phase is reached; whether it was sent. The probe is the process that runs isolated, from a zip."""
+    reached = place.folder / "reached"
+    if kill.phase == ANY:
+        children = [process.pid for process in place.processes("runners", "run")]
+    else:
+        children = [int(reached.read_text())] if reached.exists() else []
+    if not children:
+        return False
+    victims = {"memprof": [memprof], "child": children}.get(kill.victim) or [process.pid for process in place.processes("-I", "-S")]
+    try:
+        os.kill(victims[0], kill.number)
+    except (IndexError, ProcessLookupError):  # it has just ended
+        return False
+    (place.folder / "killed").touch()
+    return True
+
+
+def prepare(place: sandbox.Place, kill: Kill) -> None:
+    """Write the files that the commands name."""
+    (place.work / "slow.py").write_text(_RUNTIME)
+    (place.work / "program.py").write_text(_PROGRAM)
+    (place.work / "suite.toml").write_text(_SUITE + (_BUILD if kill.phase == BUILD else ""))
+    (place.work / "budgets.toml").write_text('peak = "1 GiB"\n')
+    if kill.phase == BUILD:
+        author = ("-c", "user.name=memprof", "-c", "user.email=memprof@localhost")
+        for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "a suite")):
+            subprocess.run(["git", *words], cwd=place.work, env=place.environment, check=True)
+
+
+def ended(place: sandbox.Place, kill: Kill, code: int) -> Iterator[str]:
+    """Whether memprof has ended as it must, and everything with it."""
+    role = ROLES[kill.role]
+    by_signal = -signal.SIGKILL if kill.number == signal.SIGKILL else INTERRUPTED
+    codes = (by_signal,) if kill.victim == "memprof" else role.codes
+    if code not in codes:
+        yield f"exit code {code} and not {' or '.join(map(str, codes))}"
+    if "Traceback" in place.output("stderr"):
+        yield "a traceback"
+    may_outlive = kill.phase == role.before and kill.number == signal.SIGKILL
+    if not may_outlive and not sandbox.wait_for(lambda: not place.processes(), SOON_S):
+        yield f"still running: {[process.cmdline()[:3] for process in place.processes()]}"
+
+
+def readable(place: sandbox.Place, kill: Kill) -> Iterator[str]:
+    """Whether the files are whole and tell what happened."""
+    role, path = ROLES[kill.role], place.work / "runs.jsonl"
+    runs: list[Run] = []
+    if path.exists() and path.stat().st_size:  # empty: killed before the first run
+        try:
+            runs = list(store.load([path]).runs)
+        except MemprofError as error:
+            yield f"the runs file cannot be read: {error}"
+            return
+    if role.first and kill.phase != role.before:
+        if not runs or not runs[0].outcome.ok:
+            yield "the run before the kill is lost"
+        elif kill.victim != "memprof":
+            yield from failed_in(runs[-1], kill)
+    for file in (place.work / "profile").glob("*"):
+        if file.suffix != ".json" and place.run("heap", "show", file) not in (0, 5):
+            yield f"{file.name}: {place.output('stderr')[-200:]!r}"
+
+
+def failed_in(run: Run, kill: Kill) -> Iterator[str]:
+    """Whether a run tells in which phase it failed. A killed probe has told no more than the last phase it heard of."""
+    outcome = run.outcome
+    if kill.victim == "probe":
+        if outcome.status != "lost":
+            yield f"a run without its probe is {outcome.status!r}"
+    elif outcome.ok or outcome.phase != kill.phase:
+        yield f"the killed run: {outcome.sentence}"
+
+
+def cleaned(place: sandbox.Place, kill: Kill) -> Iterator[str]:
+    """Whether the next memprof works and leaves nothing of the killed one. `fit` removes control groups before it starts anything."""
+    if place.run("run", sandbox.MODEL, "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", "next.jsonl") != 0:
+        yield f"the next memprof: {place.output('stderr')[-200:]!r}"
+    if kill.role == "fit":
+        find = [sys.executable, "-c", "from memprof.measuring import limits; limits.find()"]
+        subprocess.run(find, env=place.environment, check=True)
+    if left := place.leftovers():
+        yield f"left: {', '.join(left)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

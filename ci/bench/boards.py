@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""`make bench-boards`: how good measuring without Python on the machine is: `python ci/bench/boards.py [probe]`, all of it by default.
+
+    probe    the probe in C beside the probe in Python: CPU time and memory at 1 ms, how well the interval is kept, and its size for each architecture
+
+Each part writes its Markdown table into docs/how-exact.md and prints it; progress goes to standard error. `--seconds N` is how long each probe polls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs
+from bench.table import aligned
+from memprof.errors import InputError
+from memprof.measuring.bundle import Probe, probe_command
+from memprof.measuring.message import Message, Start, encode
+from memprof.measuring.suite import MS
+from memprof.probe import procfs
+from memprof.programs import static_probe
+from memprof.runs import store
+from memprof.runs.records import COMMAND, Job, Model
+
+_MIB = 1 << 20
+_ROUNDS = 3
+# Its resident set changes all the time, so that each poll reads a new size.
+_PROGRAM = "import mmap, time\nwhile True:\n    area = mmap.mmap(-1, 1 << 20)\n    area[:] = bytes(1 << 20)\n    time.sleep(0.002)\n    area.close()"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A probe while it polled. cpu: of one core; hwm: its VmHWM in bytes, when its Run was ready; p99: of the interval, in ns."""
+
+    cpu: float
+    hwm: int
+    median_ns: int
+    p99_ns: int
+
+
+def main() -> None:
+    """Measure the parts that are named."""
+    parts = {"probe": _probes}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], metavar="PART")
+    parser.add_argument("--seconds", type=float, default=10)
+    words = parser.parse_args()
+    for name in words.parts or parts:
+        parts[name](words.seconds)
+
+
+def _probes(seconds: float) -> None:
+    kinds: tuple[Probe, ...] = ("python", "static")
+    costs: dict[Probe, list[Cost]] = {kind: [] for kind in kinds}
+    load = os.getloadavg()[0]
+    for number in range(_ROUNDS):
+        for kind in kinds:
+            print(f"probe {kind}, {number + 1} of {_ROUNDS}", file=sys.stderr)
+            costs[kind].append(_cost(kind, seconds))
+    python, static = ([statistics.median(figures) for figures in zip(*map(_figures, costs[kind]), strict=True)] for kind in kinds)
+    rows = [
+        ("what", "target of C", "Python", "C", ""),
+        ("CPU at 1 ms, of one core", "<= 4%", f"{python[0]:.1%}", f"{static[0]:.1%}", _verdict(static[0] <= 0.04)),
+        ("memory (VmHWM)", "<= 1 MiB", f"{python[1] / _MIB:.1f} MiB", f"{static[1] / _MIB:.2f} MiB", _verdict(static[1] <= _MIB)),
+        ("interval at 1 ms, median", "-", f"{python[2] / MS:.3f} ms", f"{static[2] / MS:.3f} ms", ""),
+        ("interval at 1 ms, 99th percentile", "-", f"{python[3] / MS:.2f} ms", f"{static[3] / MS:.2f} ms", ""),
+        *(row for architecture in ("x86_64", "aarch64", "armv7l", "riscv64") for row in _size(architecture)),
+    ]
+    note = (
+        f"Medians of {_ROUNDS} times {seconds:g} s each, the probes in turn, on a program whose resident set changes every 2 ms. "
+        f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and intervals are longer."
+    )
+    table = aligned(rows)
+    print(table)
+    docs.write("boards-probe", table, (note,))
+
+
+def _figures(cost: Cost) -> tuple[float, float, float, float]:
+    return cost.cpu, cost.hwm, cost.median_ns, cost.p99_ns
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _cost(kind: Probe, seconds: float) -> Cost:
+    job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+    message = Message(job, Start((sys.executable, "-c", _PROGRAM), command={}), int((seconds + 1) * 1000) * MS, {"": MS})
+    with subprocess.Popen(probe_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(encode(message))
+        process.stdin.flush()
+        time.sleep(1)  # started, and the program too
+        probe = psutil.Process(process.pid)
+        before, begin = sum(probe.cpu_times()[:2]), time.monotonic()
+        time.sleep(seconds - 1)
+        cpu = (sum(probe.cpu_times()[:2]) - before) / (time.monotonic() - begin)
+        hwm = procfs.status(process.pid)["hwm"]
+        for line in process.stdout:
+            if line.startswith(b"run "):
+                polling = store.decode(line[4:].rstrip(b"\n"), "the probe's answer").polling
+    assert polling is not None
+    return Cost(cpu, hwm, polling.median_ns, polling.p99_ns)
+
+
+def _size(architecture: str) -> list[tuple[str, ...]]:
+    try:
+        size = static_probe.built(architecture).stat().st_size
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return []
+    return [(f"size for {architecture}", "<= 120 KB", "-", f"{size / 1000:.0f} KB", _verdict(size <= 120_000))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The scripts of `make attack`: a case of each, and that each sees what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "ci" / "attack"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for name in ("sandbox", "kill", "faults", "hostile", "trees"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def script(name):
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("role", "phase", "victim", "number"),
+    [
+        ("run", "MODEL_LOAD", "memprof", signal.SIGKILL),
+        ("exec", "RUN", "child", signal.SIGTERM),
+        ("tune", "PREPARE", "memprof", signal.SIGTERM),  # ends with 130 and its proposals
+        ("doctor", "any", "memprof", signal.SIGTERM),
+    ],
+)
+def test_a_kill_leaves_what_it_must(role, phase, victim, number):
+    kill = script("kill")
+    assert list(kill.tried(kill.Kill(role, phase, victim, number))) == []
+
+
+def test_a_wrong_exit_code_and_a_lost_run_are_seen(monkeypatch):
+    kill = script("kill")
+    role = kill.ROLES["run"]
+    monkeypatch.setitem(kill.ROLES, "run", dataclasses.replace(role, codes=(0,), words=(*kill._RUN[:-2], "--variant", "slow=./slow.py")))
+
+    wrongs = list(kill.tried(kill.Kill("run", "PREPARE", "child", signal.SIGKILL)))
+
+    assert wrongs == ["exit code 4 and not 0", "the run before the kill is lost"]
+
+
+def test_every_command_is_a_door_or_needs_no_attack():
+    from memprof.cli import group
+
+    doors = {words[0] for words in script("faults").DOORS.values()}
+    assert doors == set(group.listed)
+
+
+def test_a_fault_at_a_door_is_right_and_a_torn_file_is_seen(tmp_path):
+    faults, sandbox = script("faults"), script("sandbox")
+    with sandbox.place() as template:
+        usual = faults.usually(template, "zoo")
+        for name in ("no-home", "closed-output", "addresses-30MiB"):
+            assert list(faults.tried(template, "zoo", faults.FAULTS[name], usual)) == [], name
+    torn = tmp_path / "runs.jsonl"
+    torn.write_bytes(b'{"schema":1')
+    assert faults.torn(torn, None) is not None
+
+
+def test_hostile_files_end_in_a_sentence_and_a_slow_end_is_seen(monkeypatch):
+    hostile, sandbox = script("hostile"), script("sandbox")
+    with sandbox.place() as place:
+        record = hostile.prepared(place)
+        bomb = next(case for case in hostile.cases(record) if "unpacks" in case.kind and case.words[0] == "trace")
+        stranger = next(hostile.strangers(record))
+        # Times and sizes are the attack's matter, on an idle machine.
+        monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 60.0)
+        for case in (bomb, stranger):
+            assert hostile.tried(place, case).wrongs == (), case
+        monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 0.0)
+        (wrong,) = hostile.tried(place, stranger).wrongs
+        assert wrong.startswith("it takes ")
+
+
+def test_a_sum_that_misses_the_truth_is_wrong_and_a_wide_one_is_not_narrow(capsys):
+    trees = script("trees")
+    held = trees.CASES["fork"][0]
+    row, good = trees.judged("fork", 0, [(held, held + 1.0)] * 20, False)
+    assert good and row[2:5] == ("20", "20", "20")
+    row, good = trees.judged("fork", 0, [(held, held + 1.0)] * 19 + [(held * 2.0, held * 2.1)], False)
+    assert not good and row[2:5] == ("20", "19", "20")
+    row, good = trees.judged("fork", 0, [(held, held * 1.5)] * 20, False)
+    assert not good and row[2:5] == ("20", "20", "0")
