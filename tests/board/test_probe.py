@@ -133,7 +133,7 @@ LAG = r"""
     /* By how much status lacks what threads have just touched, in pages: of anonymous memory, then of a mapped file. */
     for (kind = 0; kind < 2; ++kind) {
         worst = 0;
-        for (pages = 512; pages < 1536; pages += 64) {
+        for (pages = 512; pages < 1536; pages += 128) {
             pthread_t threads[4];
             pthread_barrier_init(&touched, NULL, 5);
             pthread_barrier_init(&seen, NULL, 5);
