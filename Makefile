@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.js' -o -name '*.css' -o -name '*.html')
+SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
 # Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
 # more than eight: what the tests measure takes memory.

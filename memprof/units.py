@@ -85,6 +85,14 @@ def parse_bandwidth(text: str) -> int:
     return bandwidth
 
 
+def parse_celsius(text: str) -> float:
+    """Degrees Celsius in `45C`, `45°C` or `45`. Raises UsageError."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*°?C?", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no temperature: write 45C")
+    return float(match[1])
+
+
 def format_bytes(count: float) -> str:
     """A size as people read it, in the binary unit that leaves one to four digits: `137.2 MiB`."""
     sign, size = ("-" if count < 0 else ""), abs(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from memprof.errors import InputError
 from memprof.runs import metrics, summary
-from memprof.runs.records import PEAK, Run
+from memprof.runs.records import PEAK, Conditions, Run
 from memprof.runs.settings import written
 
 from .columns import Array, Columns, columns
@@ -21,6 +22,9 @@ from .soundness import sound
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
 # Behind the metrics: the message of a failed run, and columns that tell apart rows with the same keys.
 DETAILS = ("message", "knobs", "shapes", "runtime_version", "kernel", "model_sha256")
+
+# The machine around a run, where its kernel tells.
+CONDITIONS = tuple(field.name for field in fields(Conditions))
 
 # The columns whose cells are text.
 WORDS = tuple(name for name in (*KEYS, *DETAILS) if name not in ("threads", "repeat"))
@@ -35,8 +39,9 @@ def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     runs = list(runs)
     sound(runs)
     rows = [row for run in runs for row in _rows(run)]
-    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", "rss_peak_high_bytes", *DETAILS])
+    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", "rss_peak_high_bytes", *DETAILS, *CONDITIONS])
     numbers = dict.fromkeys(["threads", *metrics.METRICS, "rss_peak_high_bytes"], "Int64")
+    numbers.update({name: "Float64" if name.endswith("_celsius") else "Int64" for name in CONDITIONS})
     return frame.astype({**numbers, "rss_peak_exact": "boolean"})
 
 
@@ -55,6 +60,7 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
         "runtime_version": run.about.runtime_version if run.about else None,
         "kernel": run.machine.kernel,
         "model_sha256": run.job.model.sha256,
+        **(asdict(run.conditions) if run.conditions else {}),
     }
     for mark in run.marks:
         figures = {name: _whole(metric.of(mark)) for name, metric in metrics.METRICS.items()}

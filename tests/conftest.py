@@ -198,7 +198,7 @@ def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if kind == "static":
         need_tool("cc")
         once("the probe in C", _make_static_probe)
-    monkeypatch.setattr(probing, "probe_command", lambda _="": bundle.probe_command(kind))
+    monkeypatch.setattr(probing, "probe_command", lambda *_: bundle.probe_command(kind))
     return kind
 
 

@@ -19,6 +19,7 @@ FLOORS = (
     ("runs", "plan.arenas"),
     ("models", "importing", "judge", "reports", "reports.web"),
     ("programs", "zoo", "plan.graphs"),
+    ("measuring.places",),
     ("measuring",),
     ("plan",),
     ("api", "heap", "explain", "seek", "gate", "doctor"),

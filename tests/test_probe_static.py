@@ -146,6 +146,37 @@ def waiting(kind: str) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Pr
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_silent_input_ends_the_tree_if_it_must_not_be_silent(kind):
+    start = Start(("sleep", "600"), command={})
+    message = Message(job(), start, 600 * 10**9, {"": 10**6}, silence_ns=10**8)
+    with subprocess.Popen(probe_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as probe:
+        assert probe.stdin is not None
+        probe.stdin.write(encode(message))
+        probe.stdin.flush()
+        assert probe.wait(60) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sign_of_life_is_no_order_even_if_it_comes_with_the_first_line(kind):
+    message = Message(job(), Start(("true",), command={}), 600 * 10**9, {"": 10**6}, silence_ns=600 * 10**9)
+    done = subprocess.run(probe_command(kind), input=encode(message) + b"beat\nbea", capture_output=True, timeout=60, check=False)
+    assert done.returncode in (0, 3) and b"not understood" not in done.stderr
+
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        attach = Message(job(), Start(attach=sleeper.pid), 600 * 10**9, {"": 10**6})
+        with subprocess.Popen(probe_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as probe:
+            assert probe.stdin is not None and probe.stdout is not None
+            try:
+                probe.stdin.write(encode(attach) + b"beat\nend\n")
+                probe.stdin.flush()
+                assert probe.stdout.read().rpartition(b"run ")[2].startswith(b"{")
+                assert probe.wait(60) == 0
+            finally:
+                probe.kill()
+                sleeper.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["stdin", "SIGTERM"])
 def test_the_end_of_its_input_or_sigterm_ends_the_tree(kind, end):
     with waiting(kind) as (probe, tree):

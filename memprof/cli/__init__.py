@@ -51,6 +51,7 @@ _COMMANDS = {
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
         "marks": ("marks", "Say where the header and the Python file for marks are."),
+        "clean": ("clean", "Remove the files that memprof keeps on another machine."),
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }

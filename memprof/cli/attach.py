@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import keep_runs, probe_option
+from .measuring import keep_runs, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -22,12 +22,27 @@ Examples:
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @probe_option
 @click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
+@place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one row as JSON instead of tables.")
-def command(pid: int, duration: str, interval: str, probe: Any, name: str | None, output: str | None, append: bool, as_json: bool) -> int:
+def command(
+    pid: int,
+    duration: str,
+    interval: str,
+    probe: Any,
+    name: str | None,
+    on: str | None,
+    remote_dir: str | None,
+    output: str | None,
+    append: bool,
+    as_json: bool,
+) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
     from ..measuring import attach
 
-    job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name)
-    return keep_runs(lambda progress, keep: attach.measure(job, pid, progress, keep, probe or "python"), output, append, as_json)
+    with reaching(on, remote_dir) as place:
+        job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
+        return keep_runs(
+            lambda progress, keep: attach.measure(job, pid, progress, keep, probe or place.probe, place), output, append, as_json
+        )

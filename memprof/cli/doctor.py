@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
+
+from .measuring import place_options, reaching
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: memprof doctor --python ~/runtimes/bin/python")
 @click.option("--python", metavar="PATH", help="The interpreter of the measured processes.  [default: memprof's own]")
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
-def command(python: str | None, as_json: bool) -> int:
+def command(python: str | None, on: str | None, remote_dir: str | None, as_json: bool) -> int:
     """Say what can be measured on this machine and how exactly, and what limits it.
 
     Measures allocations of known size for a few seconds, up to 120 MiB at once, and prints by how much each source of a peak misses them.
@@ -29,14 +33,9 @@ def command(python: str | None, as_json: bool) -> int:
 
     from ..doctor.report import examine
     from ..errors import MeasurementError
-    from . import heed_sigterm
 
-    heed_sigterm()
-    progress = _progress()
-    try:
-        report = examine(python, progress)
-    finally:
-        progress.close()
+    with reaching(on, remote_dir, python) as place, closing(_progress()) as progress:
+        report = examine(python, progress, place)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=1))
     else:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_duration_ns
-from .measuring import condition_options, measure_suite, phase_options, probe_option
+from ..units import parse_celsius, parse_duration_ns
+from .measuring import condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -17,6 +17,7 @@ Examples:
   memprof exec --phase-regex load='MODEL_LOAD takes' --repeats 5 -- ./app m.tflite
   memprof exec --name vgg16 -o runs.jsonl -- python train.py --epochs 3
   memprof exec --repeats 5 -- sort < words.txt
+  memprof exec --on ssh:root@tv -- /opt/app/engine m.bin
 
 Phases come from marks in the program (see memprof marks), from --phase, or from --phase-regex. Marks are the most exact, then --phase.
 Without any of them there is one phase, RUN. With several repeats, each run reads a file on standard input from its start. A pipe cannot
@@ -41,16 +42,21 @@ be read twice: standard input is then empty.
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
+@place_options
+@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
-def command(output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any) -> int:
+def command(
+    on: str | None, remote_dir: str | None, output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any
+) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 
     The program reads memprof's standard input. Its output is not shown. If it fails, the end of its output is kept in the runs file.
     """
-    return measure_suite(_suite(**words), output, append, above_baseline, as_json)
+    with reaching(on, remote_dir) as place:
+        return measure_suite(_suite(place=place, **words), output, append, above_baseline, as_json)
 
 
 def _suite(
@@ -63,6 +69,7 @@ def _suite(
     interval: str | None,
     timeout: str | None,
     cpus: str | None,
+    max_temperature: str | None,
     **fields: Any,
 ) -> Any:
     from ..measuring.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
@@ -81,6 +88,7 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         cpus=canonical_cpus(cpus) if cpus is not None else None,
+        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         stdin=True,
         **fields,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import heed_sigterm
+from .measuring import place_options, reaching
 
 _EPILOG = """\b
 Examples:
@@ -72,11 +74,12 @@ _FORMATS = ("markdown", "json", "junit", "github")
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
 @click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: also measure runs again that memprof did not write here.")
+@place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
-def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: Any) -> int:
+def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
     A regression must lie beyond a threshold, and an exact one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
@@ -93,12 +96,8 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], **words: A
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    request = _request(**words)
-    progress = chosen()
-    try:
-        decision = decide.judge(request, progress)
-    finally:
-        progress.close()
+    with reaching(on, remote_dir) as place, closing(chosen()) as progress:
+        decision = decide.judge(_request(on=place, **words), progress)
     renderer = report("tables.gate")
     click.echo(renderer.render(decision, "json" if as_json else form or "markdown"))
     for name, path in targets:

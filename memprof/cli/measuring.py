@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,32 @@ def condition_options(function: Any) -> Any:
     return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
 
 
+def place_options(function: Any) -> Any:
+    """The options for the place where a command measures."""
+    function = click.option(
+        "--remote-dir",
+        metavar="FOLDER",
+        help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
+    )(function)
+    return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT] or adb:[SERIAL].")(function)
+
+
+cooling_option = click.option(
+    "--max-temperature", metavar="45C", help="Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor."
+)
+
+
+@contextmanager
+def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Any]:
+    """The place of --on, for as long as the block lasts. python, leases: see memprof.measuring.places.remote.Remote."""
+    from ..measuring.reaching import reached
+    from .progress import Transfers
+
+    heed_sigterm()
+    with reached(on, remote_dir, python, leases, Transfers().tell) as place:
+        yield place
+
+
 VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
 
 
@@ -64,7 +91,7 @@ def measure_suite(
     planned = plan(suite)
 
     def measure(progress: Any, keep: Any) -> Any:
-        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders))):
+        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders), suite.place)):
             progress.say(remark)
         return campaign.measure(planned.orders, progress, showing_output(keep, progress) if verbose else keep)
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -19,9 +20,13 @@ from ..plain import plain
 from ..runs import store
 from ..runs.metrics import METRICS, value
 from ..runs.records import PEAK, Job, Run
-from ..units import counted, format_bytes
+from ..units import counted, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from ..measuring.places.remote import Sending
 
 _REDRAW_S = 0.2
+_WORTH_A_LINE = 1 << 20  # bytes
 
 
 def described(job: Job) -> str:
@@ -96,6 +101,30 @@ class Bar:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+class Transfers:
+    """Files on their way to another machine: a line that grows on a terminal, and a line for each large file that was sent."""
+
+    def __init__(self) -> None:
+        self._drawn = 0.0
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def tell(self, sending: Sending) -> None:
+        """See memprof.measuring.places.remote.Remote."""
+        if sending.total < _WORTH_A_LINE:
+            return
+        done = sending.sent >= sending.total
+        if not done and (not self._terminal or time.monotonic() - self._drawn < _REDRAW_S):
+            return
+        self._drawn = time.monotonic()
+        rate = f"{format_bytes(int(sending.sent / max(sending.time_s, 1e-9)))}/s"
+        name = plain(f"{sending.name} to {sending.place}")
+        if done:
+            text = f"{name}: {format_bytes(sending.total)} sent in {format_duration(sending.time_s * 1e9)}, {rate}"
+        else:
+            text = f"{name}: {100 * sending.sent // sending.total}% of {format_bytes(sending.total)}, {rate}"
+        click.echo(f"\r\033[K{text}" if self._terminal else text, err=True, nl=done)
 
 
 def showing_output(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[bytes], None]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_duration_ns
-from .measuring import VERBOSE, condition_options, measure_suite, phase_options, probe_option
+from ..units import parse_celsius, parse_duration_ns
+from .measuring import VERBOSE, condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -17,6 +17,7 @@ Examples:
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
+  memprof run model.tflite -r litert --on ssh:pi@board --python /opt/rt/bin/python
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
 
@@ -71,19 +72,32 @@ Examples:
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 @click.option("--name", metavar="NAME", help="The model's name in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
+@place_options
+@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--all", "everything", is_flag=True, help="Print every table, not only the peak and the latency.")
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
-def command(output: str | None, append: bool, above_baseline: bool, everything: bool, as_json: bool, verbose: bool, **words: Any) -> int:
+def command(
+    on: str | None,
+    remote_dir: str | None,
+    output: str | None,
+    append: bool,
+    above_baseline: bool,
+    everything: bool,
+    as_json: bool,
+    verbose: bool,
+    **words: Any,
+) -> int:
     """Measure models in runtimes: the memory and time of each phase.
 
     Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
     to the runs file as soon as it ends.
     """
-    return measure_suite(_suite(**words), output, append, above_baseline, as_json, verbose, brief=not everything)
+    with reaching(on, remote_dir, words["python"]) as place:
+        return measure_suite(_suite(place=place, **words), output, append, above_baseline, as_json, verbose, brief=not everything)
 
 
 def _suite(
@@ -100,6 +114,7 @@ def _suite(
     interval: str | None,
     timeout: str | None,
     cpus: str | None,
+    max_temperature: str | None,
     suite_file: str | None,
     **fields: Any,
 ) -> Any:
@@ -120,6 +135,7 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         cpus=canonical_cpus(cpus) if cpus is not None else None,
+        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import click
 
+from .measuring import place_options, reaching
+
 
 @click.command(epilog="Example: memprof runtimes onnxruntime")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE.py]...")
 @click.option("--python", metavar="PATH", help="The interpreter to ask.  [default: memprof's own]")
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
-def command(names: tuple[str, ...], python: str | None, as_json: bool) -> None:
+def command(names: tuple[str, ...], python: str | None, on: str | None, remote_dir: str | None, as_json: bool) -> None:
     """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
     import msgspec
 
     from ..errors import UsageError, near_or_all
     from ..programs import runtimes
 
-    interpreter = runtimes.interpreter(python)
-    listed = list(runtimes.describe(interpreter))
-    if names:
-        known = {runtime.name: runtime for runtime in listed}
-        listed = []
-        for name in names:
-            if name.endswith(".py"):
-                listed.append(runtimes.find(name, interpreter))
-            elif name in known:
-                listed.append(known[name])
-            else:
-                raise UsageError(f"there is no runtime {name!r}{near_or_all(name, known)}")
+    with reaching(on, remote_dir, python, leases=False) as place:
+        interpreter = place.interpreter(python)
+        listed = list(runtimes.describe(interpreter, None, place))
+        if names:
+            known = {runtime.name: runtime for runtime in listed}
+            listed = []
+            for name in names:
+                if name.endswith(".py"):
+                    listed.append(runtimes.find(name, interpreter, place))
+                elif name in known:
+                    listed.append(known[name])
+                else:
+                    raise UsageError(f"there is no runtime {name!r}{near_or_all(name, known)}")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(listed), indent=1))
         return

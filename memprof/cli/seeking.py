@@ -51,10 +51,12 @@ def answer(
     unit: str | None,
     as_json: bool,
     verbose: bool = False,
+    place: Any = None,
 ) -> int:
     """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it."""
     from ..measuring import campaign
     from ..measuring.keeping import keeping
+    from ..measuring.places.place import HERE
     from . import report, talk
     from .progress import chosen, showing_output
 
@@ -66,7 +68,7 @@ def answer(
         report("pictures.saving").check(Path(picture))
     with keeping(Path(output) if output else None, talk, append=append) as keep:
         with closing(chosen()) as progress:
-            for remark in campaign.surroundings(0):
+            for remark in campaign.surroundings(0, place or HERE):
                 progress.say(remark)
             result = seek(progress, showing_output(keep, progress) if verbose else keep)
         form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"

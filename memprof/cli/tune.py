@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
+from .measuring import place_options, reaching
 from .seeking import answer, options
 
 _EPILOG = """\b
@@ -43,12 +44,23 @@ Examples:
         help="How far outputs may differ from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
+    place_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
     click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> int:
+def command(
+    output: str | None,
+    append: bool,
+    picture: str | None,
+    unit: str | None,
+    as_json: bool,
+    verbose: bool,
+    on: str | None,
+    remote_dir: str | None,
+    **words: Any,
+) -> int:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
@@ -57,11 +69,14 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     from ..runs import store
     from ..seek import tune
 
-    request = _request(**words)
-    earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
-    return answer(
-        "tune", lambda progress, keep: tune.tune(request, progress, keep, earlier), output, append, picture, unit, as_json, verbose
-    )
+    with reaching(on, remote_dir, words["python"]) as place:
+        request = _request(place=place, **words)
+        earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
+
+        def seek(progress: Any, keep: Any) -> Any:
+            return tune.tune(request, progress, keep, earlier)
+
+        return answer("tune", seek, output, append, picture, unit, as_json, verbose, place)
 
 
 def _request(

@@ -17,6 +17,7 @@ from ..measuring import campaign, suite
 from ..measuring.cgroups import meminfo, memory_group
 from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, plan
+from ..measuring.places.place import Place
 from ..measuring.progress import Progress
 from ..runs import store
 from ..runs.records import EXECUTE, PREPARE, Mark, Polling, Run
@@ -78,7 +79,7 @@ class Known:
     run: Run
 
 
-def known_allocations(python: str, size: int, progress: Progress) -> list[Known]:
+def known_allocations(python: str, size: int, progress: Progress, place: Place) -> list[Known]:
     """Measure the known allocations, all of them once and again while there is time.
 
     Raises MeasurementError if an allocation could not be measured, and whatever campaign and suite raise.
@@ -95,6 +96,7 @@ def known_allocations(python: str, size: int, progress: Progress) -> list[Known]
             interval_ns=MS,
             cache="asis",
             timeout_ns=60_000 * MS,
+            place=place,
         )
         enough_ns = time.monotonic_ns() + _ENOUGH_NS
         known: list[Known] = []

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import psutil
 
 from ..errors import MeasurementError, MemprofError, os_reason
+from ..measuring.leftovers import scratch
+from ..measuring.places.place import HERE, Place, Weather
 from ..measuring.progress import Progress
-from ..probe import procfs
 from ..programs import runtimes
 from ..runs.records import Machine, Polling, Run
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded, mib_up
@@ -44,22 +44,26 @@ class Report:
     failure: str | None = None
 
 
-def examine(python: str | None, progress: Progress) -> Report:
-    """Look at everything, then measure; about 6 seconds, whatever the machine.
+def examine(python: str | None, progress: Progress, place: Place = HERE) -> Report:
+    """Look at everything, then measure; about 6 seconds, whatever the machine. At a place that is another machine there is less to look at.
 
     python: the interpreter of the measured processes, as for `run`. If the measuring fails, the report says why. Raises InputError if there is
     no such interpreter, MeasurementError if this is no Linux.
     """
     if not sys.platform.startswith("linux"):
         raise MeasurementError("measuring is for Linux; runs files can be read, compared and drawn anywhere")
-    interpreter = runtimes.interpreter(python)
-    machine = msgspec.convert(procfs.machine(), Machine)
-    checks = looks(interpreter, machine)
+    machine = place.machine()
+    if place is HERE:
+        interpreter = runtimes.interpreter(python)
+        checks, size = looks(interpreter, machine), transient_bytes(ROOT)
+    else:
+        with scratch("doctor") as work:
+            mirror(place, work.folder)
+            interpreter, checks, size = python or place.python or "", far_looks(place, machine, work.folder), transient_bytes(work.folder)
     known: list[Known] = []
     failure = None
-    size = transient_bytes(ROOT)
     try:
-        known = known_allocations(interpreter, size, progress)
+        known = known_allocations(place.interpreter(python), size, progress, place)
     except MemprofError as error:
         failure = str(error)
     except OSError as error:
@@ -143,6 +147,54 @@ def _allocator(has_mallinfo2: bool, python: str) -> Finding:
 
 
 # -- looks
+
+
+_MIRRORED = (
+    "/proc/meminfo",
+    "/proc/pressure/memory",
+    "/proc/self/cgroup",
+    "/proc/self/mountinfo",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+)
+
+
+def mirror(place: Place, folder: Path) -> None:
+    """Copy the files there that looks read to below this folder, as far as they are there. Raises InputError."""
+    for path in _MIRRORED:
+        done = place.run(["cat", path], 20)
+        if done.returncode == 0:
+            target = folder / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(done.stdout)
+
+
+def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
+    """The checks that can be made of another machine, from outside; root: see `mirror`."""
+    table: tuple[tuple[str, str, Callable[[], Finding]], ...] = (
+        (FIGURES, "statm, status", lambda: counters(machine.kernel)),
+        (FIGURES, "pressure (PSI)", lambda: pressure(root)),
+        (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes)),
+        (MACHINE, "load", lambda: load(place.busy()[0])),
+        (MACHINE, "memory", lambda: memory(root)),
+        (MACHINE, "swap", lambda: swap(root)),
+        (MACHINE, "huge pages", lambda: huge_pages(root)),
+        (MACHINE, "temperature", lambda: _weather(place.weather())),
+        (CHILD, "probe", lambda: _probe(place)),
+    )
+    return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)
+
+
+def _weather(weather: Weather) -> Finding:
+    if weather.celsius is None:
+        return "missing", "no sensor that the kernel tells of", "--max-temperature has no effect"
+    return "ok", f"{weather.celsius:g} °C", "kept with each run; --max-temperature waits for a lower one"
+
+
+def _probe(place: Place) -> Finding:
+    if place.probe == "python":
+        return "ok", f"Python, {place.python}", "runtimes and programs can be measured"
+    return "limited", "in C: there is no Python 3.8 or later", "programs can be measured, runtimes only with --python"
 
 
 def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]:

@@ -78,7 +78,7 @@ def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
 
 
 def _repeated(wanted: Suite, request: GateRequest) -> Suite:
-    return replace(wanted, repeats=request.repeats) if request.repeats is not None else wanted
+    return replace(wanted, place=request.on, repeats=request.repeats if request.repeats is not None else wanted.repeats)
 
 
 @dataclass(frozen=True)

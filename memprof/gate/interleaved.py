@@ -40,7 +40,7 @@ def interleaved(orders: dict[str, Sequence[Order]]) -> list[tuple[str, Order]]:
 def measure_sides(orders: dict[str, Sequence[Order]], outputs: dict[str, Path], progress: Progress) -> dict[str, list[Run]]:
     """Measure all sides; each Run goes to its side's file as soon as it exists."""
     sequence = interleaved(orders)
-    for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence)):
+    for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence), sequence[0][1].place):
         progress.say(remark)
     turns = iter(sequence)
     shown = _Sided(progress, sequence) if len(orders) > 1 else progress

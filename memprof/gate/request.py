@@ -11,6 +11,8 @@ from ..files import check_new
 from ..judge.baseline import Place, Side
 from ..judge.verdicts import Limits
 from ..measuring.orders import Order
+from ..measuring.places import place as places
+from ..measuring.places.place import HERE
 from ..runs import metrics
 
 BASE, HEAD = "base", "head"
@@ -20,7 +22,7 @@ BASE, HEAD = "base", "head"
 class GateRequest:
     """A gate's options. heads: runs files, none if the suite is measured; output: the runs file of head's runs that are measured now.
 
-    trust_runs: programs that the heads name may be executed to measure again, whoever wrote the files.
+    trust_runs: programs that the heads name may be executed to measure again, whoever wrote the files. on: where the suite is measured.
     """
 
     heads: tuple[Path, ...] = ()
@@ -38,6 +40,7 @@ class GateRequest:
     prove: bool = False
     trust_runs: bool = False
     output: Path = Path("memprof-gate.jsonl")
+    on: places.Place = HERE
 
     def check(self) -> None:
         """Raises UsageError for options that exclude each other, InputError for an output file that exists."""
@@ -53,6 +56,8 @@ class GateRequest:
             raise UsageError("--trust-runs goes with --confirm or --prove, of runs from a file")
         if self.repeats is not None and self.suite is None:
             raise UsageError("--repeats goes with --run")
+        if self.on is not HERE and (self.suite is None or self.base_ref is not None):
+            raise UsageError("--on goes with --run, and without --base-ref: the builds of both sides are made on this machine")
         for name in self.metrics:
             metrics.metric(name)
         for path in self._outputs():  # now, and not when two builds have been made

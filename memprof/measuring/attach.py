@@ -10,40 +10,29 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
-from ..errors import InputError, MeasurementError, UsageError, os_reason
-from ..probe import procfs
-from ..programs import commands
+from ..errors import InputError, MeasurementError, UsageError
 from ..runs.records import COMMAND, Job, Model, Run
-from .bundle import Probe
 from .message import Message, Start
+from .places.place import HERE, Place, Probe
 from .probing import ask
 from .progress import Progress
 
 _LEAST_NS = 100_000
 
 
-def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
+def job(pid: int, duration_ns: int, interval_ns: int, name: str | None, place: Place = HERE) -> Job:
     """The job of looking at a process. Raises UsageError, and InputError if there is no such process or it has no memory to look at."""
     if duration_ns <= 0 or interval_ns < _LEAST_NS:
         raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
-    if pid <= 0 or not os.path.isdir(f"/proc/{pid}"):
+    if pid <= 0:
         raise InputError(f"there is no process {pid}")
-    process_name = str(procfs.name(pid))
-    if "rss" not in procfs.status(pid):
-        raise InputError(f"process {pid} ({process_name}) has ended, or is one of the kernel's own: it has no memory to look at")
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "backslashreplace").rstrip("\0").split("\0")
-    except OSError as error:
-        raise InputError(f"process {pid}: {os_reason(error)}") from None
-    program = None
-    with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
-        program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
+    process = place.running(pid)
+    program = process.program
     return Job(
-        model=Model(name or process_name, program.path if program else process_name, (), 0, program.sha256 if program else ""),
+        model=Model(name or process.name, program.path if program else process.name, (), 0, program.sha256 if program else ""),
         runtime=COMMAND,
-        variant=process_name,
+        variant=process.name,
         repeat=1,
         warmup=0,
         runs=0,
@@ -51,19 +40,21 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None) -> Job:
         timeout_ns=duration_ns,
         interval_ns=interval_ns,
         iterations_interval_ns=interval_ns,
-        argv=tuple(words),
+        argv=process.words,
         program=program,
     )
 
 
-def measure(job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], probe: Probe = "python") -> Iterator[Run]:
+def measure(
+    job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], probe: Probe = "python", place: Place = HERE
+) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
     Raises MeasurementError if it ended before it could be looked at.
     """
     progress.started(job, 1, 1)
     message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
-    run, line = ask(job, message, "", progress.live, began=_end_on_signal, probe=probe)
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, probe=probe)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")
     try:

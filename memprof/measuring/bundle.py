@@ -14,13 +14,11 @@ import sys
 import zipfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from .. import files, probe
 from ..cache import cache_folder
 from ..programs import static_probe
-
-Probe = Literal["python", "static"]
+from .places.place import HERE, Place, Probe
 
 _MAIN = b"import sys\nfrom memprof.probe.__main__ import main\n\nsys.exit(main())\n"
 
@@ -32,14 +30,15 @@ _START = (
 )
 
 
-def probe_command(kind: Probe = "python") -> list[str]:
-    """The words that start the probe: no site-packages, no PYTHON* variable and no module in the working folder can change it.
+def probe_command(kind: Probe = "python", place: Place = HERE) -> list[str]:
+    """The words that start the probe there: no site-packages, no PYTHON* variable and no module in the working folder can change it.
 
-    Raises InputError if the static probe cannot be compiled.
+    Raises InputError if the static probe cannot be compiled, and if the place has no Python for the other.
     """
     if kind == "static":
-        return [str(static_probe.built())]
-    return [sys.executable, "-I", "-S", "-c", _START, str(probe_zip())]
+        return [place.executable(str(static_probe.built(place.machine().arch)))]
+    sources = place.sources(probe_zip())
+    return [place.python or "", "-I", "-S", "-c", _START, sources]
 
 
 @lru_cache(maxsize=1)

@@ -6,24 +6,26 @@ token in their environment, and ended before anything is measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from ..errors import InputError
+from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
-from ..runs.records import MODEL_LOAD, STARTUP, Job, Run
+from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
 from . import limits
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
+from .places.place import HERE, Place, Weather
 from .probing import ask, input_copy, message, signed
 from .progress import Progress
+
+_COOLING_S, _COOLING_STEP_S = 1800, 2
 
 
 def measure(
@@ -50,6 +52,7 @@ def measure(
                 kept: dict[str, Any] = dict(limiter.start(None))
                 kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
                 order = replace(order, **kept)
+            before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 run, line = failed or ask(
@@ -60,10 +63,14 @@ def measure(
                     look,
                     input_descriptor=input_descriptor,
                     say=progress.say,
+                    place=order.place,
                     probe=order.probe,
                 )
-            if hints := _hints(run):
-                run = replace(run, outcome=replace(run.outcome, hints=hints))
+            if order.outputs and run.outcome.ok:
+                order.place.bring(order.outputs)
+            hints, conditions = _hints(run), _conditions(before, order, run)
+            if hints or conditions:
+                run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
             run, line = signed(run, line)
             try:
@@ -77,10 +84,36 @@ def _keeping_out_of_swap(orders: Sequence[Order]) -> limits.Limiter | None:
     """What keeps runs out of swap, None if no order asks for it. Raises InputError if nothing here can."""
     if not any(order.job.no_swap for order in orders):
         return None
+    if any(order.job.no_swap and order.place is not HERE for order in orders):
+        raise UsageError("--no-swap makes a control group on this machine, and does not work with --on")
     try:
         return limits.find("cgroup")
     except InputError:
         raise InputError("--no-swap needs a control group for the run, and none can be made here (try as root)") from None
+
+
+def _cooled(order: Order, progress: Progress) -> Weather:
+    """The machine's state right before a run, once it is cool enough."""
+    told, end = False, time.monotonic() + _COOLING_S
+    while True:
+        now = order.place.weather()
+        if order.max_celsius is None or now.celsius is None or now.celsius <= order.max_celsius:
+            return now
+        if time.monotonic() > end:
+            raise InputError(
+                f"{order.place.name} did not cool down to {order.max_celsius:g} °C in {_COOLING_S // 60} min; it has {now.celsius:g} °C"
+            )
+        if not told:
+            progress.say(f"{order.place.name} has {now.celsius:g} °C: waiting until it has {order.max_celsius:g} °C")
+            told = True
+        time.sleep(_COOLING_STEP_S)
+
+
+def _conditions(before: Weather, order: Order, run: Run) -> Conditions | None:
+    if (before.celsius is None and before.hertz is None) or run.outcome.status == "lost":
+        return None  # the kernel does not tell, or the machine may be gone
+    after = order.place.weather()
+    return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
 
 
 def _hints(run: Run) -> tuple[str, ...]:
@@ -103,13 +136,12 @@ def measure_program(job: Job, start: Start, progress: Progress) -> Run:
         return run
 
 
-def surroundings(total_model_bytes: int) -> list[str]:
-    """Remarks on the state of this machine that would spoil figures."""
+def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
+    """Remarks on the state of the machine that would spoil figures."""
     remarks = []
-    busy = psutil.cpu_percent(interval=0.3)
+    busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    available = psutil.virtual_memory().available
     if available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

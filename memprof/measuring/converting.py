@@ -31,7 +31,7 @@ def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[t
     ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
     for order in orders:
         if order.error is not None:
-            ready.append((order, without_probe(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)))))
+            ready.append((order, without_probe(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)), order.place)))
             continue
         if order.build is None:
             ready.append((order, None))

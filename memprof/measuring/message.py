@@ -49,7 +49,7 @@ class Hold:
 @dataclass(frozen=True)
 class Message:
     """One measurement. intervals: polling periods in nanoseconds by phase, "" for all others. files: whose page cache is treated as `cache` says;
-    cache_drop: drop it first."""
+    cache_drop: drop it first. silence_ns: the probe ends the child if no line came for so long, 0 for never."""
 
     job: Job
     start: Start
@@ -59,6 +59,7 @@ class Message:
     cache: Cache = "asis"
     cache_drop: bool = False
     hold: Hold | None = None
+    silence_ns: int = 0
 
 
 _decoder = msgspec.json.Decoder(Message)

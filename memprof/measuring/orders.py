@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
 from ..units import counted
-from .bundle import Probe
+from .bundle import probe_command
+from .places.place import HERE, Place, Probe
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
 
 
@@ -36,6 +38,7 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    place: where it is measured. max_celsius: the machine must have cooled down to this first.
     probe: which of the probes measures it.
     """
 
@@ -58,6 +61,8 @@ class Order:
     hold_at: Mapping[str, int] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
+    place: Place = HERE
+    max_celsius: float | None = None
     probe: Probe = "python"
 
 
@@ -106,12 +111,18 @@ def plan(suite: Suite) -> Plan:
     repeats = _at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{counted(repeats, 'repeat')}: too few to decide a comparison, which takes at least 5")
-    probe = suite.probe or "python"
+    probe = suite.probe or suite.place.probe
     if probe == "static":
         static_probe.check_regexes(suite.phase_regexes)
-        static_probe.built()  # what is wrong with it is said before anything is measured
-    repeated = [replace(order, job=replace(order.job, repeat=repeat), probe=probe) for repeat in range(1, repeats + 1) for order in orders]
-    if suite.stdin and len(repeated) > 1 and offset(0) is None:
+        probe_command(probe, suite.place)  # what is wrong with it is said before anything is measured
+    repeated = [
+        replace(order, job=replace(order.job, repeat=repeat), probe=probe, max_celsius=suite.max_celsius)
+        for repeat in range(1, repeats + 1)
+        for order in orders
+    ]
+    if suite.stdin and not suite.place.inherits and (stat.S_ISREG(mode := os.fstat(0).st_mode) or stat.S_ISFIFO(mode)):
+        remarks.append(f"standard input is not sent to {suite.place.name}: it is empty there")
+    elif suite.stdin and len(repeated) > 1 and offset(0) is None:
         repeated = [replace(order, stdin=False) for order in repeated]
         if not os.isatty(0):
             remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
@@ -123,7 +134,7 @@ def order(suite: Suite, model: Model, variant: Variant) -> Order:
     suite = suite.over(DEFAULTS)
     ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
     first = _orders(suite, model, named, runtime)[0]
-    return replace(first, job=replace(first.job, repeat=1))
+    return replace(first, job=replace(first.job, repeat=1), probe=suite.place.probe)
 
 
 def _models(suite: Suite) -> list[Model]:
@@ -145,8 +156,8 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     chosen = []
     for variant in variants:
-        python = runtimes.interpreter(variant.python or suite.python)
-        runtime = runtimes.find(variant.runtime, python)
+        python = suite.place.interpreter(variant.python or suite.python)
+        runtime = runtimes.find(variant.runtime, python, suite.place)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         chosen.append((replace(variant, name=name, python=python), runtime))
     names = [variant.name for variant, _ in chosen] + programs
@@ -160,6 +171,8 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    if runtime.native is not None:
+        suite.place.only_here(f"{runtime.name}, which is compiled,")
     native.check(runtime, suite.inputs)
     deterministic = bool(suite.deterministic)
     sweep: tuple[int | None, ...] = variant.threads or suite.threads or ((1,) if deterministic else (None,))
@@ -180,6 +193,12 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
     set_by_user = {**suite.env, **variant.env}
     env.update(set_by_user)
     build = {key: value for key, value in knobs.items() if (knob := runtime.knob(key)) is not None and knob.acts == "build"}
+    for key in knobs:
+        if (knob := runtime.knob(key)) is not None and knob.values in ("file", "path"):
+            suite.place.only_here(f"{key}, whose value is a path,")
+    if build or runtime.always_builds:
+        suite.place.only_here(f"{', '.join(build) or runtime.name}, for which the model is converted first,")
+    suite.place.model(model)  # sent before anything is measured
     job = Job(
         model=model,
         runtime=runtime.name,
@@ -203,7 +222,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         inputs=_inputs(suite.inputs),
         assumed=_assumed(suite, model, runtime),
     )
-    return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None)
+    return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None, place=suite.place)
 
 
 def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:
@@ -224,7 +243,7 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
         for command in ready:
             if command.has("model"):
                 raise UsageError(f"{command.name}: {{model}} stands for a model, and none is given")
-        about = commands.models([variant_commands[0] for variant_commands in filled], suite.name) if filled else []
+        about = commands.models([suite.place.words_here(variant_commands[0]) for variant_commands in filled], suite.name) if filled else []
     return [
         _command_order(suite, variant, command, of, count)
         for variant, variant_commands, sweep, of in zip(programs, filled, sweeps, about, strict=True)
@@ -247,7 +266,7 @@ def _filled(suite: Suite, variant: Variant, command: Command, model: Model | Non
         raise UsageError(f"{command.name}: {{threads}} stands for a thread count, and none is given")
     words: dict[str, object] = {"threads": threads, "runs": suite.runs, "warmup": suite.warmup}
     if model is not None:
-        words["model"] = model.path
+        words["model"] = suite.place.model(model)
     return command.filled(words)
 
 
@@ -260,14 +279,18 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
     assert variant.command is not None
     argv = started = command.argv
     file: ModelFile | None = None
+    cwd: str | None = None
     error: MemprofError | None = None
     try:
-        path = commands.program(command)
-        argv = started = commands.argv(command, path)
-        file = commands.program_file(path)
+        argv, file = suite.place.program(command, model)
+        started = argv
+        cwd = suite.place.folder_of(command)
+        if not model.files:
+            model = replace(model, path=file.path, sha256=file.sha256)
         if suite.phases:
             from ..programs import symbols
 
+            suite.place.only_here("--phase, for which gdb follows the program,")
             started = symbols.wrap(argv, suite.phases, cwd=command.cwd, env=env)
     except MemprofError as refusal:
         error = refusal
@@ -290,14 +313,15 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         interval_ns=suite.interval_ns or MS,
         iterations_interval_ns=suite.interval_ns or MS,
         argv=argv,
-        cwd=os.path.abspath(command.cwd) if command.cwd else None,
+        cwd=cwd,
         program=file,
         phases=suite.phases,
         phase_regexes=suite.phase_regexes,
     )
     about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
+    reads = suite.stdin and error is None and suite.place.inherits
     return Order(
-        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=suite.stdin and error is None, error=error
+        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=reads, error=error, place=suite.place
     )
 
 
@@ -349,8 +373,7 @@ def _iterations_interval(suite: Suite, threads: int | None) -> int:
     """The polling period of timed iterations in ns; 0, not polled, if the runtime uses every CPU, because their peak is exact anyway."""
     if suite.interval_ns is not None:
         return suite.interval_ns
-    cpus = len(os.sched_getaffinity(0))
-    return 0 if threads is None or threads >= cpus else 5 * MS
+    return 0 if threads is None or threads >= suite.place.cpus else 5 * MS
 
 
 def intervals(job: Job) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,21 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-import msgspec
-
 from ..errors import InputError
-from ..probe import procfs
-from ..programs import native, runtimes
+from ..programs import native
 from ..runs import signing, store
-from ..runs.records import SCHEMA, STARTUP, Job, Machine, Outcome, Run
+from ..runs.records import SCHEMA, STARTUP, Job, Outcome, Run
 from . import built
-from .bundle import Probe, probe_command
+from .bundle import probe_command
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
+from .places.place import HERE, Place, Probe
 from .suite import parse_cpus
 
 _HOLD_LIMIT_NS = 300 * 10**9
+_SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
 
 
 def ask(
@@ -38,6 +38,7 @@ def ask(
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    place: Place = HERE,
     probe: Probe = "python",
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
@@ -46,13 +47,15 @@ def ask(
     the probe must inherit. say: called with each sentence that the child has for the user while it runs.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
-    with _probe(probe, input_descriptor) as process:
+    if place.beat_ns:
+        message = replace(message, silence_ns=_SILENCES * place.beat_ns)
+    with _probe(place, probe, input_descriptor) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(encode(message))
             process.stdin.flush()
         began(process)
-        for line in process.stdout:
+        for line in _lines(process, place.beat_ns):
             word, _, content = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
                 answer = content
@@ -75,8 +78,30 @@ def ask(
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not the processes that it had started
         reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode)
-    outcome = Outcome("lost", phase, f"the probe ended without a result ({reason})", rss_last_bytes=rss or None)
-    return without_probe(job, started_ns, outcome)
+    words = f"the connection to {place.name} broke" if place.broken(process) else f"the probe ended without a result ({reason})"
+    return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)
+
+
+def _lines(process: subprocess.Popen[bytes], beat_ns: int) -> Iterator[bytes]:
+    """The lines that a probe writes, as they come. beat_ns: how often it hears from memprof meanwhile, 0 for never."""
+    assert process.stdin is not None and process.stdout is not None
+    if not beat_ns:
+        yield from process.stdout
+        return
+    descriptor, rest, next_ns = process.stdout.fileno(), b"", time.monotonic_ns() + beat_ns
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], max(0, next_ns - time.monotonic_ns()) / 1e9)
+        if time.monotonic_ns() >= next_ns:
+            next_ns = time.monotonic_ns() + beat_ns
+            with suppress(BrokenPipeError):
+                process.stdin.write(b"beat\n")
+                process.stdin.flush()
+        if ready:
+            chunk = os.read(descriptor, 65536)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            if not chunk:
+                return
 
 
 def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
@@ -88,10 +113,9 @@ def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
     return replace(run, signature=signature), body + b',"signature":"%s"}\n' % signature.encode()
 
 
-def without_probe(job: Job, started_ns: int, outcome: Outcome) -> tuple[Run, bytes]:
+def without_probe(job: Job, started_ns: int, outcome: Outcome, place: Place = HERE) -> tuple[Run, bytes]:
     """A failed Run that no probe has measured, and its line."""
-    machine = msgspec.convert(procfs.machine(), Machine)
-    run = Run(SCHEMA, job, machine, started_ns, outcome, store.NOTHING_SEEN)
+    run = Run(SCHEMA, job, place.machine(), started_ns, outcome, store.NOTHING_SEEN)
     return run, store.encode(run)
 
 
@@ -111,20 +135,13 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
+def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
     """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
-    command = probe_command(kind)
+    command = probe_command(kind, place)
     # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            pass_fds=() if input_descriptor is None else (input_descriptor,),
-        )
+        process = place.start(command, () if input_descriptor is None else (input_descriptor,))
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield process
@@ -133,7 +150,7 @@ def _probe(kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Pop
             for pipe in (process.stdin, process.stdout, process.stderr):
                 with suppress(BrokenPipeError):
                     pipe.close()  # type: ignore[union-attr]
-            process.wait()
+            place.end(process)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -146,21 +163,21 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
     """The probe's message for an order. dropped: the files that were dropped from the page cache before; this order's are added to it.
     input_descriptor: the child's standard input.
     """
-    job = order.job
+    job, place = order.job, order.place
     child = {
-        "runtime": os.path.abspath(job.runtime) if job.runtime.endswith(".py") else job.runtime,
-        "model": job.built or job.model.path,
+        "runtime": place.file(os.path.abspath(job.runtime)) if job.runtime.endswith(".py") else job.runtime,
+        "model": job.built or place.model(job.model),
         "threads": job.threads,
         "warmup": job.warmup,
         "runs": job.runs,
         "knobs": job.knobs,
         "shapes": job.shapes,
-        "inputs": job.inputs,
-        "outputs": order.outputs,
+        "inputs": place.file(job.inputs) if job.inputs else None,
+        "outputs": place.result(order.outputs) if order.outputs else None,
     }
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
-    files = [*_files(job), *order.drop]
+    files = [*_files(order), *order.drop]
     drop = any(path not in dropped for path in files)
     dropped.update(files)
     start = Start(
@@ -181,12 +198,12 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
 
 
 def _program(order: Order) -> list[str]:
-    path = runtimes.runners_path()
+    path = order.place.runners()
     # A wrapper that is an interpreter itself may know nothing of programs that are folders.
-    return [order.python, str(path)] if order.python else [str(path / "__main__.py")]
+    return [order.python, path] if order.python else [f"{path}/__main__.py"]
 
 
-def _files(job: Job) -> list[str]:
-    if job.built is None:
-        return [file.path for file in job.model.files]
-    return built.files(job.built)
+def _files(order: Order) -> list[str]:
+    if order.job.built is None:
+        return order.place.model_files(order.job.model)
+    return built.files(order.job.built)

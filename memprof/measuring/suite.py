@@ -36,7 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
-from .bundle import Probe
+from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
@@ -70,7 +70,8 @@ class Suite:
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
-    pages out of swap. probe: which probe measures, Python's if None.
+    pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
+    max_celsius: the temperature to which the machine must have cooled down before each run.
     """
 
     models: tuple[str, ...] = ()
@@ -97,6 +98,8 @@ class Suite:
     build: Build | None = None
     cpus: str | None = None
     no_swap: bool | None = None
+    place: Place = HERE
+    max_celsius: float | None = None
     probe: Probe | None = None
 
     def over(self, other: Suite) -> Suite:

@@ -5,13 +5,14 @@ In, on standard input, one line:
     {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits",
      "cpus"}, "timeout_ns",
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
-     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}}
+     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}, "silence_ns"}
 
 "start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
 
 "stdin": the text the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
-a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}; "cpus": the numbers of the CPUs that it may run on, none for
-all.
+a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}; "cpus": the CPUs
+that it may run on, none for all. "silence_ns": 0, or how long standard input may be silent:
+then the child is ended too, because a connection can die without an end. `beat` and a line's end is a sign of life and nothing else.
 JOB is memprof.runs.records.Job and goes into the Run unchanged. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
 
@@ -40,7 +41,7 @@ def main():
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a mask inherited from memprof's parent may block SIGCHLD, or signals of the child
     from . import child, pagecache, procfs, wire
 
-    line = _first_line(0)
+    line, early = _first_line(0)
     try:
         order = wire.loads(line.decode("utf-8"))
         start, intervals = order["start"], order["intervals"]
@@ -48,6 +49,7 @@ def main():
         measurement = kind(
             start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss)), order.get("hold")
         )
+        measurement.silence_ns, measurement.early = order.get("silence_ns", 0), early
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write("not understood: %r\n" % error)
         return 2
@@ -120,14 +122,15 @@ def _polling(measurement):
 
 
 def _first_line(descriptor):
-    # Unbuffered, so that bytes after the line stay in the pipe for the loop that watches it.
+    """The first line, and the bytes after it that have come with it. The others stay in the pipe for the loop that watches it."""
     data = b""
-    while not data.endswith(b"\n"):
+    while b"\n" not in data:
         chunk = os.read(descriptor, 65536)
         if not chunk:
             break
         data += chunk
-    return data
+    line, _, early = data.partition(b"\n")
+    return line, early
 
 
 if __name__ == "__main__":

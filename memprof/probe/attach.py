@@ -1,7 +1,7 @@
 """Polls a process that already runs, and its descendants, without touching them: no signal, no reset of a high-water mark, no child of ours.
 
-`start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if a
-line comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
+`start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if
+`end` comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
 The high-water mark is never reset, so it tells the peak only if it rose meanwhile.
 """
@@ -9,7 +9,7 @@ The high-water mark is never reset, so it tells the peak only if it rose meanwhi
 import os
 import time
 
-from . import child, procfs
+from . import procfs
 from .command import Command
 from .tree import Tree
 
@@ -54,11 +54,9 @@ class Attached(Command):
             self._status = 0
         return values
 
-    def _control(self):
-        text = os.read(0, 4096)
-        if not text:
-            raise child.Stopped
-        self._status = 0
+    def _obey(self, text):
+        if b"end" in text.split():
+            self._status = 0
 
     def _time_out(self):
         self._status = 0

@@ -70,6 +70,9 @@ class Measurement(Listener):
         self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._held_seen_ns = 0
         self._unsent = b""
+        self._heard_ns = 0  # when standard input last had anything
+        self.silence_ns = 0  # how long it may have nothing, 0 for ever
+        self.early = b""  # its bytes that came before the loop watched it
         self._rss = 0
         self._last_poll_ns = 0
 
@@ -220,6 +223,8 @@ class Measurement(Listener):
         clock, wait, poll = time.monotonic_ns, select.select, self._poll
         reading, sending = list(watched), [self._input_write] if self._unsent else []
         tick_ns = 0  # when to do anything but poll
+        self._heard_ns = next_ns
+        self._obey(self.early)
         grace_ns, leaving = self._start.get("grace_ns", 0), False
         while self._status is None:
             wait_ns = (next_ns if interval and next_ns < tick_ns else tick_ns) - clock()
@@ -247,6 +252,8 @@ class Measurement(Listener):
                 if next_ns <= now:
                     next_ns = now + interval
             if now >= tick_ns:
+                if self.silence_ns and now - self._heard_ns > self.silence_ns:
+                    raise Stopped
                 if not interval:
                     self._look()
                 self._live(self._phase, self._rss)
@@ -307,7 +314,12 @@ class Measurement(Listener):
         text = os.read(0, 4096)
         if not text:
             raise Stopped
-        if text.strip() == b"go" and self._held is not None and self._held[2]:
+        self._heard_ns = time.monotonic_ns()
+        self._obey(text)
+
+    def _obey(self, text):
+        """Do what lines on standard input say."""
+        if b"go" in text.split() and self._held is not None and self._held[2]:
             self._let_go()
 
     def _follow_hold(self, now):

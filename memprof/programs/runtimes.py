@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -158,13 +159,52 @@ def interpreter(path: str | None) -> str:
     return os.path.abspath(executable)
 
 
+class Asked(Protocol):
+    """A machine that is asked for its runtimes. name: as the user wrote it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __hash__(self) -> int: ...
+
+    def runners(self) -> str:
+        """The path there of the measured side's programs. Raises InputError."""
+
+    def file(self, path: str) -> str:
+        """The path there of a file that is here, which is sent if it was not yet. Raises InputError."""
+
+    def run(self, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+        """Run a program there to its end, without input. Raises OSError, InputError and subprocess.TimeoutExpired."""
+
+
+class ThisMachine:
+    """The machine that memprof runs on."""
+
+    name = "here"
+
+    def runners(self) -> str:
+        """See Asked."""
+        return str(runners_path())
+
+    def file(self, path: str) -> str:
+        """See Asked."""
+        return path
+
+    def run(self, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+        """See Asked."""
+        return subprocess.run(list(words), capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
+
+
+_THIS_MACHINE = ThisMachine()
+
+
 @cache
-def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
+def describe(python: str, user_file: str | None = None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, ...]:
     """The runtimes of an interpreter, or the runtime in a user's file. Raises InputError if the interpreter does not answer."""
-    command = [python, str(runners_path()), "describe", *([user_file] if user_file else [])]
+    command = [python, machine.runners(), "describe", *([machine.file(user_file)] if user_file else [])]
     try:
         # Run by path: sys.path then begins with the script's folder and not with the working folder, whose files could be taken for modules.
-        process = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+        process = machine.run(command, 120)
     except OSError as error:
         raise InputError(f"{python} cannot be started: {os_reason(error)}") from None
     except subprocess.TimeoutExpired:
@@ -177,7 +217,7 @@ def describe(python: str, user_file: str | None = None) -> tuple[Runtime, ...]:
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 
-def find(name: str, python: str) -> Runtime:
+def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
     """The runtime of that name, or in that file, ready for use.
 
     Raises UsageError for an unknown name, InputError for a runtime that is not installed or a file that cannot be used.
@@ -185,11 +225,11 @@ def find(name: str, python: str) -> Runtime:
     if name.endswith(".py") or os.sep in name:
         if not os.path.isfile(name):
             raise InputError(f"runtime {name}: no such file")
-        (runtime,) = describe(python, os.path.abspath(name))
+        (runtime,) = describe(python, os.path.abspath(name), machine)
         if runtime.error:
             raise InputError(f"runtime {name}: {runtime.error}")
-        return runtime
-    runtimes = describe(python)
+        return replace(runtime, name=os.path.abspath(name))
+    runtimes = describe(python, None, machine)
     runtime = next((runtime for runtime in runtimes if runtime.name == name), None)  # type: ignore[assignment]
     if runtime is None:
         names = [runtime.name for runtime in runtimes]
@@ -197,9 +237,12 @@ def find(name: str, python: str) -> Runtime:
         raise UsageError(f"there is no runtime {name!r}{own or near_or_all(name, names)}")
     if not runtime.installed:
         how = runtime.how_to_install
-        if python != sys.executable and how.startswith("pip "):  # that environment need not have memprof, whose extra it would be
+        elsewhere = "" if machine.name == _THIS_MACHINE.name else f" on {machine.name}"
+        if (elsewhere or python != sys.executable) and how.startswith(
+            "pip "
+        ):  # that environment need not have memprof, whose extra it would be
             how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
-        raise InputError(f"{name} is not installed for {python}: {how}")
+        raise InputError(f"{name} is not installed for {python}{elsewhere}: {how}")
     return runtime
 
 

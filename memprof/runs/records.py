@@ -14,7 +14,7 @@ from ..units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
 #   1   2026-11   the first
-#       since then, all of it optional, so that files without it are read as before: signature; Mark.rss_peak_high_bytes and
+#       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap
@@ -285,6 +285,16 @@ class Charged:
 
 
 @dataclass(frozen=True)
+class Conditions:
+    """The machine right before a run and right after it, as far as its kernel tells: its hottest sensor, and the clock of its fastest CPU."""
+
+    temperature_begin_celsius: float | None = None
+    temperature_end_celsius: float | None = None
+    frequency_begin_hz: int | None = None
+    frequency_end_hz: int | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -378,6 +388,7 @@ class Run:
     output_tail: str | None = None
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
+    conditions: Conditions | None = None
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -17,6 +17,7 @@ from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
 from ..measuring.leftovers import scratch
 from ..measuring.orders import Order, order
+from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
@@ -63,6 +64,7 @@ class TuneRequest:
     time_ns: int = 600 * 1000 * MS
     seed: int = 0
     trust_runs: bool = False
+    place: Place = HERE
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep = request, progress, keep
-        self._python = runtimes.interpreter(request.python)
-        self._runtime = runtimes.find(request.runtime, self._python)
+        self._python = request.place.interpreter(request.python)
+        self._runtime = runtimes.find(request.runtime, self._python, request.place)
         self._model = identify(Path(request.model))
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
@@ -142,6 +144,7 @@ class _Tuner:
             warmup=_WARMUP,
             repeats=1,
             python=self._python,
+            place=request.place,
         )
         self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
         job = self._order(DEFAULT, "default").job
@@ -422,7 +425,10 @@ def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]
     for name in (*request.fixed, *request.tries):
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
-    candidates = {name: _values(knob, request) for name, knob in known.items() if name not in request.fixed}
+    # A knob that converts the model, or takes a file, acts on this machine only.
+    local = {name for name, knob in known.items() if knob.acts == "build" or knob.values in ("file", "path")}
+    left_out = set() if request.place is HERE else local
+    candidates = {name: _values(knob, request) for name, knob in known.items() if name not in {*request.fixed, *left_out}}
     candidates[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
     return {name: values for name, values in candidates.items() if values}
 

@@ -403,17 +403,32 @@ static void let_go(void) {
     m.held_seen_ns = 0;
 }
 
+/* Whether a line of the text is this word. */
+static int says(const char *text, const char *word) {
+    size_t length = strlen(word);
+    for (;; ++text) {
+        if (strncmp(text, word, length) == 0 && strchr("\r\n", text[length]) != NULL) return 1;
+        text += strcspn(text, "\n");
+        if (!*text) return 0;
+    }
+}
+
+static void obey(const char *text) {
+    if (m.task == ATTACH && says(text, "end")) m.ended = 1;
+    if (says(text, "go") && m.held != NULL && m.held_said) let_go();
+}
+
 static void control(void) {
     char text[4096];
-    ssize_t length = read(0, text, sizeof text);
+    ssize_t length = read(0, text, sizeof text - 1);
     if (length < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (length <= 0) {
         stopped = 1;
         return;
     }
-    if (m.task == ATTACH) m.ended = 1;
-    while (length && strchr(" \r\n\t", text[length - 1]) != NULL) --length;
-    if (length == 2 && memcmp(text, "go", 2) == 0 && m.held != NULL && m.held_said) let_go();
+    m.heard_ns = now_ns();
+    text[length] = 0;
+    obey(text);
 }
 
 /* Say once that the child stands still, and let it go when nobody does; returns the time to add to the job's own limit. */
@@ -540,6 +555,8 @@ static int loop(void) {
     int leaving = 0, last;
     sigset_t open_signals;
     sigemptyset(&open_signals);
+    m.heard_ns = next_ns;
+    obey(m.early);
     if (m.task != ATTACH && json_true(json_get(m.start, "deterministic"))) check_layout();
     while (!m.ended) {
         struct pollfd watched[4] = {{0, POLLIN, 0}, {m.marks, POLLIN, 0}, {m.output, POLLIN, 0}, {m.input, POLLOUT, 0}};
@@ -569,6 +586,7 @@ static int loop(void) {
             if (next_ns <= now) next_ns = now + interval;
         }
         if (now < tick_ns) continue;
+        if (m.silence_ns && now - m.heard_ns > m.silence_ns) return 0; /* a connection can die without an end */
         if (!interval) look();
         live();
         if (grace_ns && m.done && !leaving) leaving = 1, end_ns = min64(end_ns, now + grace_ns);

@@ -4,12 +4,12 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* Unbuffered, so that what follows the line stays in the pipe for the loop that watches it. */
+/* The line, and in m.early the bytes after it that came with it; the others stay in the pipe for the loop that watches it. */
 static char *first_line(size_t *length) {
     size_t room = 65536;
-    char *text = take_memory(room);
+    char *text = take_memory(room), *end;
     *length = 0;
-    while (!*length || text[*length - 1] != '\n') {
+    while ((end = memchr(text, '\n', *length)) == NULL) {
         ssize_t count;
         if (*length + 1 >= room) {
             char *longer = take_memory(room * 2);
@@ -23,6 +23,8 @@ static char *first_line(size_t *length) {
         if (count <= 0) break;
         *length += (size_t)count;
     }
+    m.early = end != NULL ? copy_text(end + 1, *length - (size_t)(end + 1 - text)) : "";
+    if (end != NULL) *length = (size_t)(end - text);
     text[*length] = 0;
     return text;
 }
@@ -178,6 +180,7 @@ int main(void) {
     m.start = json_get(order, "start");
     m.intervals = json_get(order, "intervals");
     m.hold = json_get(order, "hold");
+    m.silence_ns = json_int(order, "silence_ns", 0);
     state = json_text(order, "cache");
     if (job == NULL || m.start == NULL || m.start->kind != J_MAP) return not_understood("no job or no start");
     if (m.intervals == NULL || json_get(m.intervals, "") == NULL) return not_understood("no intervals");

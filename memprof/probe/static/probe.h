@@ -289,7 +289,8 @@ enum task { OWN_SIDE, COMMAND, ATTACH }; /* memprof's own side says when it is d
 extern struct measurement {
     enum task task;
     const struct json *start, *hold, *intervals;
-    i64 timeout_ns;
+    char *early; /* what came on standard input with the first line */
+    i64 timeout_ns, silence_ns, heard_ns;
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
     i64 begin_ns, polls, polls_begin, rss;

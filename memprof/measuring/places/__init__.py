@@ -1,0 +1,1 @@
+"""Where a probe runs: here, or on another machine that is reached by ssh or adb."""

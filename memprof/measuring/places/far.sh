@@ -1,0 +1,56 @@
+# The first words that memprof says to another machine's shell: it finds or makes memprof's folder there, takes the lease if asked to, tells the
+# machine's facts, and stays until its input ends. POSIX sh, and no more programs than busybox and toybox have.
+#   $1 the folder, empty for the default   $2 a token if the lease is wanted, else empty   $3 who asks   $4 the Python, empty for python3
+wanted=$1 token=$2 who=$3 python=${4:-python3}
+umask 077
+fail() { echo "memprof-fail $1 $folder"; exit 1; }
+echo; echo memprof-begin
+if [ -n "$wanted" ]; then
+    case $wanted in /*) folder=$wanted ;; *) folder=${HOME:-$PWD}/$wanted ;; esac
+else
+    folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/memprof
+    mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || folder=/tmp/memprof-$(id -u)
+fi
+mkdir -p "$folder" || fail folder
+if [ -L "$folder" ] || ! [ -O "$folder" ]; then [ -n "$wanted" ] || fail owner; fi
+(: > "$folder/.try") || fail folder
+rm -f "$folder/.try"
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+lease=$folder/lease
+leave() {
+    holder=; read -r holder rest < "$lease" && [ "$holder" = $$ ] && rm -f "$lease"
+}
+if [ -n "$token" ]; then
+    tries=0
+    until (set -C; echo "$$ ${boot:--} $token $who since $(date +%H:%M)" > "$lease") 2>/dev/null; do
+        pid=; read -r pid since theirs rest < "$lease" 2>/dev/null
+        if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -q memprof-begin; then
+            [ "$theirs" = "$token" ] || { echo "memprof-held $rest"; exit 1; }
+            kill "$pid" 2>/dev/null # this memprof's own, whose connection broke
+        fi
+        rm -f "$lease"
+        tries=$((tries + 1))
+        [ $tries -lt 5 ] || fail lease
+    done
+    trap leave EXIT
+    trap 'exit 1' HUP INT TERM
+fi
+echo "folder $folder"
+echo "name $(uname -n)"
+echo "arch $(uname -m)"
+echo "kernel $(uname -r)"
+echo "libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
+echo "page $(getconf PAGESIZE 2>/dev/null)"
+echo "cpus $(grep -c '^processor' /proc/cpuinfo)"
+echo "usable $(nproc 2>/dev/null)"
+echo "cpu $(grep -m 1 -E '^(model name|Hardware|Model)' /proc/cpuinfo | cut -d: -f2-)"
+echo "huge $(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null)"
+for path in /sys/class/thermal/thermal_zone*/temp /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq; do
+    [ ! -r "$path" ] || { echo "sensor $path"; break; }
+done
+grep -E '^(MemTotal|SwapTotal):' /proc/meminfo
+path=$(command -v "$python")
+echo "python $path"
+[ -z "$path" ] || echo "version $("$path" -I -S -c 'import sys; print("%d %d" % sys.version_info[:2])' 2>&1 | tail -n 1)"
+echo memprof-ready
+read -r rest

@@ -1,0 +1,65 @@
+"""From a place's name to the place, for as long as it is used: `ssh:[user@]host[:port]`, `adb:[serial]`, or None for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import UsageError, near
+from .leftovers import scratch
+from .places import adb, ssh
+from .places.place import HERE, Place
+from .places.remote import Link, Remote, Sending
+
+_KINDS = ("here", "ssh", "adb")
+
+
+@contextmanager
+def reached(
+    name: str | None,
+    folder: str | None = None,
+    python: str | None = None,
+    leases: bool = True,
+    tell: Callable[[Sending], None] = lambda sending: None,
+) -> Iterator[Place]:
+    """The place of that name, reached, leased and let go at the end of the block.
+
+    folder, python, leases, tell: see Remote. Raises UsageError for a name that is none, InputError if it cannot be reached or is in use.
+    """
+    if name is None or name == "here":
+        if folder is not None:
+            raise UsageError("--remote-dir goes with --on, and a place that is not this machine")
+        yield HERE
+        return
+    with remote(name, folder, python, leases, tell) as place:
+        yield place
+
+
+@contextmanager
+def remote(
+    name: str,
+    folder: str | None = None,
+    python: str | None = None,
+    leases: bool = True,
+    tell: Callable[[Sending], None] = lambda sending: None,
+) -> Iterator[Remote]:
+    """As `reached`, for another machine."""
+    if folder is not None and ("\n" in folder or not folder):
+        raise UsageError(f"--remote-dir {folder!r}: write the path of a folder")
+    with scratch("place") as work:
+        place = Remote(_link(name, work.folder / "s"), folder, python, leases, tell)
+        try:
+            place.open()
+            yield place
+        finally:
+            place.close()
+
+
+def _link(name: str, socket: Path) -> Link:
+    kind, colon, _ = name.partition(":")
+    if kind == "ssh" and colon:
+        return ssh.parse(name, socket)
+    if kind == "adb" and colon:
+        return adb.parse(name)
+    raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write ssh:[USER@]HOST[:PORT], adb:[SERIAL] or here")

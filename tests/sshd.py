@@ -1,0 +1,121 @@
+"""An OpenSSH server of the tests' own on loopback, as the user who runs them: with a host key, a user's key and a configuration in a folder."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+@dataclass
+class Server:
+    """A server. Clients find its key and the user's by a configuration that stands before PATH's ssh (`bin`)."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def place(self) -> str:
+        """The place as memprof takes it."""
+        return f"ssh:{getpass.getuser()}@127.0.0.1:{self.port}"
+
+    @property
+    def bin(self) -> Path:
+        """A folder with an `ssh` that knows the server, to be put first on the PATH."""
+        return self.folder / "bin"
+
+    def sessions(self) -> list[psutil.Process]:
+        """The server's processes for log-ins."""
+        return psutil.Process(self.process.pid).children(recursive=False)
+
+    def cut(self) -> None:
+        """Kill all sessions at once, as if the cable was pulled and the server noticed."""
+        for session in self.sessions():
+            for process in (session, *(child for child in session.children() if child.name().startswith("sshd"))):
+                process.kill()
+
+    def stop(self) -> None:
+        """End the server and all its sessions."""
+        self.cut()
+        self.process.kill()
+        self.process.wait()
+
+
+def start(folder: Path, *options: str, mount: str = "") -> Server:
+    """Start a server in this folder; options: lines of sshd_config that win over the usual. Skips the test where there is none.
+
+    mount: words for mount(8), whose file system the server and its log-ins see, and nobody else.
+    """
+    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None or shutil.which("ssh") is None:
+        pytest.skip("sshd is not installed (openssh-server)")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # it insists; usually the system makes it
+    folder.mkdir(mode=0o700)
+    for name in ("host", "user", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    (folder / "authorized").write_bytes((folder / "user.pub").read_bytes())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    lines = [
+        *options,
+        f"Port {port}",
+        "ListenAddress 127.0.0.1",
+        f"HostKey {folder}/host",
+        f"AuthorizedKeysFile {folder}/authorized",
+        f"PidFile {folder}/pid",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin yes",
+        "StrictModes no",
+        "UsePAM no",
+        "MaxStartups 100",
+        "PermitUserEnvironment no",
+        "AcceptEnv MEMPROF_TEST XDG_CACHE_HOME",
+    ]
+    (folder / "sshd_config").write_text("\n".join(lines) + "\n")
+    know(folder, port, "host")
+    (folder / "bin").mkdir()
+    client = folder / "bin" / "ssh"
+    client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/client "$@"\n')
+    client.chmod(0o755)
+    configure(folder)
+    log = (folder / "log").open("wb")
+    server = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
+    if mount:
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+            pytest.skip("no mount namespace can be made here")
+        server = ["unshare", "-m", "sh", "-c", f'mount {mount} && exec "$@"', "sh", *server]
+    process = subprocess.Popen(server, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    log.close()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) == 0:
+                return Server(folder, port, process)
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    pytest.fail(f"sshd does not answer: {(folder / 'log').read_text()}")
+
+
+def know(folder: Path, port: int, key: str | None) -> None:
+    """Let the client know this key for the server; None for no key."""
+    text = f"[127.0.0.1]:{port} {(folder / f'{key}.pub').read_text()}" if key else ""
+    (folder / "known_hosts").write_text(text)
+
+
+def configure(folder: Path, key: str = "user") -> None:
+    """Let the client log in with this key and none else."""
+    lines = (f"IdentityFile {folder}/{key}", "IdentitiesOnly yes", "IdentityAgent none", f"UserKnownHostsFile {folder}/known_hosts")
+    (folder / "client").write_text("\n".join((*lines, "GlobalKnownHostsFile /dev/null", "SendEnv MEMPROF_TEST XDG_CACHE_HOME")) + "\n")

@@ -1,0 +1,592 @@
+"""Measuring on another machine, by a real ssh connection to a server of the tests' own on loopback: what comes back, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import failing
+import psutil
+import pytest
+import sshd
+from compiled import compiled
+from conftest import need_tool
+
+from memprof.measuring import campaign, reaching
+from memprof.measuring.orders import plan
+from memprof.measuring.places import ssh
+from memprof.measuring.places.place import Here, Weather, weather
+from memprof.measuring.places.remote import Remote, Sending
+from memprof.measuring.suite import Suite, parse_cmd
+
+QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[sshd.Server]:
+    server = sshd.start(tmp_path_factory.mktemp("ssh") / "server")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def board(server, tmp_path, monkeypatch) -> list[str]:
+    """The words of a command that measures on the server."""
+    monkeypatch.setenv("PATH", f"{server.bin}{os.pathsep}{os.environ['PATH']}")
+    return ["--on", server.place, "--remote-dir", str(tmp_path / "there")]
+
+
+@pytest.fixture
+def place(server, board, tmp_path):
+    with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+        yield place
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
+    """The sentence with which a command was refused."""
+    assert done.returncode == code, done.stderr
+    return failing.sentence(done)
+
+
+def commands() -> list[str]:
+    """The command lines of all processes."""
+    return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines of the processes that work in memprof's folder there; clients of ssh name it too."""
+    return [line for line in commands() if str(folder) in line and not line.startswith("ssh ") and " -m memprof " not in line]
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    "name", ["ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "ssh:h:0", "ssh:h:70000", "ssh:-l@h", "ssh:h;x", "ssh:u@", "ssh:[x"]
+)
+def test_a_name_that_is_no_ssh_log_in_is_a_usage_error(memprof, name):
+    said = refused(memprof("runtimes", "--on", name), 2)
+    assert "write ssh:[USER@]HOST[:PORT]" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "port"),
+    [
+        ("ssh:tv", "tv", None),
+        ("ssh:pi@b.local:22", "pi@b.local", "22"),
+        ("ssh:[::1]:2222", "::1", "2222"),
+        ("ssh:u@[fe80::1%eth0]", "u@fe80::1%eth0", None),
+    ],
+)
+def test_a_name_says_user_host_and_port(tmp_path, name, target, port):
+    login = ssh.parse(name, tmp_path)
+    assert (login.target, login.port) == (target, port)
+
+
+def test_an_unknown_kind_of_place_is_named(memprof):
+    assert "there is no such kind of place; did you mean ssh?" in refused(memprof("runtimes", "--on", "shh:board"), 2)
+    assert "--remote-dir goes with --on" in refused(memprof("runtimes", "--remote-dir", "/tmp"), 2)
+
+
+# -- measuring there
+
+
+def test_a_model_is_measured_there_as_here(memprof, scenario, board, tmp_path):
+    model = scenario('a model\'s "name"\n.json', **QUICK)
+    done = memprof(
+        "run", model, "-r", "synthetic", *board, "--python", sys.executable, "--repeats", "2", "--warmup", "0", "-o", "runs.jsonl"
+    )
+    assert done.returncode == 0, done.stderr
+    runs = failing.runs_in(tmp_path / "runs.jsonl")
+    assert [run["outcome"]["status"] for run in runs] == ["ok", "ok"]
+    assert runs[0]["job"]["model"]["path"] == str(model)  # as the user named it
+    assert runs[0]["machine"]["name"] == os.uname().nodename
+    (load,) = (mark for mark in runs[0]["marks"] if mark["phase"] == "MODEL_LOAD")
+    assert load["rss_peak_exact"] and load["rss_end_bytes"] - load["rss_begin_bytes"] >= 8 << 20
+    sent = [path for path in (tmp_path / "there" / "files").rglob("*") if path.name == model.name]
+    assert len(sent) == 1 and sent[0].read_bytes() == model.read_bytes()
+    assert not (tmp_path / "there" / "lease").exists()
+    assert not processes_of(tmp_path / "there")
+
+
+def test_a_file_is_sent_once(place, tmp_path):
+    told: list[Sending] = []
+    place.tell = told.append
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(1_000_000))
+    there = place.file(str(path))
+    assert Path(there).read_bytes() == path.read_bytes() and told[-1].sent == told[-1].total == 1_000_000
+    told.clear()
+    place._there.clear()
+    assert place.file(str(path)) == there and told == []
+
+
+def test_a_part_that_is_there_is_not_sent_again(place, tmp_path):
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(1_000_000))
+    there = Path(place.file(str(path)))
+    place._there.clear()
+    there.rename(f"{there}.part")
+    os.truncate(f"{there}.part", 900_000)
+    told: list[Sending] = []
+    place.tell = told.append
+    written = []
+    start = place.start
+
+    def counted(words, descriptors=()):
+        process = start(words, descriptors)
+        write = process.stdin.write
+        process.stdin = _Counting(process.stdin, write, written)
+        return process
+
+    place.start = counted
+    assert Path(place.file(str(path))).read_bytes() == path.read_bytes()
+    assert sum(written) == 100_000
+
+
+class _Counting:
+    def __init__(self, stream, write, written):
+        self._stream, self._write, self._written = stream, write, written
+
+    def write(self, data):
+        self._written.append(len(data))
+        return self._write(data)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def test_a_part_of_another_content_is_sent_anew(place, tmp_path):
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(100_000))
+    there = Path(place.file(str(path)))
+    place._there.clear()
+    there.unlink()
+    Path(f"{there}.part").write_bytes(b"x" * 5000)
+    assert Path(place.file(str(path))).read_bytes() == path.read_bytes()
+
+
+def test_files_that_belong_together_stay_together(place, tmp_path):
+    from memprof.models.identity import identify
+
+    package = tmp_path / "net one"
+    (package / "metadata").mkdir(parents=True)
+    (package / "metadata" / "MANIFEST").write_text("{}")
+    (package / "net.circle").write_bytes(b"1234")
+    model = identify(package)
+    there = Path(place.model(model))
+    assert (there / "metadata" / "MANIFEST").read_text() == "{}" and (there / "net.circle").read_bytes() == b"1234"
+    assert sorted(map(Path, place.model_files(model))) == sorted(path for path in there.rglob("*") if path.is_file())
+
+
+def test_a_program_there_runs_with_words_that_a_shell_would_change(memprof, board, tmp_path):
+    words = ["a b", "c'd", '"', "$HOME", "`x`", "x\ny", "\\n", "*", ";", ""]
+    script = f"import sys, json; open({str(tmp_path / 'seen')!r}, 'w').write(json.dumps(sys.argv[1:]))"
+    done = memprof("exec", *board, "--", sys.executable, "-c", script, *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "seen").read_text()) == words
+
+
+def test_a_program_and_a_model_here_are_sent_if_their_paths_are_relative(memprof, board, tmp_path):
+    failing.script(tmp_path / "my app", '#!/bin/sh\ncat "$1" > /dev/null && echo "$0 $1" > "$2"\n')
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    done = memprof("exec", *board, "-o", "r.jsonl", "--", "./my app", "m.onnx", str(tmp_path / "seen"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "there" / "files") in (tmp_path / "seen").read_text()
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["job"]["model"]["name"] == "m.onnx" and run["job"]["program"]["path"] == str(tmp_path / "my app")
+
+
+def test_a_model_fills_a_command_with_its_path_there(memprof, board, scenario, tmp_path):
+    model = scenario("m.json", **QUICK)
+    command = f"sh -c 'echo $0 > {tmp_path}/seen' {{model}}"
+    assert memprof("run", model, "--cmd", command, *board, "--repeats", "1").returncode == 0
+    assert (tmp_path / "seen").read_text().startswith(str(tmp_path / "there" / "files"))
+
+
+def test_runtimes_are_those_of_the_interpreter_there(memprof, board):
+    done = memprof("runtimes", *board, "--python", sys.executable, "synthetic", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "synthetic"
+
+
+def test_a_process_there_is_looked_at(memprof, board, tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            done = memprof("attach", str(sleeper.pid), "--for", "0.2s", *board, "-o", "r.jsonl")
+        finally:
+            sleeper.kill()
+    assert done.returncode == 0, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["job"]["argv"] == ["sleep", "60"] and run["job"]["program"]["path"].endswith("sleep") and run["outcome"]["status"] == "ok"
+    assert f"there is no process {sleeper.pid} on ssh:" in refused(memprof("attach", str(sleeper.pid), *board))
+
+
+def test_without_python_there_the_probe_in_c_measures_programs(server, board, tmp_path):
+    need_tool("gcc")
+    with reaching.remote(server.place, str(tmp_path / "there"), "no-such-python") as place:
+        assert place.probe == "static"
+        suite = Suite(variants=(parse_cmd("/bin/sh -c 'sleep 0.1'"),), repeats=1, place=place)
+        (run,) = campaign.measure(plan(suite).orders, failing.Silent(), lambda line: None)
+    assert run.outcome.ok and run.machine.name == os.uname().nodename and run.mark("RUN").time_ns >= 10**8
+    assert [path for path in (tmp_path / "there" / "files").rglob("*") if path.is_file()], "the probe was sent"
+
+
+def test_what_was_sent_is_removed(memprof, board, tmp_path):
+    assert memprof("exec", *board, "--", "true").returncode == 0
+    assert list((tmp_path / "there").iterdir())
+    done = memprof("clean", *board)
+    assert done.returncode == 0 and " were removed on ssh:" in done.stdout
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_doctor_judges_the_machine_there(memprof, board):
+    done = memprof("doctor", *board, "--python", sys.executable, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["machine"]["name"] == os.uname().nodename and report["peak_exact"] and report["transients"]
+    found = {check["name"]: check["state"] for check in report["checks"]}
+    assert found["probe"] == "ok" and found["memory"] in ("ok", "limited")
+
+
+def test_tune_searches_there_and_leaves_out_what_acts_here(memprof, board, scenario, tmp_path):
+    model = scenario(**QUICK)
+    words = ("--try", "malloc_trim=on", "--try", "malloc_arenas=1", "--try", "malloc_mmap_threshold=64KiB", "--time", "1min")
+    done = memprof("tune", model, "-r", "synthetic", *board, "--python", sys.executable, *words, "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    runs = failing.runs_in(tmp_path / "r.jsonl")
+    assert len(runs) > 1 and all(run["outcome"]["status"] == "ok" for run in runs)
+    assert not any("preload" in run["job"]["knobs"] for run in runs)
+
+
+def test_a_gate_measures_its_suite_there(memprof, board, scenario, tmp_path):
+    scenario("m.json", **QUICK)
+    suite = f'models = ["m.json"]\nruntimes = ["synthetic"]\nrepeats = 5\nruns = 1\nwarmup = 0\npython = "{sys.executable}"\n'
+    (tmp_path / "suite.toml").write_text(suite)
+    (tmp_path / "budgets.toml").write_text('[[budget]]\nmodel = "m.json"\nrss_peak_bytes = "1GiB"\n')
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", *board, "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert len(failing.runs_in(tmp_path / "r.jsonl")) == 5
+    assert "--on goes with --run" in refused(memprof("gate", "r.jsonl", "--budgets", "budgets.toml", *board), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        (["--set", "preload=/etc/passwd"], "preload, whose value is a path, works on this machine only, not on ssh:"),
+        (["--cmd", "true", "--phase", "load=main"], "--phase, for which gdb follows the program, works on this machine only, not on ssh:"),
+    ],
+)
+def test_what_needs_this_machine_says_so(memprof, board, scenario, words, subject):
+    model = scenario(**QUICK)
+    runtime = [] if "--cmd" in words else ["-r", "synthetic"]
+    assert subject in refused(memprof("run", model, *runtime, *board, "--python", sys.executable, *words), 2)
+
+
+# -- heat
+
+
+def test_the_hottest_sensor_and_the_fastest_cpu_count():
+    assert weather("41000\n-5000\n0\n52500\n", "1800000\n2400000\n") == Weather(52.5, 2_400_000_000)
+    assert weather("", "") == Weather(None, None)
+
+
+def test_a_run_waits_until_the_machine_has_cooled_down(memprof, scenario, tmp_path, monkeypatch):
+    degrees = iter([60.0, 50.0, 44.0, 47.0])
+    monkeypatch.setattr(Here, "weather", lambda self: Weather(next(degrees), 1_500_000_000))
+    monkeypatch.setattr(campaign, "_COOLING_STEP_S", 0.01)
+    done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--repeats", "1", "--max-temperature", "45C", "-o", "r.jsonl")
+    assert done.returncode == 0 and "here has 60 °C: waiting until it has 45 °C" in done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["conditions"] == {
+        "temperature_begin_celsius": 44.0,
+        "temperature_end_celsius": 47.0,
+        "frequency_begin_hz": 1_500_000_000,
+        "frequency_end_hz": 1_500_000_000,
+    }
+    rows = json.loads(memprof("table", "r.jsonl", "--format", "json").stdout)
+    assert {row["temperature_end_celsius"] for row in rows} == {47.0}
+
+
+def test_a_machine_that_stays_hot_ends_the_campaign(memprof, scenario, monkeypatch):
+    monkeypatch.setattr(Here, "weather", lambda self: Weather(60.0, None))
+    monkeypatch.setattr(campaign, "_COOLING_S", 0)
+    done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--max-temperature", "45")
+    assert done.returncode == 5 and "did not cool down to 45 °C" in done.stderr
+
+
+# -- adb: a client that starts the device's shell here
+
+
+@pytest.fixture
+def adb_client(tmp_path, monkeypatch):
+    """devices(LINE...) puts an adb on the PATH that lists these devices and whose shell is this machine's."""
+
+    def devices(*lines: str, code: int = 0) -> None:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        listing = "".join(f"{line}\\n" for line in ("List of devices attached", *lines))
+        failing.script(
+            tmp_path / "bin" / "adb",
+            f"#!/bin/sh\nif [ \"$1\" = devices ]; then printf '{listing}'; exit {code}; fi\n"
+            '[ "$1 $3 $4" = "-s shell -T" ] || { echo "adb: $*" >&2; exit 1; }\nexec /bin/sh -c "$5"\n',
+        )
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    return devices
+
+
+def test_a_device_is_measured_by_adb(memprof, adb_client, tmp_path):
+    adb_client("emulator-5554\tdevice")
+    done = memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "-o", "r.jsonl", "--", "/bin/sh", "-c", "exit 0")
+    assert done.returncode == 0, done.stderr
+    assert failing.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "code", "words"),
+    [
+        ("adb:", [], 5, "there is no device: adb devices lists none"),
+        ("adb:", ["one\tdevice", "two\tdevice"], 2, "there are 2 devices, one and two; write adb:SERIAL"),
+        ("adb:", ["one\tunauthorized"], 5, "does not trust this computer yet"),
+        ("adb:", ["one\toffline"], 5, "is offline"),
+        ("adb:", ["one\tno permissions (user in plugdev group; see docs)"], 5, "may not be used by this user"),
+        ("adb:three", ["one\tdevice"], 5, "there is no such device; there are one"),
+        ("adb:-x", ["one\tdevice"], 2, "write adb:SERIAL"),
+    ],
+)
+def test_a_device_that_cannot_be_used_says_why(memprof, adb_client, name, devices, code, words):
+    adb_client(*devices)
+    assert words in refused(memprof("exec", "--on", name, "--", "true"), code)
+
+
+def test_adb_is_missing_or_has_no_server(memprof, adb_client, monkeypatch):
+    adb_client(code=1)
+    assert "adb has no server and could not start one" in refused(memprof("exec", "--on", "adb:", "--", "true"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "adb is not installed here" in refused(memprof("exec", "--on", "adb:", "--", "true"))
+
+
+# -- what goes wrong
+
+
+def test_a_host_that_does_not_exist(memprof, board):
+    assert "there is no host of that name" in refused(memprof("runtimes", "--on", "ssh:no-such-host.invalid"))
+
+
+def test_a_port_where_nobody_answers(memprof, board):
+    assert "no ssh server answers" in refused(memprof("runtimes", "--on", "ssh:127.0.0.1:1"))
+
+
+def test_a_key_that_is_refused(memprof, board, server):
+    sshd.configure(server.folder, "other")
+    try:
+        said = refused(memprof("runtimes", *board))
+    finally:
+        sshd.configure(server.folder)
+    assert "refuses the log-in" in said and "ssh-copy-id" in said
+
+
+@pytest.mark.parametrize(("known", "words"), [(None, "is not known yet"), ("other", "has changed since it was last seen")])
+def test_a_host_key_that_is_unknown_or_has_changed(memprof, board, server, known, words):
+    sshd.know(server.folder, server.port, known)
+    try:
+        assert words in refused(memprof("runtimes", *board))
+    finally:
+        sshd.know(server.folder, server.port, "host")
+
+
+def test_a_log_in_without_a_shell(memprof, tmp_path, monkeypatch):
+    server = sshd.start(tmp_path / "server", "ForceCommand echo This account is not available.; exit 1")
+    try:
+        monkeypatch.setenv("PATH", f"{server.bin}{os.pathsep}{os.environ['PATH']}")
+        said = refused(memprof("runtimes", "--on", server.place))
+    finally:
+        server.stop()
+    assert said.endswith("the log-in gives no shell; it says: This account is not available.")
+
+
+def test_no_such_interpreter_there(memprof, board, scenario):
+    model = scenario(**QUICK)
+    said = refused(memprof("run", model, "-r", "synthetic", *board, "--python", "/opt/no/python"))
+    assert said.startswith("memprof: python /opt/no/python: there is no such interpreter on ssh:")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"), [("echo 3 6", "is Python 3.6; 3.8 is the oldest"), ("echo broken >&2; exit 1", "does not start: broken")]
+)
+def test_an_interpreter_that_is_too_old_or_broken(memprof, board, tmp_path, answer, words):
+    python = failing.script(tmp_path / "python3.x", f"#!/bin/sh\n{answer}\n")
+    assert words in refused(memprof("runtimes", *board, "--python", python))
+
+
+def test_a_runtime_that_is_not_installed_there(memprof, board, scenario, tmp_path):
+    venv.create(tmp_path / "other", symlinks=True)
+    python = tmp_path / "other" / "bin" / "python"
+    done = memprof("run", scenario("m.onnx", **QUICK), "-r", "onnxruntime", *board, "--python", python)
+    assert f"is not installed for {python} on ssh:" in refused(done)
+
+
+def test_a_program_of_another_architecture_is_named(memprof, board, tmp_path):
+    program = tmp_path / "app"
+    head = (
+        b"\x7fELF\x02\x01\x01" + bytes(9) + (2).to_bytes(2, "little") + (40 if os.uname().machine != "armv7l" else 62).to_bytes(2, "little")
+    )
+    program.write_bytes(head + bytes(100))
+    program.chmod(0o755)
+    done = memprof("exec", *board, "--", "./app", cwd=tmp_path)
+    assert done.returncode == 4 and "a program for ARM (32-bit); this machine is" in done.stderr
+
+
+def test_a_program_whose_library_is_missing_says_which(memprof, board, tmp_path):
+    compiled(tmp_path, 'extern "C" int missing() { return 0; }', "-shared", "-fPIC", name="libmissing.so")
+    words = ("-L", str(tmp_path), "-l:libmissing.so")
+    compiled(tmp_path, 'extern "C" int missing(); int main() { return missing(); }', *words, name="app")
+    (tmp_path / "libmissing.so").unlink()
+    done = memprof("exec", *board, "--", "./app", cwd=tmp_path)
+    assert done.returncode == 4 and "error while loading shared libraries: libmissing.so" in done.stderr
+
+
+def test_a_program_that_is_not_there(memprof, board, tmp_path):
+    assert "/opt/none does not exist on ssh:" in refused(memprof("exec", *board, "--", "/opt/none"))
+    assert "there is no command no-such-command on ssh:" in refused(memprof("exec", *board, "--", "no-such-command"))
+    script = failing.script(tmp_path / "here", "#!/bin/sh\n")
+    script.chmod(0o644)
+    assert "is not executable on ssh:" in refused(memprof("exec", *board, "--", script))
+
+
+def test_a_folder_that_cannot_be_written(memprof, server, board):
+    said = refused(memprof("runtimes", "--on", server.place, "--remote-dir", "/proc/memprof"))
+    assert "the folder /proc/memprof there cannot be written" in said and "--remote-dir names another" in said
+
+
+@contextmanager
+def small(tmp_path: Path, monkeypatch, options: str) -> Iterator[list[str]]:
+    """The words of a command that measures where memprof's folder is a file system of this kind."""
+    (tmp_path / "disk").mkdir()
+    server = sshd.start(tmp_path / "server", mount=f"-t tmpfs -o {options} tmpfs {tmp_path / 'disk'}")
+    try:
+        monkeypatch.setenv("PATH", f"{server.bin}{os.pathsep}{os.environ['PATH']}")
+        yield ["--on", server.place, "--remote-dir", str(tmp_path / "disk" / "memprof")]
+    finally:
+        server.stop()
+
+
+def test_a_disk_without_room_says_how_much_is_missing(memprof, tmp_path, monkeypatch):
+    (tmp_path / "big.onnx").write_bytes(bytes(3 << 20))
+    with small(tmp_path, monkeypatch, "size=2m") as words:
+        said = refused(memprof("exec", *words, "--", "cat", "big.onnx"))
+    assert re.search(r"no room for big\.onnx in .*: 3\.0 MiB are to be sent and .* are free, so .* are missing", said)
+
+
+def test_a_disk_that_fills_while_something_is_sent(memprof, tmp_path, monkeypatch):
+    (tmp_path / "big.onnx").write_bytes(bytes(3 << 20))
+    monkeypatch.setattr(Remote, "_check_room", lambda *_: None)  # another program's file took the room meanwhile
+    with small(tmp_path, monkeypatch, "size=2m") as words:
+        said = refused(memprof("exec", *words, "--", "cat", "big.onnx"))
+    assert "could not be sent" in said and said.endswith("No space left on device")
+
+
+def test_a_folder_that_is_read_only(memprof, tmp_path, monkeypatch):
+    with small(tmp_path, monkeypatch, "ro") as words:
+        said = refused(memprof("exec", *words, "--", "true"))
+    assert "cannot be written: Read-only file system; --remote-dir names another" in said
+
+
+def test_a_folder_that_lets_no_program_start(memprof, tmp_path, monkeypatch):
+    failing.script(tmp_path / "app", "#!/bin/sh\n")
+    with small(tmp_path, monkeypatch, "noexec") as words:
+        said = refused(memprof("exec", *words, "--", "./app"))
+        assert "which is mounted noexec; --remote-dir names another folder" in said
+        assert memprof("exec", *words, "--", "true").returncode == 0  # a program of the machine's own does not mind
+
+
+def test_a_model_that_changes_while_it_is_sent(memprof, board, tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"a" * 1000)
+    check = Remote._check_room
+
+    def change(*words):
+        path.write_bytes(b"b" * 1000)
+        check(*words)
+
+    monkeypatch.setattr(Remote, "_check_room", change)
+    said = refused(memprof("exec", *board, "--", "cat", "m.onnx"))
+    assert said.startswith(f"memprof: {path} changed while it was sent to ssh:")
+    assert not list((tmp_path / "there" / "files").rglob("m.onnx*"))
+
+
+# -- the lease
+
+
+def test_one_campaign_at_a_time(memprof, board, place):
+    said = refused(memprof("exec", *board, "--", "true"))
+    assert re.search(r"it is in use by \S+@\S+ \(memprof \d+\) since \d\d:\d\d; there is one campaign at a time", said)
+
+
+def test_a_lease_whose_holder_is_gone_is_taken(memprof, board, server, tmp_path):
+    (tmp_path / "there").mkdir()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for text in ("", f"{os.getpid()} another-boot token who\n", f"{os.getpid()} {boot} token who\n"):
+        (tmp_path / "there" / "lease").write_text(text)
+        assert memprof("exec", *board, "--", "true").returncode == 0
+        assert not (tmp_path / "there" / "lease").exists()
+
+
+# -- connections that break
+
+
+def test_a_cable_that_is_pulled_leaves_an_outcome_and_no_process(memprof, board, server, scenario, tmp_path):
+    model = scenario(load=[{"allocate": "weights", "bytes": 8 << 20}], execute=[{"sleep_s": 0.2}])
+    there = tmp_path / "there"
+    words = ["run", model, "-r", "synthetic", *board, "--python", sys.executable, "--warmup", "0", "--runs", "10", "--repeats", "2"]
+    with failing.started(tmp_path, *words, "-o", "r.jsonl") as process:
+        failing.wait_for(lambda: [line for line in processes_of(there) if "sources" in line and line.endswith(" run")], 60)
+        server.cut()
+        cut = time.monotonic()
+        failing.wait_for(lambda: not processes_of(there), 10)
+        assert time.monotonic() - cut < 10
+        process.wait(60)
+    lost, after = failing.runs_in(tmp_path / "r.jsonl")
+    assert lost["outcome"]["status"] == "lost" and lost["outcome"]["message"].endswith("broke")
+    assert lost["machine"]["name"] == os.uname().nodename
+    assert after["outcome"]["status"] == "ok"  # the connection was made again
+
+
+def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, tmp_path):
+    """The server's side is stopped: nothing closes the probe's input, and nothing comes there any more."""
+    mark = tmp_path / "there" / "sleeper"
+    failing.script(mark, "#!/bin/sh\nexec sleep 600\n")
+    thread = threading.Thread(target=_measured, args=(place, str(mark)))
+    thread.start()
+    stopped: list[psutil.Process] = []
+    try:
+        failing.wait_for(lambda: _sleepers(), 30)
+        for session in server.sessions():
+            for process in (session, *session.children()):
+                if process.name().startswith("sshd"):
+                    process.suspend()
+                    stopped.append(process)
+        since = time.monotonic()
+        failing.wait_for(lambda: not _sleepers(), 30)
+        assert time.monotonic() - since > 5  # it was silence that ended it
+    finally:
+        for process in stopped:
+            process.kill()
+        thread.join(60)
+
+
+def _sleepers() -> list[str]:
+    return [line for line in commands() if line == "sleep 600"]
+
+
+def _measured(place, program: str) -> None:
+    suite = Suite(variants=(parse_cmd(program),), repeats=1, place=place)
+    list(campaign.measure(plan(suite).orders, failing.Silent(), lambda line: None))
