@@ -68,7 +68,7 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
         yield {**keys, "phase": mark.phase, "outcome": "ok", **figures, **known, **details}
     if run.outcome.ok:
         peak = metrics.METRICS["rss_peak_bytes"]
-        figures = {peak.name: _whole(metrics.value(run, PEAK, peak))}
+        figures = {name: _whole(metrics.value(run, PEAK, metrics.METRICS[name])) for name in metrics.PEAKS}
         yield {**keys, "phase": PEAK, "outcome": "ok", **figures, "rss_peak_exact": metrics.exact(run, PEAK, peak), **details}
     else:
         outcome = {"outcome": run.outcome.signal or run.outcome.status, "message": run.outcome.message}

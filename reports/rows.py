@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from memprof.runs import summary
-from memprof.runs.metrics import NS, Metric
+from memprof.runs.metrics import NS, PEAKS, Metric
 from memprof.runs.records import PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 from memprof.units import counted
@@ -66,4 +66,4 @@ def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     if metric.unit == NS:
         # How long an import takes is no property of the model, and warming up is not timed.
         return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
-    return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name == "rss_peak_bytes")
+    return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)

@@ -32,10 +32,22 @@ def _write(mark, **fields):
             os.write(_TARGET[0], json.dumps({"mark": mark, "pid": os.getpid(), **fields}).encode() + b"\n")
 
 
+def _rows(name):
+    with open("/proc/self/" + name) as file:
+        return {row[0][:-1]: int(row[1]) * 1024 for row in map(str.split, file) if row[-1] == "kB"}
+
+
 def _status():
-    with open("/proc/self/status") as file:
-        rows = [row.split() for row in file]
-    return {_STATUS[row[0][:-1]]: int(row[1]) * 1024 for row in rows if row[0][:-1] in _STATUS}
+    return {_STATUS[name]: size for name, size in _rows("status").items() if name in _STATUS}
+
+
+def _exact(after):
+    """The resident set by smaps_rollup: before Linux 6.17 that of status lags."""
+    with contextlib.suppress(OSError, KeyError):
+        rows = _rows("smaps_rollup")
+        rss, anon = rows["Rss"], rows["Anonymous"]
+        if abs(rss - after["rss"]) > os.sysconf("SC_PAGE_SIZE"):
+            after.update(rss=rss, anon=anon, file=max(0, rss - anon - after.get("shmem", 0)))
 
 
 @contextlib.contextmanager
@@ -61,6 +73,7 @@ def phase(name, started_ns=None):
         yield
     finally:
         end_ns, after = time.monotonic_ns(), _status()
+        _exact(after)
         for at in range(0, len(_laps) - 1, 100):  # so that a line fits into PIPE_BUF bytes
             times_ns = [later - earlier for earlier, later in zip(_laps[at : at + 100], _laps[at + 1 : at + 101])]
             _write("times", phase=name, times_ns=times_ns)

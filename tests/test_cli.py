@@ -170,6 +170,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
         "memprof.probe.listening",
         "memprof.probe.pagecache",
         "memprof.probe.procfs",
+        "memprof.probe.swapping",
         "memprof.probe.timeline",
         "memprof.probe.wire",
     }

@@ -353,6 +353,15 @@ def test_swap(root: Root, total: int, free: int, state: str, found: str) -> None
     assert swap(root({"/proc/meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"}))[:2] == (state, found)
 
 
+@pytest.mark.parametrize(("devices", "said"), [(["zram0"], ", zram alone"), (["zram0", "sda2"], ", zram among it"), (["sda2"], " used")])
+def test_swap_in_compressed_memory_is_told(root: Root, devices: list[str], said: str) -> None:
+    lines = "".join(f"/dev/{name} partition 524284 0 -2\n" for name in devices)
+    place = root(
+        {"/proc/meminfo": "SwapTotal: 1048576 kB\nSwapFree: 1048576 kB\n", "/proc/swaps": f"Filename Type Size Used Priority\n{lines}"}
+    )
+    assert swap(place)[1].endswith(said)
+
+
 def test_memory(root: Root) -> None:
     assert memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 102400 kB\n"}))[0] == "limited"
     assert memory(root({"/proc/meminfo": "MemTotal: 1048576 kB\nMemAvailable: 1024000 kB\n"}))[0] == "ok"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_celsius, parse_duration_ns
-from .measuring import cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
+from .measuring import condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -38,6 +38,7 @@ be read twice: standard input is then empty.
 @click.option("--interval", metavar="TIME", help="The polling period.  [default: 1ms]")
 @click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
 @click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, and {threads} is 1.")
+@condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
@@ -67,10 +68,11 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    cpus: str | None,
     max_temperature: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import Suite, Variant, parse_phases, parse_threads
+    from ..measuring.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
     from ..programs.commands import of_words, parse_regexes
     from ..programs.runtimes import split_setting
     from ..runs.records import COMMAND
@@ -85,6 +87,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        cpus=canonical_cpus(cpus) if cpus is not None else None,
         max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         stdin=True,
         **fields,

@@ -39,6 +39,17 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
+def condition_options(function: Any) -> Any:
+    """The options for where a run may use CPUs and swap."""
+    function = click.option(
+        "--no-swap",
+        is_flag=True,
+        default=None,
+        help="Keep the run's pages out of swap and zram, by a control group.",
+    )(function)
+    return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
+
+
 def place_options(function: Any) -> Any:
     """The options for the place where a command measures."""
     function = click.option(

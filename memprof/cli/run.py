@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..units import parse_celsius, parse_duration_ns
-from .measuring import VERBOSE, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
+from .measuring import VERBOSE, condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
@@ -64,6 +64,7 @@ Examples:
     help="No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
 )
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+@condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
@@ -112,11 +113,12 @@ def _suite(
     threads: str | None,
     interval: str | None,
     timeout: str | None,
+    cpus: str | None,
     max_temperature: str | None,
     suite_file: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import Suite, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
+    from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
 
@@ -132,6 +134,7 @@ def _suite(
         threads=parse_threads(threads) if threads else (),
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
+        cpus=canonical_cpus(cpus) if cpus is not None else None,
         max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )

@@ -20,7 +20,7 @@ def counters(release: str) -> Finding:
     """How exactly the kernel of that release keeps a process's memory counters, which statm and status show.
 
     6.17 made statm and status sum all parts (and some stable kernels took that over). 6.2 replaced the counters of each thread, folded in every
-    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c).
+    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.probe.procfs.
     """
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     if not version:
@@ -29,7 +29,11 @@ def counters(release: str) -> Finding:
         return "ok", f"Linux {release}: exact sums", "samples and ends of phases are exact; only peaks are bounded"
     if version >= (6, 2):
         return "limited", f"Linux {release}: parts of each CPU are added late", "samples and ends of phases have the bound of peaks"
-    return "limited", f"Linux {release}: parts of each thread are added late", "samples, ends and peaks can lack 0.25 MiB for each thread"
+    return (
+        "limited",
+        f"Linux {release}: parts of each thread are added late",
+        "samples and peaks can lack 0.3 MiB of anonymous and 4 MiB of file-backed memory for each thread",
+    )
 
 
 def control_group(root: Path) -> Finding:

@@ -36,13 +36,17 @@ def memory(root: Path) -> Finding:
 
 
 def swap(root: Path) -> Finding:
-    """Swap, and how much of it is in use."""
+    """Swap, how much of it is in use, and whether it is compressed memory (zram), by the devices in /proc/swaps."""
     info = meminfo(root)
     total, used = info["SwapTotal"], info["SwapTotal"] - info["SwapFree"]
     if total == 0:
         return "ok", "none", "nothing leaves the resident set but by being freed"
-    facts = f"{format_bytes(used)} of {format_bytes(total)} used"
-    meaning = "swapped pages are missing in RSS: see swap_end_bytes"
+    devices = (read_or_none(root, "/proc/swaps") or "").splitlines()[1:]
+    zram = f", zram {'alone' if all('zram' in line for line in devices) else 'among it'}" if any("zram" in line for line in devices) else ""
+    facts = f"{format_bytes(used)} of {format_bytes(total)} used{zram}"
+    meaning = (
+        "swapped pages are missing in RSS: such peaks have a ≥, and the peak of RSS and swap beside them; --no-swap keeps a run out of it"
+    )
     return ("limited" if used > total // 100 else "ok"), facts, meaning
 
 

@@ -51,6 +51,8 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         cache=job.cache,
         deterministic=job.deterministic,
         timeout_ns=job.timeout_ns,
+        cpus=job.cpus,
+        no_swap=job.no_swap,
         shapes=job.shapes,
         inputs=job.inputs,
         name=job.model.name,

@@ -38,10 +38,11 @@ from ..runs.summary import Key, Row
 # The version of a baseline, in its first field, "memprof_baseline".
 #   1   2026-11   the first
 #   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
+#       since then optional: of a row whose pages were swapped out, `swapped` and its values `with_swap`
 SCHEMA = 2
 # Settings that a baseline of schema 1 lacks: those that each baseline of schema 2 has, and those that some have.
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
-_MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit"}
+_MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit", "CPUs", "swap"}
 
 _MOST = 1 << 63
 
@@ -133,6 +134,8 @@ class _FileRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     metric: str
     values: list[float]
     exact: bool = True
+    swapped: int = 0
+    with_swap: list[float] = []
 
 
 class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -229,18 +232,24 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
     machine = machines.get(entry.machine)
     if machine is None:
         raise InputError(f"{path}: {entry.model}, {entry.variant} comes from the machine {entry.machine!r}, which is not described")
-    if not all(0 <= value < _MOST for row in entry.rows for value in row.values):
+    if not all(0 <= value < _MOST for row in entry.rows for value in (*row.values, *row.with_swap, row.swapped)):
         raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
+    if any(len(row.with_swap) not in (0, len(row.values)) for row in entry.rows):
+        raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer values with_swap than without")
     bad = next((row for row in entry.rows if row.metric not in metrics.METRICS or not row.values), None)
     if bad is not None:
         what = "has no value" if bad.metric in metrics.METRICS else "is no metric of this memprof"
         raise InputError(f"{path}: {entry.model}, {entry.variant}, {bad.phase}: {bad.metric} {what}")
     key = Key(entry.model, entry.variant, entry.threads, machine.name)
-    rows = tuple(summary.row(key, row.phase, row.metric, tuple(row.values), row.exact) for row in entry.rows)
+    rows = tuple(_read_row(key, row) for row in entry.rows)
     first = {"runtime": entry.runtime, "runtime version": entry.runtime_version, "Python": entry.python_version, "page cache": entry.cache}
     facts = {name: getattr(entry, name) for name in Entry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
     way = {**{name: value for name, value in first.items() if value}, **settings.written(entry.settings)}
     return Entry(machine=machine, rows=rows, settings=way, **facts)
+
+
+def _read_row(key: Key, row: _FileRow) -> Row:
+    return summary.row(key, row.phase, row.metric, tuple(row.values), row.exact, row.swapped, tuple(row.with_swap))
 
 
 # -- into a file
@@ -298,13 +307,13 @@ def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
 def _encoded_entry(entry: Entry, machine: str) -> str:
     facts = {**asdict(replace(entry, rows=())), "machine": machine}
     del facts["rows"]
-    rows = [_FileRow(row.phase, row.metric, [_plain(value) for value in row.values], row.exact) for row in entry.rows]
+    rows = [_FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap)) for row in entry.rows]
     lines = ",\n".join(f"   {_json(row)}" for row in rows)
     return f'  {_json(facts)[:-1]},"rows":[\n{lines}\n  ]}}'
 
 
-def _plain(value: float) -> float:
-    return int(value) if value == int(value) else value
+def _plain(values: Iterable[float]) -> list[float]:
+    return [int(value) if value == int(value) else value for value in values]
 
 
 def _json(value: object) -> str:

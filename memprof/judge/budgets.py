@@ -28,10 +28,10 @@ from .. import toml
 from ..errors import UsageError, near
 from ..runs.metrics import BYTES, METRICS, NS, amount
 from ..runs.records import PEAK
-from ..runs.summary import Row
+from ..runs.summary import Row, whole
 from ..units import parse_bytes, parse_duration_ns
 from .baseline import Entry
-from .verdicts import Judged
+from .verdicts import Judged, swap_words
 
 _WHERE = ("model", "variant", "phase")
 _FIELDS = (*_WHERE, "metric")
@@ -163,10 +163,12 @@ def _limits_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
 
 
 def _judged(row: Row, budget: Budget) -> Judged:
+    row = whole(row)
     over = row.max > budget.limit
     most = amount(row.metric, row.max) + (f", the worst of {len(row.values)}," if len(row.values) > 1 else "")
     limit = amount(row.metric, budget.limit)
     # A value just above the budget may be rounded to the same figure.
     excess = amount(row.metric, row.max - budget.limit)
     reason = f"{most} is above the budget of {limit} by {excess}" if over else f"{most} is within the budget of {limit}"
+    reason += swap_words(row)
     return Judged(row.key, row.phase, row.metric, "over" if over else "ok", reason, head=row, budget=budget.limit)

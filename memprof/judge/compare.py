@@ -16,6 +16,7 @@ from ..errors import InputError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
+from ..units import format_bytes
 from .baseline import Place
 from .ranks import LEAST_REPEATS, beyond_chance, bootstrap
 
@@ -88,12 +89,14 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
     if not common:
         raise InputError("the two sides have no model and variant in common")
     differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    swapped = [row for row in differences if row.base.swapped or row.head.swapped]
     return Comparison(
         tuple(differences),
         tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
         tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
         (
             *_ways(base, head),
+            *_swap_remarks(swapped),
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
     )
@@ -105,7 +108,7 @@ def _differences(place: Place, base: Sequence[Run], head: Sequence[Run], names: 
     for row in summary.summarise(base, names):
         other = after.get((row.phase, row.metric))
         if other is not None:
-            yield _difference(Key(*place, row.key.machine), row, other, bound)
+            yield _difference(Key(*place, row.key.machine), summary.whole(row), summary.whole(other), bound)
 
 
 def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
@@ -136,6 +139,16 @@ def _ways(base: dict[Place, list[Run]], head: dict[Place, list[Run]]) -> list[st
     pairs = [(f"{place[0]}, {place[1]}", _way(base[place]), _way(head[place])) for place in base if place in head]
     surroundings, asked = settings.difference_remarks(pairs)
     return [*surroundings, *asked]
+
+
+def _swap_remarks(rows: Sequence[Difference]) -> list[str]:
+    """A sentence for each metric in whose rows swapped-out pages were added."""
+    remarks = []
+    for name in dict.fromkeys(row.metric for row in rows):
+        phases = dict.fromkeys(row.phase for row in rows if row.metric == name)
+        most = max(max(row.base.swapped, row.head.swapped) for row in rows if row.metric == name)
+        remarks.append(f"{name} of {', '.join(phases)}: with swapped-out pages, {format_bytes(most)} at most, which RSS lacks")
+    return remarks
 
 
 def _way(runs: Sequence[Run]) -> dict[str, str]:

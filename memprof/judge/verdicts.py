@@ -260,7 +260,22 @@ def _gone(key: Key, row: Row) -> Judged:
 
 
 def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits()) -> Judged:
-    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from."""
+    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from.
+
+    Where pages were swapped out, resident memory alone says nothing: both sides are judged with the swapped-out pages added.
+    """
+    base, head = summary.whole(base), summary.whole(head)
+    judged = _judge_whole_row(base, head, bound_bytes, limits)
+    return replace(judged, reason=judged.reason + swap_words(base, head))
+
+
+def swap_words(*rows: Row) -> str:
+    """The end of a reason: the swapped-out pages that are in the rows' values, if there are any."""
+    most = max(row.swapped for row in rows)
+    return f"; with swapped-out pages, {format_bytes(most)} at most, which RSS lacks" if most else ""
+
+
+def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> Judged:
     count = min(len(base.values), len(head.values))
     if count < LEAST_REPEATS:
         many = f"{count} repeat{'s' if count > 1 else ''} can never decide"

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
+from . import limits
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
@@ -36,6 +38,7 @@ def measure(
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
     pass through.
     """
+    limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()
     if ended:
         progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
@@ -45,6 +48,10 @@ def measure(
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
+            if limiter is not None and order.job.no_swap:
+                kept: dict[str, Any] = dict(limiter.start(None))
+                kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
+                order = replace(order, **kept)
             before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
@@ -71,6 +78,18 @@ def measure(
             finally:
                 progress.finished(run)
                 yield run
+
+
+def _keeping_out_of_swap(orders: Sequence[Order]) -> limits.Limiter | None:
+    """What keeps runs out of swap, None if no order asks for it. Raises InputError if nothing here can."""
+    if not any(order.job.no_swap for order in orders):
+        return None
+    if any(order.job.no_swap and order.place is not HERE for order in orders):
+        raise UsageError("--no-swap makes a control group on this machine, and does not work with --on")
+    try:
+        return limits.find("cgroup")
+    except InputError:
+        raise InputError("--no-swap needs a control group for the run, and none can be made here (try as root)") from None
 
 
 def _cooled(order: Order, progress: Progress) -> Weather:

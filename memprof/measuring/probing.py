@@ -23,6 +23,7 @@ from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
 from .places.place import HERE, Place, Probe
+from .suite import parse_cpus
 
 _HOLD_LIMIT_NS = 300 * 10**9
 _SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
@@ -190,6 +191,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         group=order.group,
         rlimits=order.rlimits,
         command=order.command,
+        cpus=parse_cpus(job.cpus) if job.cpus else (),
     )
     hold = Hold(_HOLD_LIMIT_NS, order.hold_at) if job.hold else None
     return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold)

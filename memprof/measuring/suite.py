@@ -39,6 +39,7 @@ from ..units import parse_duration_ns
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
+_MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
-    stdin: whether they read memprof's standard input. probe: which probe measures, the place's own if None. place: where all is measured.
+    stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
+    pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
     max_celsius: the temperature to which the machine must have cooled down before each run.
     """
 
@@ -94,6 +96,8 @@ class Suite:
     phase_regexes: Mapping[str, str] = field(default_factory=dict)
     stdin: bool = False
     build: Build | None = None
+    cpus: str | None = None
+    no_swap: bool | None = None
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe | None = None
@@ -157,6 +161,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     phase: dict[str, str] = {}
     phase_regex: dict[str, str] = {}
     build: _FileBuild | None = None
+    cpus: str | None = None
+    no_swap: bool | None = None
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -192,6 +198,8 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         phases=dict(_phase(f"{name}={function}") for name, function in file.phase.items()),
         phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in file.phase_regex.items()),
         build=Build(file.build.command, file.build.python) if file.build else None,
+        cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
+        no_swap=file.no_swap,
     )
 
 
@@ -290,6 +298,29 @@ def parse_threads(text: str) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise UsageError(f"threads {text!r}: write whole numbers from 1 on, such as 1,2,4")
     return counts
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """CPU numbers in `0-3,6`, ascending. Raises UsageError."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() and end.isascii() and int(end) < _MOST_CPUS for end in ends) or int(ends[0]) > int(ends[1]):
+            raise UsageError(f"--cpus {text!r}: write numbers and ranges such as 0-3,6")
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return tuple(sorted(numbers))
+
+
+def canonical_cpus(text: str) -> str:
+    """The same CPUs in the shortest form: `3,0,1` is `0-1,3`. Raises UsageError."""
+    parts: list[list[int]] = []
+    for number in parse_cpus(text):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -2,14 +2,16 @@
 
 In, on standard input, one line:
 
-    {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits"}, "timeout_ns",
+    {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits",
+     "cpus"}, "timeout_ns",
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
      "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}, "silence_ns"}
 
 "start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
 
 "stdin": the text the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
-a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}. "silence_ns": 0, or how long standard input may be silent:
+a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}; "cpus": the CPUs
+that it may run on, none for all. "silence_ns": 0, or how long standard input may be silent:
 then the child is ended too, because a connection can die without an end. `beat` and a line's end is a sign of life and nothing else.
 JOB is memprof.runs.records.Job and goes into the Run unchanged. An environment value of null removes the variable. After that line
 standard input stays open for as long as the result is wanted: its end ends the child and all that it started.
@@ -58,7 +60,8 @@ def main():
         measurement.follow()
     except child.Stopped:
         return 3
-    child.finish("run " + wire.dumps(_run(order["job"], started, measurement, procfs.machine())) + "\n")
+    machine = procfs.machine(measurement.usable, measurement.swapped.threads)
+    child.finish("run " + wire.dumps(_run(order["job"], started, measurement, machine)) + "\n")
     return 0
 
 
@@ -93,6 +96,7 @@ def _run(job, started, measurement, machine):
             rss_min_bytes=timeline.rss_min,
             rss_mean_bytes=timeline.mean(),
             rss_max_bytes=timeline.rss_max,
+            **measurement.swapped.columns(),
         ),
         "polling": _polling(measurement),
         "output_bytes": measurement.output_bytes,

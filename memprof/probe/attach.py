@@ -27,6 +27,11 @@ class Attached(Command):
         before = procfs.status(self.pid)
         self._begin_ns = time.monotonic_ns()
         self._tree = Tree(self.pid, self._begin_ns)
+        self._tree.swapped = self.swapped
+        try:
+            self.usable = len(os.sched_getaffinity(self.pid))
+        except OSError:
+            pass  # it has just ended
         if "rss" not in before or self._tree.poll(self._begin_ns) is None:
             message = "process %d has ended, or is one of the kernel's own" % self.pid
             self.outcome = {"status": "start", "phase": "RUN", "message": message}
@@ -61,8 +66,8 @@ class Attached(Command):
 
     def _finish(self, before):
         self._settle_all()
-        after = procfs.status(self.pid)
         end_ns = time.monotonic_ns()
+        after = procfs.status_at_end(self.pid)
         hwm, alone = after.get("hwm", 0), self._tree.most == 1
         rose = alone and hwm > before.get("hwm", 0)
         peak = max(self._highest(self._begin_ns, end_ns), hwm if rose else 0, before["rss"] if alone else 0)
@@ -77,6 +82,7 @@ class Attached(Command):
             record["hwm_bytes"], record["vms_peak_bytes"] = hwm, after["vms_peak"]
         else:
             self.warnings.append("the process ended while it was polled")
+        self.swapped.tell(record)
         self.marks.append(record)
         self.warnings += self._words()
         if self._tree.most > 1:

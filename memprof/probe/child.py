@@ -42,7 +42,7 @@ def become_reaper():
 class Measurement(Listener):
     """A child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
-    start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers"}; the last three may be left out. intervals: polling
+    start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers", "cpus"}; the last four may be left out. intervals: polling
     period in ns by phase, with the key "" for all others; 0 for not at all. live: called with (phase, rss) at most ten times a second. hold:
     {"limit_ns", "at"}, see __main__, or None.
     """
@@ -54,6 +54,8 @@ class Measurement(Listener):
         self._intervals = intervals
         self._live = live
         self._hold = hold
+        self._cpus = start.get("cpus") or ()
+        self.usable = len(self._cpus or os.sched_getaffinity(0))
         self._group = None
         self._ended_alone = False  # it ended by itself
         self.charged = None
@@ -101,6 +103,11 @@ class Measurement(Listener):
     # -- starting
 
     def _launch(self):
+        if self._cpus and not _may_run_on(self._cpus):
+            named = ",".join(str(number) for number in self._cpus)
+            message = "it may not run on exactly the CPUs %s: one of them is not there, or not allowed to this process" % named
+            self.outcome = {"status": "start", "phase": "STARTUP", "message": message}
+            return False
         marks_read, marks_write = os.pipe2(os.O_CLOEXEC)
         output_read, output_write = self._output_pipe()
         input_read, input_write = os.pipe2(os.O_CLOEXEC)
@@ -191,6 +198,8 @@ class Measurement(Listener):
         os.set_inheritable(marks_write, True)
         if self._group is not None:
             self._group.join()
+        if self._cpus:
+            os.sched_setaffinity(0, self._cpus)
         for name, value in (self._start.get("rlimits") or {}).items():
             import resource
 
@@ -273,6 +282,7 @@ class Measurement(Listener):
         if values is None:
             return
         self._keep_sample(now, values)
+        self._look_closer(now)
         self._rss = values[0]
         if self._hold and values[0] >= self._hold["at"].get(self._phase, NEVER):
             del self._hold["at"][self._phase]
@@ -290,9 +300,15 @@ class Measurement(Listener):
 
     def _look(self):
         # In a phase that is not polled: the size for a watching user, and for the case that the child dies; no sample.
-        values = self._sample(time.monotonic_ns())
+        now = time.monotonic_ns()
+        values = self._sample(now)
         if values is not None:
             self._rss = values[0]
+            self._look_closer(time.monotonic_ns())
+
+    def _look_closer(self, now):
+        """Look at what statm does not tell."""
+        self.swapped.look(self._statm.task, now, _late)
 
     def _control(self):
         text = os.read(0, 4096)
@@ -506,6 +522,18 @@ def _kill_group(pid):
         os.killpg(pid, signal.SIGKILL)
     except OSError:
         pass
+
+
+def _may_run_on(cpus):
+    """Whether a process may be set to run on these CPUs and no others, found by setting this one for a moment."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+        return os.sched_getaffinity(0) == set(cpus)
+    except (OSError, ValueError, OverflowError):
+        return False
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _late(now):

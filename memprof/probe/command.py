@@ -58,6 +58,7 @@ class Command(child.Measurement):
             self.outcome["message"] = _why_not(self._start, self.outcome["message"])
             return False
         self._tree = Tree(self.pid, time.monotonic_ns(), os.getpid())
+        self._tree.swapped = self.swapped
         if self._regexes:
             self._line_mark = LineMark(self.pid, self._begin_ns, fresh=True)
             self._phase = self._unmatched[0]
@@ -79,6 +80,9 @@ class Command(child.Measurement):
 
     def _keep_sample(self, now, values):
         pass  # the tree keeps it, once it is settled
+
+    def _look_closer(self, now):
+        pass  # so does the tree, at each process in turn
 
     def _highest(self, begin_ns, end_ns):
         return self._tree.own.highest(begin_ns, end_ns)[0]
@@ -303,13 +307,14 @@ class Command(child.Measurement):
         most = max(mark["rss_peak_bytes"] for mark in self.marks)
         self._outside.tell_life(self._life_peak(), most)
         gap = self._outside.highest
-        if gap is None or gap.peak <= most + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+        if gap is None or gap.peak <= most + self.peak_bound():
             return
         several = self._tree.had_others(gap.begin_ns, gap.end_ns)
         record = sampled_record(OUTSIDE, gap.begin_ns, gap.end_ns, gap.peak)
         record.update(rss_peak_exact=gap.exact and not several, samples=0, interval_ns=self._intervals[""])
         if several:
             record["rss_peak_high_bytes"] = max(gap.high, gap.peak)
+        self.swapped.tell(record)
         place = next((at for at, mark in enumerate(self.marks) if mark["phase"] == gap.before), len(self.marks))
         self.marks.insert(place, record)
         where = "between %s and %s" % (gap.after, gap.before) if gap.before else "after %s" % gap.after

@@ -7,6 +7,7 @@ import os
 import time
 
 from . import procfs, wire
+from .swapping import Swapped
 from .timeline import Timeline
 
 _LINE_LIMIT = 1 << 16
@@ -15,14 +16,15 @@ _ERROR_KINDS = ("import", "refused", "error")
 
 
 class Listener:
-    """Follows the phases of one process. A subclass has _begin_ns, _marks_read, _watched, _intervals, _hold, _statm, pid and measured.
+    """Follows the phases of one process. A subclass has _begin_ns, _marks_read, _watched, _intervals, _hold, _statm, pid, measured and usable.
 
     marks, values, about: what is known by now, in the form of memprof.runs.records. pid: the process that was started; measured: the process that
-    writes the marks.
+    writes the marks. usable: on how many CPUs it may run.
     """
 
     def __init__(self):
         self.timeline = Timeline()
+        self.swapped = Swapped()
         self.marks = []
         self.values = []
         self.about = None
@@ -75,7 +77,7 @@ class Listener:
         statm = procfs.Statm(pid)
         self._statm.close()
         self._statm, self.measured = statm, pid
-        self.timeline = Timeline()  # the samples so far were of the wrapper
+        self.timeline, self.swapped = Timeline(), Swapped()  # the samples so far were of the wrapper
 
     def _mark_program(self, _):
         pass  # a debugger names its program's process before that writes a mark
@@ -117,7 +119,7 @@ class Listener:
         hwm = figures.pop("hwm_phase_bytes", 0)
         exact = hwm > 0 and (bool(mark.get("hwm_reset")) or hwm > figures.get("hwm_begin_bytes", 0))
         figures.pop("hwm_begin_bytes", None)
-        if exact and phase == "STARTUP" and sampled > hwm + procfs.peak_bound(os.sysconf("SC_NPROCESSORS_CONF")):
+        if exact and phase == "STARTUP" and sampled > hwm + self.peak_bound():
             sampled = 0  # of another program: the high-water mark is of the program since its last exec, the samples may be from before
         peak = max(sampled, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._times}
@@ -135,8 +137,13 @@ class Listener:
     def _highest(self, begin_ns, end_ns):
         return self.timeline.highest(begin_ns, end_ns)
 
+    def peak_bound(self):
+        """How far a high-water mark of the child can lie from the truth, in bytes."""
+        return procfs.peak_bound(self.usable, self.swapped.threads)
+
     def _keep(self, record):
         """Keep a phase. A phase that comes again is merged with its record: each time is an iteration, and figures at the end are of the last."""
+        self.swapped.tell(record)
         before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
         if before is None:
             self.marks.append(record)
@@ -145,6 +152,10 @@ class Listener:
         times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
         record["times_ns"] = times_ns
         record["begin_ns"] = before["begin_ns"]
+        if "swap_peak_bytes" in before or "swap_peak_bytes" in record:
+            both = (mark.get("rss_swap_peak_bytes", mark["rss_peak_bytes"]) for mark in (before, record))
+            swap = max(mark.get("swap_peak_bytes", 0) for mark in (before, record))
+            record.update(swap_peak_bytes=swap, rss_swap_peak_bytes=max(both))
         record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
         record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
         for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):

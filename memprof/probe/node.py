@@ -11,7 +11,7 @@ class Node:
     to which shared and own are known; grown: by how much its anonymous memory has grown since then. above: the Node of its parent, if that was
     seen; waited: the parent's cminflt when the process was found. stack: see procfs.Stat. twin: the process in whose memory it runs, until it
     execs; None for all but a child of vfork. inside: whether it is the measured process or below that. hwm: its high-water mark as last looked
-    at; rose: whether that had risen.
+    at; rose: whether that had risen. swap, stack_seen: its swapped-out bytes, and its stack, at that look.
     """
 
     __slots__ = (
@@ -40,7 +40,9 @@ class Node:
         "samples",
         "shared",
         "stack",
+        "stack_seen",
         "statm",
+        "swap",
         "twin",
         "values",
         "vms",
@@ -54,6 +56,7 @@ class Node:
         self.begin_ns = self.end_ns = now
         self.rss = self.file = self.vms = self.rss_peak = self.samples = self.hwm = 0
         self.shared = self.own = self.grown = self.faults = self.waited = self.stack = self.gone = 0
+        self.swap = self.stack_seen = 0
         self.pss_peak = self.child_faults = self.values = self.twin = self.above = None
         self.inside = self.rose = False
 

@@ -197,19 +197,44 @@ def status(pid: int) -> "dict[str, int]":
     return {name: fields[field] for field, name in _STATUS.items() if field in fields}
 
 
+def status_at_end(pid: int) -> "dict[str, int]":
+    """As `status`, with the resident set of smaps_rollup where the two differ by more than a page."""
+    figures = status(pid)
+    exact = shares(pid) if "rss" in figures else None
+    if exact is not None:
+        figures.update(exact_end(figures, exact.rss, exact.anon))
+    return figures
+
+
+def exact_end(figures: "dict[str, int]", rss: int, anon: int) -> "dict[str, int]":
+    """The resident set and its parts, if smaps_rollup's differ by more than a page from those of `status`.
+
+    Kernels before 6.17 keep the counters behind `status` late. For smaps_rollup they walk the pages, so it is exact on every kernel.
+    """
+    if "rss" not in figures or abs(rss - figures["rss"]) <= PAGE:
+        return {}
+    return {"rss": rss, "anon": anon, "file": max(0, rss - anon - figures.get("shmem", 0))}
+
+
+def swapped(pid: int) -> "tuple[int, int, int] | None":
+    """(resident set, swapped out, threads) of a process, the first two in bytes as of one moment, or None if it has ended."""
+    fields = _fields("/proc/%d/status" % pid)
+    return (fields["VmRSS"], fields.get("VmSwap", 0), fields.get("Threads", 1)) if "VmRSS" in fields else None
+
+
 class Shares:
     """Fields of a process's /proc/PID/smaps_rollup, in bytes, all as of one moment.
 
-    pss: its share of its resident memory. file_overlap: the part of rss - pss that is file-backed and shared memory. shared_anon: how much of
-    its anonymous memory another process may have too, at most. private: memory that no other process has. Pss_Anon and its like are there from
-    Linux 5.4 on.
+    anon: its anonymous memory. pss: its share of its resident memory. file_overlap: the part of rss - pss that is file-backed and shared memory.
+    shared_anon: how much of its anonymous memory another process may have too, at most. private: memory that no other process has. Pss_Anon and
+    its like are there from Linux 5.4 on.
     """
 
-    __slots__ = ("file_overlap", "private", "pss", "rss", "shared_anon")
+    __slots__ = ("anon", "file_overlap", "private", "pss", "rss", "shared_anon")
 
     def __init__(self, fields):
         self.rss, self.pss = fields["Rss"], fields["Pss"]
-        anon = fields.get("Anonymous", 0)
+        self.anon = anon = fields.get("Anonymous", 0)
         own_anon = fields.get("Pss_Anon", 0)
         self.file_overlap = max(0, self.rss - self.pss - max(0, anon - own_anon))
         self.private = fields.get("Private_Clean", 0) + fields.get("Private_Dirty", 0)
@@ -268,8 +293,8 @@ def _counted(path, name):
     return None
 
 
-def machine() -> "dict[str, object]":
-    """Facts about this machine, in the form of memprof.runs.records.Machine."""
+def machine(usable: "int | None" = None, threads: int = 1) -> "dict[str, object]":
+    """Facts about this machine, in the form of memprof.runs.records.Machine. usable, threads: see `peak_bound`."""
     system = os.uname()
     cpus = os.cpu_count() or 1
     memory = _fields("/proc/meminfo")
@@ -285,18 +310,37 @@ def machine() -> "dict[str, object]":
         "swap_bytes": memory.get("SwapTotal", 0),
         "page_bytes": PAGE,
         "huge_pages": _chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "peak_bound_bytes": peak_bound(os.sysconf("SC_NPROCESSORS_CONF")),
+        "peak_bound_bytes": peak_bound(usable, threads),
     }
 
 
-def peak_bound(cpus):
-    """How far a high-water mark can lie from the truth.
+def peak_bound(usable=None, threads=1, cpus=None, release=None):
+    """How far a high-water mark can lie from the truth, in bytes, for a process that may run on `usable` CPUs (None: as many as this process).
 
-    The kernel keeps a memory counter as a sum and a part for each CPU, and folds a part in once it reaches max(32, 2 x CPUs) pages
-    (percpu_counter_batch in lib/percpu_counter.c, Linux 6.2 and later). The resident set is the sum of two that matter, anonymous and
-    file-backed (a third, shared, hardly moves): in 4,000 trials on 2 CPUs the mark was up to 73 pages low, where one counter allows 64.
+    Linux 6.2 and later keep a memory counter as a sum and a part for each CPU, and fold a part in once it reaches max(32, 2 x CPUs) pages
+    (percpu_counter_batch in lib/percpu_counter.c). Parts are left only on CPUs where the process ran. The resident set is the sum of two
+    counters that matter, anonymous and file-backed (a third, shared, hardly moves): in 4,000 trials on 2 CPUs the mark was up to 73 pages low,
+    where one counter allows 64.
+
+    Earlier kernels keep a part for each thread, and fold it in after 64 faults (TASK_RSS_EVENTS_THRESH in mm/memory.c). A fault in a mapped file
+    maps up to 64 KiB around it (fault_around_bytes), all of it counted late. On Linux 6.1, status and the mark were up to 67 pages a thread low
+    where threads touched anonymous memory, and 993 where they touched mapped files. threads: the most that the process had.
     """
-    return 2 * max(32, 2 * cpus) * cpus * PAGE
+    if late_by_thread(release):
+        return 67 * max(PAGE, 64 << 10) * max(1, threads)
+    cpus = cpus or os.sysconf("SC_NPROCESSORS_ONLN")
+    return 2 * max(32, 2 * cpus) * (usable or len(os.sched_getaffinity(0))) * PAGE
+
+
+def late_by_thread(release=None):
+    """Whether the kernel (of that release, or this one) keeps a part of the memory counters for each thread: before 6.2."""
+    version = (release or os.uname().release).split(".")[:2]
+    return all(part.isdigit() for part in version) and tuple(int(part) for part in version) < (6, 2)
+
+
+def has_swap():
+    """Whether this machine has any swap now."""
+    return _fields("/proc/meminfo").get("SwapTotal", 0) > 0
 
 
 def _fields(path):

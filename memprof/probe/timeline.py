@@ -65,15 +65,15 @@ class Timeline:
             return self._last[1][0] if self._last else 0
         return self._area // (self._last[0] - self._first_ns)
 
-    def highest(self, begin_ns, end_ns):
-        """The largest RSS sampled from begin_ns to end_ns, 0 if no row lies between them."""
-        times, rss = self.columns[0], self.columns[1]
-        best = self._last[1][0] if self._repeated_ns is not None and begin_ns <= self._repeated_ns <= end_ns else 0
+    def highest(self, begin_ns, end_ns, column=1):
+        """The largest RSS, or value of another column, sampled from begin_ns to end_ns, 0 if no row lies between them."""
+        times, values = self.columns[0], self.columns[column]
+        best = self._last[1][column - 1] if self._repeated_ns is not None and begin_ns <= self._repeated_ns <= end_ns else 0
         for index in range(self.rows - 1, -1, -1):
             if times[index] < begin_ns:
                 break
-            if times[index] <= end_ns and rss[index] > best:
-                best = rss[index]
+            if times[index] <= end_ns and values[index] > best:
+                best = values[index]
         return best
 
     def encoded(self):

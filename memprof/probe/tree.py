@@ -57,6 +57,7 @@ class Tree:
         self.most = 0
         self.unfollowed = 0
         self._stretches = []  # [from, to] when the process that is measured was seen with children, the last of them
+        self.swapped = None  # the Swapped to tell of the measured process and its descendants
         self._adopted = None
         if reaper is not None:
             self._adopted = os.open("/proc/%d/task/%d/children" % (reaper, reaper), os.O_RDONLY | os.O_CLOEXEC)
@@ -476,9 +477,14 @@ class Tree:
             return
         node.name = stat.name
         if node.twin is None:
-            hwm = procfs.high_water(node.task)
+            read_ns = time.monotonic_ns()
+            status = procfs.status(node.task)
+            hwm = status.get("hwm", 0)
             node.rose = node.hwm > 0 and hwm > node.hwm
             node.hwm = max(node.hwm, hwm)
+            if self.swapped is not None and node.inside and "rss" in status:
+                node.swap, node.stack_seen = status.get("swap", 0), stat.stack
+                self._tell_swapped(read_ns, status["rss"], stat.threads)
         if not node.command or node.samples < 100:
             node.command = procfs.command(node.pid) or node.command
         changed = self._list(node)
@@ -496,6 +502,18 @@ class Tree:
             else:
                 self.unseen += 1
         node.child_faults = stat.child_faults
+
+    def _tell_swapped(self, now, rss, threads):
+        """Tell what is swapped out by now. Of processes that were forked and have not exec'd since, pages may be the same: the most counts."""
+        inside = [node for node in self._nodes.values() if node.inside and node.twin is None]
+        if len(inside) == 1:
+            self.swapped.take(now, rss, inside[0].swap, threads)
+            return
+        by_stack: "dict[int, int]" = {}
+        for node in inside:
+            by_stack[node.stack_seen] = max(by_stack.get(node.stack_seen, 0), node.swap)
+        certain = self.own.sum.last[0] if self.own.sum.last is not None else rss
+        self.swapped.take(now, certain, sum(by_stack.values()), threads)
 
 
 def _children(pid):

@@ -68,6 +68,7 @@ _METRICS = (
     Metric("hwm_bytes", "HWM, never reset", BYTES, _field("hwm_bytes"), "rss_end_bytes"),
     Metric("pss_end_bytes", "PSS at the end", BYTES, _field("pss_end_bytes"), "pss_end_bytes"),
     Metric("uss_end_bytes", "USS at the end", BYTES, _field("uss_end_bytes"), "uss_end_bytes"),
+    Metric("rss_swap_peak_bytes", "Peak of RSS and swap", BYTES, lambda mark: mark.with_swap_bytes, "rss_end_bytes"),
     Metric("rss_end_bytes", "RSS at the end", BYTES, _field("rss_end_bytes"), "rss_end_bytes"),
     Metric("shmem_end_bytes", "Shared memory at the end", BYTES, _field("shmem_end_bytes"), "shmem_end_bytes"),
     Metric("swap_end_bytes", "Swapped out at the end", BYTES, _field("swap_end_bytes"), "swap_end_bytes"),
@@ -93,8 +94,12 @@ _METRICS = (
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 
-# Read from a high-water mark, which the kernel keeps up to the machine's bound below the truth.
-HIGH_WATER_MARKS = ("rss_peak_bytes", "hwm_bytes")
+# Peaks, which the whole run has too, and not only each phase.
+PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes")
+# Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.
+HIGH_WATER_MARKS = (*PEAKS, "hwm_bytes")
+# Resident memory at a phase's end: a page that was swapped out by then is missing in it.
+_RESIDENT_AT_THE_END = ("rss_end_bytes", "anon_end_bytes", "pss_end_bytes", "uss_end_bytes")
 
 # The metrics that `run` prints, in this order; the latencies of EXECUTE follow as a table.
 DEFAULT_METRICS = tuple(metric.name for metric in _METRICS[:8])
@@ -109,10 +114,10 @@ def metric(name: str) -> Metric:
 
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
-    """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all; only RSS has it."""
+    """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all; only PEAKS have it."""
     if phase == PEAK:
-        peaks = [mark.rss_peak_bytes for mark in run.marks if mark.rss_peak_bytes is not None]
-        return max(peaks) if peaks and run.outcome.ok and wanted.name == "rss_peak_bytes" else None
+        peaks = [peak for mark in run.marks if (peak := wanted.of(mark)) is not None]
+        return max(peaks) if peaks and run.outcome.ok and wanted.name in PEAKS else None
     mark = run.mark(phase)
     return wanted.of(mark) if mark is not None else None
 
@@ -125,9 +130,30 @@ def baseline(run: Run, wanted: Metric) -> float | None:
 
 def exact(run: Run, phase: str, wanted: Metric) -> bool:
     """Whether the value is exact, and not only the largest that polling happened to see."""
-    if wanted.name != "rss_peak_bytes":
+    if wanted.name not in PEAKS:
         return True
-    return all(mark.sure for mark in run.marks if phase in (PEAK, mark.phase))
+    both = wanted.name == "rss_swap_peak_bytes"
+    return all(mark.sure and not (both and mark.swapped_bytes) for mark in run.marks if phase in (PEAK, mark.phase))
+
+
+def swapped(run: Run, phase: str, wanted: Metric) -> int:
+    """The most that was swapped out in a phase and is missing in the metric's value, in bytes; 0 for metrics that lack none."""
+    marks = [mark for mark in run.marks if phase in (PEAK, mark.phase)]
+    if wanted.name in ("rss_peak_bytes", "hwm_bytes"):
+        return max((mark.swapped_bytes for mark in marks), default=0)
+    if wanted.name in _RESIDENT_AT_THE_END:
+        return max((mark.swap_end_bytes or 0 for mark in marks), default=0)
+    return 0
+
+
+def with_swap(run: Run, phase: str, wanted: Metric) -> float | None:
+    """The metric's value with the swapped-out pages that it lacks, None if it could not be had."""
+    plain = value(run, phase, wanted)
+    if plain is None or not swapped(run, phase, wanted):
+        return plain
+    if wanted.name in _RESIDENT_AT_THE_END:
+        return plain + swapped(run, phase, wanted)
+    return max(plain, value(run, phase, METRICS["rss_swap_peak_bytes"]) or 0)
 
 
 def amount(metric: str, value: float) -> str:

@@ -16,7 +16,8 @@ from ..units import counted, format_bytes
 #   1   2026-11   the first
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
-#       may be null
+#       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
+#       no_swap
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
@@ -65,7 +66,8 @@ class Job:
     the phase's name; phase_regexes: the pattern of the line that ends a phase, by the phase's name. hold: the child stops at the end of each
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
     shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
-    and is none of the search's own trials.
+    and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
+    no_swap: a control group keeps its pages out of swap.
     """
 
     model: Model
@@ -96,6 +98,8 @@ class Job:
     limit: str | None = None
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     verifies: bool = False
+    cpus: str | None = None
+    no_swap: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ class Mark:
     rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes: if
     several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; None if the peak
     has no such bounds. hwm_bytes: the largest high-water mark since the process started, as a tool that never resets it would report. samples:
-    how often it was polled. interval_ns: the polling period, 0 for no polling.
+    how often it was polled. interval_ns: the polling period, 0 for no polling. swap_peak_bytes: the most that was seen swapped out;
+    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was.
     """
 
     phase: str
@@ -135,6 +140,20 @@ class Mark:
     read_bytes: int | None = None
     cpu_ns: int | None = None
     rss_peak_high_bytes: int | None = None
+    swap_peak_bytes: int | None = None
+    rss_swap_peak_bytes: int | None = None
+
+    @property
+    def swapped_bytes(self) -> int:
+        """The most that was seen swapped out, and so in no resident set, during the phase; 0 for nothing."""
+        return max(self.swap_peak_bytes or 0, self.swap_end_bytes or 0)
+
+    @property
+    def with_swap_bytes(self) -> int | None:
+        """The peak of resident and swapped pages together, at least; that of resident pages if nothing was swapped out."""
+        if self.rss_peak_bytes is None:
+            return None
+        return max(self.rss_peak_bytes, self.rss_swap_peak_bytes or 0, (self.rss_end_bytes or 0) + (self.swap_end_bytes or 0))
 
     @property
     def time_ns(self) -> int:
@@ -161,7 +180,8 @@ class Timeline:
     Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
     file (file-backed and shared) and vms in bytes. A row a change; rows are thinned in long runs without losing a maximum. The minimum,
     mean (weighted by time) and maximum are of all samples. If several processes ran, they are of the certain part of their sum, and
-    rss_max_high_bytes is the most that the sum can have been.
+    rss_max_high_bytes is the most that the sum can have been. swap_t_ns, swap: two columns of other rows, for swapped-out pages, which are
+    read every 10 ms at most: from the first reading on that found any, None if none did.
     """
 
     t_ns: str = field(repr=False)
@@ -173,6 +193,8 @@ class Timeline:
     rss_mean_bytes: int
     rss_max_bytes: int
     rss_max_high_bytes: int | None = None
+    swap_t_ns: str | None = field(default=None, repr=False)
+    swap: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -186,7 +208,7 @@ class Polling:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run. peak_bound_bytes: how far a high-water mark can lie from the truth there."""
+    """The machine of a run. peak_bound_bytes: how far a high-water mark of the run can lie from the truth (see memprof.probe.procfs)."""
 
     name: str
     arch: str

@@ -47,6 +47,8 @@ def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
         "phases by symbol": ", ".join(f"{name}={symbol}" for name, symbol in job.phases.items()),
         "phases by output": ", ".join(f"{name}={regex}" for name, regex in job.phase_regexes.items()),
         "limit": job.limit or "",
+        "CPUs": job.cpus or "",
+        "swap": "kept out" if job.no_swap else "",
     }
     facts.update(written(job.knobs))
     facts.update({f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()})

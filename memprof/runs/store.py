@@ -132,7 +132,7 @@ def _words(name: str, value: str) -> str:
     return f"{subject.removeprefix('of ') if kind in ('shape', 'variable') else name}={value}"
 
 
-_NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit")
+_NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit", "CPUs", "swap")
 
 
 def _load_file(path: Path) -> tuple[list[Run], list[str]]:

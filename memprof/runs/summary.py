@@ -27,6 +27,8 @@ class Row:
     """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
 
     values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
+    swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
+    swapped out.
     """
 
     key: Key
@@ -39,6 +41,8 @@ class Row:
     max: float
     stdev: float
     exact: bool
+    swapped: int = 0
+    with_swap: tuple[float, ...] = ()
 
 
 def key(run: Run) -> Key:
@@ -103,10 +107,21 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
     if not having:
         return None
     exact = all(metrics.exact(run, phase, metric) for run, _ in having)
-    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact)
+    swapped = max(metrics.swapped(run, phase, metric) for run, _ in having)
+    with_swap = tuple(value for run, _ in having if (value := metrics.with_swap(run, phase, metric)) is not None) if swapped else ()
+    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap)
 
 
-def row(group_key: Key, phase: str, metric: str, values: tuple[float, ...], exact: bool) -> Row:
+def whole(plain: Row) -> Row:
+    """The row with the swapped-out pages in its values; the row itself if there are none."""
+    if not plain.with_swap:
+        return plain
+    return replace(row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact), swapped=plain.swapped)
+
+
+def row(
+    group_key: Key, phase: str, metric: str, values: tuple[float, ...], exact: bool, swapped: int = 0, with_swap: tuple[float, ...] = ()
+) -> Row:
     """The Row of these values, at least one."""
     return Row(
         key=group_key,
@@ -119,4 +134,6 @@ def row(group_key: Key, phase: str, metric: str, values: tuple[float, ...], exac
         max=max(values),
         stdev=statistics.stdev(values) if len(values) > 1 else 0.0,
         exact=exact,
+        swapped=swapped,
+        with_swap=with_swap,
     )

@@ -131,4 +131,4 @@ def in_phase(phase: str) -> str:
 
 def phase_of(metric: Metric, phase: str | None) -> str:
     """The named phase, or else the one that tables show of this metric."""
-    return phase or (PEAK if metric.name == "rss_peak_bytes" else EXECUTE)
+    return phase or (PEAK if metric.name in metrics.PEAKS else EXECUTE)

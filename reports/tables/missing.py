@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memprof.runs import summary
 from memprof.runs.metrics import Metric
 from memprof.runs.records import PEAK, STARTUP, Mark, Run
+from memprof.units import format_bytes
 
 from ..rows import BASELINE
 
@@ -13,6 +15,20 @@ from ..rows import BASELINE
 def inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     """Notes on peaks of a phase, or of all phases, that are not exact."""
     return [f"~ not exact: {why}; it may have been higher." for why in why_inexact(runs, phase)]
+
+
+def swapped(runs: Sequence[Run]) -> list[str]:
+    """A note on phases whose pages were swapped out: none if there is no such phase."""
+    most: dict[str, int] = {}
+    for mark in (mark for run in runs for mark in run.marks if mark.swapped_bytes):
+        most[mark.phase] = max(most.get(mark.phase, 0), mark.swapped_bytes)
+    if not most:
+        return []
+    amounts = ", ".join(f"{format_bytes(most[phase])} in {phase}" for phase in summary.order(most))
+    return [
+        f"≥ at least: pages were swapped out ({amounts}, at most), which RSS does not count. "
+        "The peak of RSS and swap is the largest sum seen, about every 10 ms."
+    ]
 
 
 def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:

@@ -6,7 +6,8 @@
     swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
     load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
 
-A cell is a statistic over the repeats, by default the median; ± is the distance from it to the farthest repeat. If a variant failed, the cell of
+A cell is a statistic over the repeats, by default the median; ± is the distance from it to the farthest repeat. ~ marks a value that is not exact,
+≥ a resident set that lacks swapped-out pages; the peak of RSS and swap then stands beside the peak of RSS. If a variant failed, the cell of
 the phase says how, and a note below says why.
 """
 
@@ -22,7 +23,7 @@ from typing import Any
 from memprof.errors import InputError, UsageError
 from memprof.plain import harmless
 from memprof.runs import metrics, summary
-from memprof.runs.metrics import BYTES, NS, Metric
+from memprof.runs.metrics import BYTES, NS, PEAKS, Metric
 from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 from memprof.units import counted
@@ -143,7 +144,7 @@ class _Tables:
         tables = []
         # If no run came past the baseline, one table says so as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
-        shown = wanted or [metrics.METRICS[name] for name in usual]
+        shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         names = label_names(groups)
         for metric in shown:
             heads = columns(metric, phases(runs))
@@ -162,7 +163,7 @@ class _Tables:
         names = label_names(groups, threads=False)
         several = dict.fromkeys(labels(key, names) for key in groups)
         tables = []
-        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
             where = phase or _usual_phase(metric)
             rows = {
@@ -180,7 +181,7 @@ class _Tables:
         called = named(groups)
         heads = list(dict.fromkeys(called.values()))
         tables = []
-        shown = wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]]
+        shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
             where = phase or _usual_phase(metric)
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
@@ -259,6 +260,8 @@ class _Tables:
             return f"failed ({failures[0].word})" if failures else "-"
         middle = STATISTICS[self.stat](values)
         text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
+        if any(metrics.swapped(run, _measured(column), metric) for run in group) and metric.name in metrics.HIGH_WATER_MARKS:
+            return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
 
     def _iterations(self, groups: Groups) -> list[Table]:
@@ -290,6 +293,7 @@ class _Tables:
         if spread and any(len(group) > 1 for group in groups.values()):
             notes.append(cells_note(runs, self.stat))
         notes += missing.inexact(runs) if exactness else []
+        notes += missing.swapped(runs)
         notes += missing.absences(runs, shown)
         concerned: dict[str, list[str]] = {}
         called = named(groups)
@@ -305,7 +309,20 @@ class _Tables:
 
 
 def _usual_phase(metric: Metric) -> str:
-    return PEAK if metric.name == "rss_peak_bytes" else EXECUTE
+    return PEAK if metric.name in PEAKS else EXECUTE
+
+
+def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
+    """These metrics, and behind the peak of RSS the peak of RSS and swap if pages were swapped out in any run."""
+    peak, both = (metrics.METRICS[name] for name in PEAKS)
+    if peak not in shown or both in shown or not any(mark.swapped_bytes for run in runs for mark in run.marks):
+        return list(shown)
+    return [each for metric in shown for each in ((metric, both) if metric is peak else (metric,))]
+
+
+def _measured(column: str) -> str:
+    """The phase that a column's values are of."""
+    return STARTUP if column == BASELINE else column
 
 
 def cells_note(runs: Sequence[Run], stat: str = "median") -> str:

@@ -211,7 +211,7 @@ class Tracer:
         line = {"mark": "end", "pid": pid, "phase": "STARTUP", "begin_ns": begin_ns, "end_ns": max(process.now_ns, begin_ns)}
         zero = {"hwm_reset": True, "hwm_begin_bytes": 0, "rss_begin_bytes": 0}
         line.update(zero, **figures(process, process.status.get("hwm"), self.highest, (0, 0, 0, 0)))
-        line.update(shares(pid))
+        line.update(shares(pid, process.status))
         self.marks.write(line)
         self.say_about()
 
@@ -233,7 +233,7 @@ class Tracer:
         now_ns = time.monotonic_ns()
         if now_ns - phase.shared_ns < _SHARES_APART * phase.shares_ns:
             return {}
-        figures_of_shares = shares(process.pid)
+        figures_of_shares = shares(process.pid, process.status)
         phase.shared_ns = time.monotonic_ns()
         phase.shares_ns = phase.shared_ns - now_ns
         return figures_of_shares

@@ -209,6 +209,17 @@ static MEMPROF_USED void memprof_write_begin(void) {
                                  memprof_state_.phase, memprof_state_.begin_ns));
 }
 
+/* The resident set by smaps_rollup, which is exact on every kernel, if status differs by more than a page: before Linux 6.17 it lags. */
+static MEMPROF_USED void memprof_exact_end(struct memprof_status *status, const char *rollup) {
+    long long rss = memprof_field(rollup, "Rss", 1024), anon = memprof_field(rollup, "Anonymous", 1024);
+    long long difference = rss - status->rss, page = sysconf(_SC_PAGESIZE);
+    if (rss < 0 || anon < 0 || status->rss < 0 || (difference <= page && -difference <= page)) return;
+    status->rss = rss;
+    status->anon = anon;
+    status->file = rss - anon - (status->shmem > 0 ? status->shmem : 0);
+    if (status->file < 0) status->file = 0;
+}
+
 static MEMPROF_USED void memprof_write_end(long long end_ns) {
     struct memprof_status after = memprof_look();
     char line[MEMPROF_LINE], text[2048];
@@ -216,6 +227,8 @@ static MEMPROF_USED void memprof_write_end(long long end_ns) {
     long long read_bytes, cpu_ns, private_clean;
     int at;
     memprof_count(&minor, &major, &read_bytes, &cpu_ns);
+    memprof_read("/proc/self/smaps_rollup", text, (int)sizeof text); /* takes milliseconds in a large process; empty where there is none */
+    memprof_exact_end(&after, text);
     if (after.hwm > memprof_state_.highest) memprof_state_.highest = after.hwm;
     memprof_write_times();
     at = snprintf(line, sizeof line, "{\"mark\":\"end\",\"pid\":%ld,\"phase\":\"%s\",\"hwm_reset\":%s", (long)getpid(), memprof_state_.phase,
@@ -238,11 +251,9 @@ static MEMPROF_USED void memprof_write_end(long long end_ns) {
     at = memprof_put(line, at, "cpu_ns", cpu_ns - memprof_state_.cpu_begin);
     if (read_bytes >= 0 && memprof_state_.read_begin >= 0)
         at = memprof_put(line, at, "read_bytes", read_bytes - memprof_state_.read_begin);
-    if (memprof_read("/proc/self/smaps_rollup", text, (int)sizeof text)) { /* takes milliseconds in a large process: last of all */
-        at = memprof_put(line, at, "pss_end_bytes", memprof_field(text, "Pss", 1024));
-        private_clean = memprof_field(text, "Private_Clean", 1024);
-        if (private_clean >= 0) at = memprof_put(line, at, "uss_end_bytes", private_clean + memprof_field(text, "Private_Dirty", 1024));
-    }
+    at = memprof_put(line, at, "pss_end_bytes", memprof_field(text, "Pss", 1024));
+    private_clean = memprof_field(text, "Private_Clean", 1024);
+    if (private_clean >= 0) at = memprof_put(line, at, "uss_end_bytes", private_clean + memprof_field(text, "Private_Dirty", 1024));
 #ifdef MEMPROF_HAS_MALLINFO2
     {
         struct mallinfo2 heap = mallinfo2();

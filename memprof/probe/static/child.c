@@ -2,6 +2,7 @@
 #include "probe.h"
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/personality.h>
@@ -157,10 +158,55 @@ static int limit(const char *name, i64 value) {
     return 0;
 }
 
+/* -- the CPUs that it may run on */
+
+int usable_cpus(int pid) {
+    cpu_set_t set;
+    return sched_getaffinity(pid, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Run on the CPUs of the message from here on, and on no others; 0 where that may not be. */
+static int run_on(const struct json *list) {
+    cpu_set_t wanted, reached;
+    const struct json *item;
+    i64 number;
+    CPU_ZERO(&wanted);
+    for (item = list->first; item != NULL; item = item->next) {
+        if (!json_count(item, &number) || number >= CPU_SETSIZE) return 0;
+        CPU_SET((int)number, &wanted);
+    }
+    return sched_setaffinity(0, sizeof wanted, &wanted) == 0 && sched_getaffinity(0, sizeof reached, &reached) == 0
+        && CPU_EQUAL(&wanted, &reached);
+}
+
+/* Whether the child may be set to run on these CPUs, found by setting this process for a moment. */
+static int may_run_on(const struct json *list) {
+    cpu_set_t before;
+    int may;
+    if (sched_getaffinity(0, sizeof before, &before) < 0) return 0;
+    may = run_on(list);
+    sched_setaffinity(0, sizeof before, &before);
+    return may;
+}
+
+static char *listed(const struct json *list) {
+    char *text = copy_text("", 0);
+    const struct json *item;
+    for (item = list->first; item != NULL; item = item->next) {
+        i64 number = -1;
+        char *longer;
+        json_count(item, &number);
+        longer = formatted("%s%s%d", text, item == list->first ? "" : ",", (int)number);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
 /* In the child; returns only where that failed, with errno. */
 static void become(int parent, int input, int output, int marks, char **words, char **variables) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
-    const struct json *limits = json_get(m.start, "rlimits"), *item, *cwd = json_get(m.start, "cwd");
+    const struct json *limits = json_get(m.start, "rlimits"), *item, *cwd = json_get(m.start, "cwd"), *cpus = json_get(m.start, "cpus");
     sigset_t none;
     size_t at;
     setpgid(0, 0);
@@ -179,6 +225,7 @@ static void become(int parent, int input, int output, int marks, char **words, c
         return;
     }
     if (grouped && !group_join()) return;
+    if (cpus != NULL && cpus->first != NULL && !run_on(cpus)) return;
     for (item = limits != NULL ? limits->first : NULL; item != NULL; item = item->next)
         if (!limit(item->name, json_int(limits, item->name, 0))) return;
     if (cwd != NULL && cwd->length && chdir(cwd->text) < 0) return;
@@ -217,11 +264,20 @@ enum { MARKS = 0, OUTPUT = 2, INPUT = 4, STATUS = 6 }; /* of each pair the side 
 static int launch(void) {
     int ends[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, failed = 0, parent = getpid(), made;
     const struct json *input = json_get(m.start, "input"), *text = json_get(m.start, "stdin"), *group = json_get(m.start, "group");
-    const struct json *argv = json_get(m.start, "argv");
+    const struct json *argv = json_get(m.start, "argv"), *cpus = json_get(m.start, "cpus"), *cpu;
     const char *own[5], *first = argv != NULL && argv->first != NULL ? argv->first->text : "";
     char **words, **variables;
     size_t count = 0;
     struct stat found;
+    m.usable = usable_cpus(0);
+    if (cpus != NULL && cpus->first != NULL) {
+        if (!may_run_on(cpus)) {
+            start_fails("STARTUP", formatted("it may not run on exactly the CPUs %s: one of them is not there, or not allowed to this process",
+                                             listed(cpus)));
+            return 0;
+        }
+        for (m.usable = 0, cpu = cpus->first; cpu != NULL; cpu = cpu->next) ++m.usable;
+    }
     made = pipe2(ends + MARKS, O_CLOEXEC) == 0 && pipe2(ends + INPUT, O_CLOEXEC) == 0 && pipe2(ends + STATUS, O_CLOEXEC) == 0
         && (m.task == COMMAND && command_terminal() ? terminal(ends + OUTPUT) : pipe2(ends + OUTPUT, O_CLOEXEC) == 0);
     if (!made) {
@@ -285,6 +341,9 @@ static int launch(void) {
 
 /* -- following */
 
+/* Another program had the CPU between the clock and the look: the process may be in its next phase by now. */
+int is_late(i64 now) { return now_ns() - now > LATE_NS; }
+
 static int sample(i64 now, i64 *rss, i64 *file, i64 *vms) {
     if (m.task != OWN_SIDE) {
         int some = tree_poll(now, rss, file, vms);
@@ -294,8 +353,7 @@ static int sample(i64 now, i64 *rss, i64 *file, i64 *vms) {
     }
     if (m.statm.descriptor < 0 || !statm_read(&m.statm)) return 0;
     *rss = m.statm.rss, *file = m.statm.file, *vms = m.statm.vms;
-    /* Another program had the CPU between the clock and the look: the process may be in its next phase by now. */
-    return now_ns() - now <= LATE_NS;
+    return !is_late(now);
 }
 
 static void hold_inside(i64 now, i64 rss) {
@@ -312,7 +370,10 @@ static void hold_inside(i64 now, i64 rss) {
 static void poll_once(i64 now, i64 interval) {
     i64 rss, file, vms;
     if (!sample(now, &rss, &file, &vms)) return;
-    if (m.task == OWN_SIDE) timeline_add(&m.timeline, now, rss, file, vms);
+    if (m.task == OWN_SIDE) {
+        timeline_add(&m.timeline, now, rss, file, vms);
+        swapped_look(m.measured, now);
+    }
     m.rss = rss;
     if (m.hold != NULL) hold_inside(now, rss);
     ++m.polls;
@@ -325,7 +386,9 @@ static void poll_once(i64 now, i64 interval) {
 /* A phase that is not polled: its size for whoever watches, and for the case that it dies; no sample. */
 static void look(void) {
     i64 rss, file, vms;
-    if (sample(now_ns(), &rss, &file, &vms)) m.rss = rss;
+    if (!sample(now_ns(), &rss, &file, &vms)) return;
+    m.rss = rss;
+    if (m.task == OWN_SIDE) swapped_look(m.measured, now_ns());
 }
 
 static void live(void) {
@@ -730,6 +793,7 @@ int attach(void) {
     i64 rss, file, vms, end_ns, peak, low, high;
     int alone, rose;
     m.begin_ns = now_ns();
+    m.usable = usable_cpus(m.pid);
     tree_begin(m.pid, m.begin_ns, 0);
     if (before.rss < 0 || !tree_poll(m.begin_ns, &rss, &file, &vms)) {
         start_fails("RUN", formatted("process %d has ended, or is one of the kernel's own", m.pid));
@@ -738,8 +802,8 @@ int attach(void) {
     m.phase = interned("RUN");
     if (!loop()) return 0;
     command_settle_all();
-    after = memory_of(m.pid);
     end_ns = now_ns();
+    after = memory_at_end(m.pid);
     alone = tree.most == 1;
     rose = alone && after.hwm > before.hwm;
     peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? before.rss : 0));
@@ -760,6 +824,7 @@ int attach(void) {
     } else {
         warn("the process ended while it was polled");
     }
+    swapped_tell(&record);
     marks_insert(0, record);
     command_words();
     return 1;

@@ -400,7 +400,7 @@ void out_values(void) {
 /* -- what it prints */
 
 static void line_ends(const char *phase, i64 now) {
-    struct memory after = memory_of(m.measured);
+    struct memory after = memory_at_end(m.measured);
     struct counters counters;
     struct mark record;
     i64 hwm = max64(after.hwm, 0), peak = command_highest(line_mark.begin_ns, now);
@@ -474,7 +474,7 @@ static char *last_line(void) {
 static i64 life_peak(void) {
     i64 most = used_known ? (i64)used_up.ru_maxrss * KIB : 0;
     int only = tree.most == 1 && tree.unseen == 0 && m.measured == m.pid;
-    return used_known && only && most > high_water(getpid()) ? most : 0;
+    return used_known && only && most > max64(memory_of(getpid()).hwm, 0) ? most : 0;
 }
 
 /* Phases that were never ended, or the one phase of a program that says nothing, up to the program's end. */
@@ -536,6 +536,7 @@ static void tell_outside(void) {
     record.exact = gap->exact && !several;
     record.interval_ns = interval_of("");
     if (several) record.high = max64(gap->high, gap->peak);
+    swapped_tell(&record);
     for (at = 0; at < m.records.count && m.records.items[at].phase != gap->before; ++at) {}
     marks_insert(at, record);
     where = gap->before != NULL ? formatted("between %s and %s", gap->after, gap->before) : formatted("after %s", gap->after);

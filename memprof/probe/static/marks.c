@@ -124,6 +124,7 @@ static void merge(struct mark record) {
     free(record.times.items);
     record.times = times;
     record.begin_ns = before->begin_ns;
+    swapped_merge(&record, before);
     record.peak = max64(before->peak, record.peak);
     record.exact = before->exact && record.exact;
     record.samples += before->samples;
@@ -136,7 +137,9 @@ static void merge(struct mark record) {
 void keep(struct mark record) {
     const char *phase = record.phase;
     i64 begin_ns = record.begin_ns, end_ns = record.end_ns;
-    int several = m.task != OWN_SIDE && command_keeps(&record);
+    int several;
+    swapped_tell(&record);
+    several = m.task != OWN_SIDE && command_keeps(&record);
     merge(record);
     if (several) command_kept(phase, begin_ns, end_ns);
 }
@@ -152,6 +155,8 @@ void out_marks(void) {
         out("],\"rss_peak_bytes\":%lld,\"rss_peak_exact\":%s,\"samples\":%lld,\"interval_ns\":%lld", (long long)mark->peak,
             mark->exact ? "true" : "false", (long long)mark->samples, (long long)mark->interval_ns);
         if (mark->high >= 0) out(",\"rss_peak_high_bytes\":%lld", (long long)mark->high);
+        if (mark->swap_peak > 0)
+            out(",\"swap_peak_bytes\":%lld,\"rss_swap_peak_bytes\":%lld", (long long)mark->swap_peak, (long long)mark->both_peak);
         for (index = 0; index < FIGURES; ++index)
             if (mark->figures[index] >= 0) out(",\"%s\":%lld", figure_names[index], (long long)mark->figures[index]);
         out("}");
@@ -269,6 +274,7 @@ static int measure_another(int pid) {
     m.statm = statm;
     m.measured = pid;
     timeline_free(&m.timeline);
+    swapped_forget();
     return 1;
 }
 

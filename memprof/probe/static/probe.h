@@ -91,7 +91,7 @@ extern i64 page;
 struct statm { int pid, task, first, descriptor, length; i64 rss, file, vms; char text[128]; };
 struct memory { i64 rss, anon, file, shmem, swap, vms, hwm, vms_peak; };
 struct stat_of { i64 faults, child_faults, stack; int threads, ended; char name[64]; };
-struct shares { i64 rss, pss, file_overlap, private_, shared_anon; };
+struct shares { i64 rss, anon, pss, file_overlap, private_, shared_anon; };
 struct counters { i64 minor, major, cpu_ns; };
 struct pids { int *items; size_t count, room; };
 
@@ -110,8 +110,9 @@ void name_of(int pid, char name[64]);
 int is_stopped(int pid);
 int stat_of(int pid, struct stat_of *found);
 int counters_of(int pid, struct counters *found);
-i64 high_water(int pid); /* 0 where there is none to be had */
 struct memory memory_of(int pid);
+struct memory memory_and_threads(int pid, int *threads);
+struct memory memory_at_end(int pid); /* by smaps_rollup where status lags */
 int shares_of(int pid, struct shares *found);
 int reset_high_water(int pid);
 void command_of(int pid, char command[], int size);
@@ -120,6 +121,8 @@ i64 oom_kills(void);
 i64 oom_kills_inside(void); /* those in this container; -1 outside of one */
 i64 huge_faults(void);
 i64 peak_bound(void);
+int late_by_thread(void);
+int has_swap(void);
 void out_machine(void);
 
 /* -- timeline.c */
@@ -138,6 +141,8 @@ void timeline_narrow(struct timeline *narrow, const struct timeline *from); /* a
 void timeline_free(struct timeline *timeline);
 i64 timeline_mean(const struct timeline *timeline);
 i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
+i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
+void out_swap(struct timeline *timeline);
 void out_timeline(struct timeline *timeline, i64 rss_max_high);
 
 /* -- sums.c */
@@ -167,7 +172,7 @@ struct node {
     size_t children_length;
     struct pids kids;
     char name[64], command[204];
-    i64 begin_ns, end_ns, rss, file, vms, rss_peak, hwm, shared, own, grown, faults, waited, stack, pss_peak, child_faults;
+    i64 begin_ns, end_ns, rss, file, vms, rss_peak, hwm, shared, own, grown, faults, waited, stack, pss_peak, child_faults, swap, stack_seen;
 };
 
 struct nodes { struct node **items; size_t count, room; };
@@ -253,7 +258,7 @@ struct times { i64 *items; size_t count, room; };
 /* phase and all other names are interned: the same name is the same pointer. */
 struct mark {
     const char *phase;
-    i64 begin_ns, end_ns, peak, high, samples, interval_ns, figures[FIGURES];
+    i64 begin_ns, end_ns, peak, high, samples, interval_ns, swap_peak, both_peak, figures[FIGURES]; /* swap_peak: 0 for nothing */
     int exact;
     struct times times;
 };
@@ -275,6 +280,17 @@ void keep(struct mark record);
 int begin_phase(const char *phase);
 void out_marks(void);
 
+/* -- swapping.c */
+
+extern int swapped_threads; /* the most that a process was seen with */
+
+void swapped_look(int pid, i64 now);
+void swapped_take(i64 now, i64 rss, i64 swap, int threads);
+void swapped_forget(void);
+void swapped_tell(struct mark *mark);
+void swapped_merge(struct mark *record, const struct mark *before);
+void out_swapped(void);
+
 /* -- child.c: one measurement. What a phase is, is left to marks.c and, for a program of its own, to command.c */
 
 enum task { OWN_SIDE, COMMAND, ATTACH }; /* memprof's own side says when it is done; a command owes memprof nothing */
@@ -285,6 +301,7 @@ extern struct measurement {
     char *early; /* what came on standard input with the first line */
     i64 timeout_ns, silence_ns, heard_ns;
     int pid, measured; /* what was started, and who speaks */
+    int usable;        /* on how many CPUs it may run */
     i64 begin_ns, polls, polls_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
@@ -317,6 +334,8 @@ extern struct measurement {
 
 void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *formatted(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int is_late(i64 now);
+int usable_cpus(int pid);
 int follow(void); /* 0 where it was told to stop */
 int attach(void);
 i64 interval_of(const char *phase);

@@ -251,12 +251,12 @@ int counters_of(int pid, struct counters *found) {
     return 1;
 }
 
-i64 high_water(int pid) {
-    char text[4096];
-    return read_of(pid, "status", text, sizeof text) ? max64(field(text, "VmHWM"), 0) : 0;
+struct memory memory_of(int pid) {
+    int threads;
+    return memory_and_threads(pid, &threads);
 }
 
-struct memory memory_of(int pid) {
+struct memory memory_and_threads(int pid, int *threads) {
     char text[4096];
     struct memory found;
     int other;
@@ -270,6 +270,17 @@ struct memory memory_of(int pid) {
     found.vms = field(text, "VmSize");
     found.hwm = field(text, "VmHWM");
     found.vms_peak = field(text, "VmPeak");
+    *threads = (int)max64(field(text, "Threads"), 1);
+    return found;
+}
+
+struct memory memory_at_end(int pid) {
+    struct memory found = memory_of(pid);
+    struct shares exact;
+    if (found.rss < 0 || !shares_of(pid, &exact) || (exact.rss - found.rss <= page && found.rss - exact.rss <= page)) return found;
+    found.rss = exact.rss;
+    found.anon = exact.anon;
+    found.file = max64(0, exact.rss - exact.anon - max64(found.shmem, 0));
     return found;
 }
 
@@ -284,6 +295,7 @@ int shares_of(int pid, struct shares *found) {
     own_anon = max64(field(text, "Pss_Anon"), 0);
     found->file_overlap = max64(0, found->rss - found->pss - max64(0, anon - own_anon));
     found->private_ = max64(field(text, "Private_Clean"), 0) + max64(field(text, "Private_Dirty"), 0);
+    found->anon = anon;
     found->shared_anon = min64(anon, max64(field(text, "Shared_Clean"), 0) + max64(field(text, "Shared_Dirty"), 0));
     return 1;
 }
@@ -358,12 +370,27 @@ static i64 cpus(const char *path) {
 }
 
 i64 peak_bound(void) {
-    static i64 bound;
-    if (!bound) {
-        i64 count = cpus("/sys/devices/system/cpu/possible");
-        bound = 2 * max64(32, 2 * count) * count * page;
-    }
-    return bound;
+    static i64 online;
+    if (late_by_thread()) return 67 * max64(page, 64 * KIB) * swapped_threads;
+    if (!online) online = cpus("/sys/devices/system/cpu/online");
+    return 2 * max64(32, 2 * online) * m.usable * page;
+}
+
+/* Before Linux 6.2. */
+int late_by_thread(void) {
+    struct utsname system;
+    char *rest;
+    long major, minor;
+    if (uname(&system) < 0) return 0;
+    major = strtol(system.release, &rest, 10);
+    if (rest == system.release || *rest != '.' || rest[1] < '0' || rest[1] > '9') return 0;
+    minor = strtol(rest + 1, NULL, 10);
+    return major < 6 || (major == 6 && minor < 2);
+}
+
+int has_swap(void) {
+    char text[8192];
+    return read_file("/proc/meminfo", text, sizeof text) && field(text, "SwapTotal") > 0;
 }
 
 static void cpu_name(char name[128]) {

@@ -117,6 +117,14 @@ i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns) 
     return best;
 }
 
+i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
+    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? timeline->last_file : 0;
+    int at;
+    for (at = timeline->rows - 1; at >= 0 && timeline->t[at] >= begin_ns; --at)
+        if (timeline->t[at] <= end_ns) best = max64(best, (i64)timeline->file[at] * KIB);
+    return best;
+}
+
 /* -- packing: the differences between neighbours as little-endian 64-bit integers, zlib (RFC 1950), base64 (RFC 4648).
  *
  * Deflate (RFC 1951) in one block of fixed codes; what repeats is looked for one, eight and sixteen bytes back, which is where such columns
@@ -256,5 +264,15 @@ void out_timeline(struct timeline *timeline, i64 rss_max_high) {
     out("\"samples\":%lld,\"rss_min_bytes\":%lld,\"rss_mean_bytes\":%lld,\"rss_max_bytes\":%lld", (long long)timeline->count,
         (long long)timeline->rss_min, (long long)timeline_mean(timeline), (long long)timeline->rss_max);
     if (rss_max_high >= 0) out(",\"rss_max_high_bytes\":%lld", (long long)rss_max_high);
+    out_swapped();
     out("}");
+}
+
+void out_swap(struct timeline *timeline) {
+    end_level(timeline);
+    out(",\"swap_t_ns\":\"");
+    out_column(timeline, T);
+    out("\",\"swap\":\"");
+    out_column(timeline, FILES);
+    out("\"");
 }

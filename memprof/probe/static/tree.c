@@ -450,6 +450,25 @@ static void ask_for_faults(i64 now) {
     }
 }
 
+/* Of processes that were forked and have not exec'd since, swapped pages may be the same: the most counts. */
+static void tell_swapped(i64 now, i64 rss, int threads) {
+    i64 swap = 0;
+    size_t at, other, inside = 0;
+    for (at = 0; at < tree.nodes.count; ++at) {
+        const struct node *node = tree.nodes.items[at];
+        int counts = 1;
+        if (!node->inside || node->twin) continue;
+        ++inside;
+        for (other = 0; other < tree.nodes.count && counts; ++other) {
+            const struct node *kin = tree.nodes.items[other];
+            if (kin == node || !kin->inside || kin->twin || kin->stack_seen != node->stack_seen) continue;
+            counts = node->swap > kin->swap || (node->swap == kin->swap && at < other);
+        }
+        if (counts) swap += node->swap;
+    }
+    swapped_take(now, inside > 1 && tree.own->sampled ? tree.own->last_rss : rss, swap, threads);
+}
+
 static void look_at(struct node *node, i64 now) {
     struct stat_of stat;
     struct pids others = {0}, first = {0}, all = {0};
@@ -458,9 +477,16 @@ static void look_at(struct node *node, i64 now) {
     if (!stat_of(node->pid, &stat) || stat.ended) return;
     memcpy(node->name, stat.name, sizeof node->name);
     if (!node->twin) {
-        i64 hwm = high_water(node->statm.task);
+        i64 read_ns = now_ns(), hwm;
+        struct memory memory = memory_of(node->statm.task);
+        hwm = max64(memory.hwm, 0);
         node->rose = node->hwm > 0 && hwm > node->hwm;
         node->hwm = max64(node->hwm, hwm);
+        if (node->inside && memory.rss >= 0) {
+            node->swap = max64(memory.swap, 0);
+            node->stack_seen = stat.stack;
+            tell_swapped(read_ns, memory.rss, stat.threads);
+        }
     }
     if (!node->command[0] || node->samples < 100) {
         char command[sizeof node->command];

@@ -1,0 +1,134 @@
+"""Boots a board and ends it: one QEMU a session for all workers of pytest-xdist, which hold a lock as long as they use it.
+
+A guard waits for that lock. It gets it when the last worker has ended, however that ended, and then ends the board.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from once import SHARED
+
+from .making import Files, Missing, made
+
+_WITHIN_S = 120  # 4 s on an idle machine
+_PROGRAM = "qemu-system-aarch64"
+
+_GUARD = """
+import ctypes, fcntl, os, signal, subprocess, sys
+users, words = sys.argv[1], sys.argv[2:]
+board = subprocess.Popen(words, preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
+with open(users) as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+board.kill()
+"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board that runs: where its ssh is, and the key that it lets in."""
+
+    host: str
+    port: int
+    key: Path
+    known_hosts: Path
+    cpus: int
+
+    @property
+    def ssh(self) -> list[str]:
+        """The begin of a command that runs the rest of its words on the board, in a shell."""
+        options = ("BatchMode=yes", f"UserKnownHostsFile={self.known_hosts}", "StrictHostKeyChecking=accept-new", "LogLevel=ERROR")
+        words = ["ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port)]
+        return [*words, *(word for option in options for word in ("-o", option)), f"root@{self.host}"]
+
+    def run(self, command: str, input: bytes = b"", check: bool = True, timeout: float = 60) -> bytes:
+        """What a command line prints there. Its standard input ends with `input`."""
+        done = subprocess.run([*self.ssh, command], input=input, capture_output=True, timeout=timeout, check=False)
+        assert done.returncode == 0 or not check, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def answer(self, command: str, line: bytes) -> bytes:
+        """What a program there prints until it ends, once it has this line; its standard input stays open meanwhile."""
+        words = [*self.ssh, command]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+            return process.stdout.read()
+
+    def put(self, content: bytes, path: str, mode: str = "755") -> None:
+        """Write a file there."""
+        self.run(f"cat > '{path}' && chmod {mode} '{path}'", content)
+
+
+@contextmanager
+def shared(cpus: int = 2, python: bool = False) -> Iterator[Board]:
+    """The session's board of that kind, booted if nobody has yet. Raises Missing."""
+    files = made(python)
+    if shutil.which(_PROGRAM) is None or shutil.which("ssh") is None:
+        raise Missing(f"{_PROGRAM} and ssh are needed (ci/system-tools installs them)")
+    folder = Path(os.environ[SHARED]) / f"board-{cpus}{'-python' if python else ''}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "users").open("w") as users:
+        with (folder / "booting").open("w") as booting:
+            fcntl.flock(booting, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_SH)
+            facts = folder / "board.json"
+            if not facts.exists() or not _answers(json.loads(facts.read_text())["port"], within_s=5):
+                (folder / "known_hosts").unlink(missing_ok=True)
+                facts.write_text(json.dumps({"port": _boot(folder, files, cpus)}))
+        port = json.loads(facts.read_text())["port"]
+        yield Board("127.0.0.1", port, files.key, folder / "known_hosts", cpus)
+
+
+def _boot(folder: Path, files: Files, cpus: int) -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    words = [
+        *(_PROGRAM, "-machine", "virt", "-cpu", "cortex-a57", "-accel", "tcg,thread=multi", "-smp", str(cpus), "-m", "512"),
+        *("-kernel", str(files.kernel), "-initrd", str(files.initramfs), "-append", "console=ttyAMA0 quiet panic=-1", "-no-reboot"),
+        *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22", "-device", "virtio-net-pci,netdev=net,romfile="),
+        *("-display", "none", "-monitor", "none", "-serial", f"file:{folder / 'console'}"),
+    ]
+    log = folder / "qemu"
+    with log.open("w") as output:
+        # No Popen: the guard outlives this process, and a Popen would complain of that.
+        guard = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", _GUARD, str(folder / "users"), *words],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, output.fileno(), 1), (os.POSIX_SPAWN_DUP2, output.fileno(), 2)],
+            setsid=True,
+        )
+    if not _answers(port, _WITHIN_S):
+        os.kill(guard, signal.SIGKILL)
+        console = (folder / "console").read_text(errors="replace") if (folder / "console").exists() else ""
+        raise Missing(f"the board did not answer within {_WITHIN_S} s: {(log.read_text() + console)[-500:]}")
+    return port
+
+
+def _answers(port: int, within_s: float) -> bool:
+    """Whether a server for ssh says its name within the time. QEMU takes connections before the board does, and then drops them."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return True
+        except OSError:
+            pass
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,189 @@
+"""The probe in C on a board without Python, whose kernel keeps memory counters by thread and whose swap is zram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from compiled import once_compiled
+from native_programs import HEAD, HEADER
+
+from memprof.errors import InputError
+from memprof.measuring.message import Message, Start, encode
+from memprof.probe import procfs
+from memprof.programs import static_probe
+from memprof.runs import store
+from memprof.runs.records import COMMAND, Job, Model, Run
+
+from .booting import Board
+
+MIB = 1 << 20
+KEPT = Path(__file__).resolve().parents[2] / ".cache" / "board" / "programs"
+Measured = Callable[..., Run]
+
+
+def compiled(body: str) -> bytes:
+    """A program of this main for the board."""
+    source = HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"
+    return once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def program() -> bytes:
+    """The probe, compiled once and kept beside the board."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(KEPT))
+        try:
+            return static_probe.built("aarch64").read_bytes()
+        except InputError as reason:
+            pytest.skip(str(reason))
+
+
+@pytest.fixture
+def measured(board: Board, program: bytes) -> Measured:
+    """measured("/bin/program", "word") -> its Run by the probe on the board; `body` is a program that is put there first."""
+
+    def measure(*argv: str, body: str = "", **start: object) -> Run:
+        if body:
+            board.put(compiled(body), "/tmp/it")
+            argv = ("/tmp/it", *argv)
+        board.put(program, "/tmp/probe")
+        job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+        begin = Start(argv=argv, command={"regexes": [], "alone": False}, **start)  # type: ignore[arg-type]
+        out = board.answer("/tmp/probe", encode(Message(job, begin, 60 * 10**9, {"": 10**6})))
+        return store.decode(out[out.rindex(b"run {") + 4 :].rstrip(), "its answer")
+
+    return measure
+
+
+def test_it_answers_and_tells_the_board_s_facts(measured: Measured) -> None:
+    run = measured("/bin/busybox", "true")
+
+    assert run.outcome.ok, run
+    assert (run.machine.name, run.machine.arch, run.machine.cpus) == ("board", "aarch64", 2)
+    assert run.machine.peak_bound_bytes == procfs.peak_bound(2, 1, 2, run.machine.kernel) == 67 * 16 * 4096
+
+
+def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) -> None:
+    run = measured(body='memprof_begin("SPIKE"); drop(hold(40 * MIB), 40 * MIB); memprof_end();')
+
+    mark = run.mark("SPIKE")
+    assert mark is not None and mark.rss_peak_exact and mark.rss_peak_bytes is not None and mark.rss_begin_bytes is not None
+    # 67 pages of anonymous memory are late at the begin, or at the peak.
+    assert abs(mark.rss_peak_bytes - mark.rss_begin_bytes - 40 * MIB) <= 2 * 67 * 4096
+
+
+def test_the_end_of_a_phase_is_exact_where_status_lags(measured: Measured) -> None:
+    """512 pages of a file, which 32 faults bring in: status has none of them yet."""
+    body = """
+    int file = open("/tmp/it", O_RDONLY);
+    volatile char *mapped, sum = 0;
+    int at;
+    memprof_begin("BEFORE"); memprof_end();
+    memprof_begin("MAP");
+    mapped = (volatile char *)mmap(NULL, 512 * 1024, PROT_READ, MAP_SHARED, file, 0);
+    for (at = 0; at < 512 * 1024; at += 4096) sum += mapped[at];
+    memprof_end();
+    """
+    run = measured(body=body)
+
+    before, after = run.mark("BEFORE"), run.mark("MAP")
+    assert before is not None and after is not None, run
+    assert after.file_end_bytes is not None and before.file_end_bytes is not None
+    assert after.file_end_bytes - before.file_end_bytes >= 512 * 1024
+    assert after.rss_end_bytes == (after.anon_end_bytes or 0) + after.file_end_bytes + (after.shmem_end_bytes or 0)
+
+
+def test_a_run_stays_on_a_cpu(measured: Measured) -> None:
+    assert measured("/bin/sh", "-c", "test $(nproc) = 1", cpus=(1,)).outcome.ok
+    assert measured("/bin/sh", "-c", "test $(nproc) = 2").outcome.ok
+    refused = measured("/bin/true", cpus=(0, 7))
+    assert refused.outcome.status == "start" and "one of them is not there" in (refused.outcome.message or "")
+
+
+@pytest.fixture
+def zram(board: Board) -> Iterator[None]:
+    """The board's zram as its swap."""
+    board.run("echo 128M > /sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
+    yield
+    board.run("swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset")
+
+
+def test_pages_in_zram_are_not_forgotten(measured: Measured, zram: None) -> None:
+    body = """
+    memprof_begin("HOLD");
+    { char *first = hold(64 * MIB);
+      madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
+      hold(48 * MIB); }
+    memprof_end();
+    """
+    run = measured(body=body)
+
+    mark = run.mark("HOLD")
+    assert run.outcome.ok and mark is not None, run
+    assert mark.swapped_bytes > 60 * MIB, "it was not swapped out"
+    assert mark.rss_peak_bytes is not None and mark.rss_peak_bytes < 80 * MIB
+    assert mark.with_swap_bytes is not None and 112 * MIB <= mark.with_swap_bytes < 120 * MIB
+
+
+# -- the bound of the high-water mark
+
+LAG = r"""
+    /* By how much status lacks what threads have just touched, in pages: of anonymous memory, then of a mapped file. */
+    for (kind = 0; kind < 2; ++kind) {
+        worst = 0;
+        for (pages = 512; pages < 1536; pages += 128) {
+            pthread_t threads[4];
+            pthread_barrier_init(&touched, NULL, 5);
+            pthread_barrier_init(&seen, NULL, 5);
+            for (at = 0; at < 4; ++at) pthread_create(&threads[at], NULL, touch, (void *)(long)at);
+            pthread_barrier_wait(&touched);
+            { long lag = (field("/proc/self/smaps_rollup", "\nRss:") - field("/proc/self/status", "VmRSS:")) / 4; if (lag > worst) worst = lag; }
+            pthread_barrier_wait(&seen);
+            for (at = 0; at < 4; ++at) pthread_join(threads[at], NULL);
+        }
+        printf("%ld\n", worst);
+    }
+"""
+LAGS = r"""
+static pthread_barrier_t touched, seen;
+static int kind;
+static long pages, worst;
+static long field(const char *path, const char *name) {
+    static char text[8192];
+    int descriptor = open(path, O_RDONLY);
+    long filled = 0, count;
+    while ((count = read(descriptor, text + filled, sizeof text - 1 - filled)) > 0) filled += count;
+    close(descriptor);
+    text[filled] = 0;
+    return atol(strstr(text, name) + strlen(name));
+}
+static void *touch(void *number) {
+    int file = open("/tmp/lag.data", O_RDONLY);
+    size_t size = (size_t)pages * 4096;
+    volatile char *memory = kind ? mmap(NULL, size, PROT_READ, MAP_SHARED, file, (long)number * (6 << 20))
+                                 : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char sum = 0;
+    long at;
+    for (at = 0; at < pages; ++at) { if (kind) sum += memory[at * 4096]; else memory[at * 4096] = 1; }
+    pthread_barrier_wait(&touched);
+    pthread_barrier_wait(&seen);
+    munmap((void *)memory, size);
+    close(file);
+    return NULL;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["board", "wide_board"])
+def test_status_lags_by_thread_whatever_the_number_of_cpus(kind: str, request: pytest.FixtureRequest) -> None:
+    there: Board = request.getfixturevalue(kind)
+    source = HEAD + LAGS + "int main(void) { int at; (void)hold; (void)drop;\n" + LAG + "\nreturn 0; }"
+    lags = once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes()
+    there.put(lags, "/tmp/lags")
+    anon, file = map(int, there.run("dd if=/dev/zero of=/tmp/lag.data bs=1M count=24 2> /dev/null; /tmp/lags; rm /tmp/lag.data").split())
+
+    most = procfs.peak_bound(threads=5, release="6.1.0") // 4096
+    assert 4 * 60 < anon < file
+    assert 4 * 800 < file <= most
