@@ -1,7 +1,7 @@
 """Makes what a board boots: Debian's arm64 kernel, and an initramfs with busybox, dropbear and kernel modules.
 
 The packages come from Debian's archive by apt, with lists and a status of their own, so that nothing of this machine changes and no user need
-be root. All of it is kept in .cache/board of the checkout, under the hash of this file.
+be root. All of it is kept in the user's cache, under the hash of this file, so that a fresh clone need not make it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "board"
+# As the tests are collected: later they have a cache of their own.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memprof-tests" / "board"
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _SUITE = "bookworm"
 _PLAIN = ("busybox-static", "dropbear-bin", "libc6", "libcrypt1", "libgmp10", "libtomcrypt1", "libtommath1", "zlib1g")
@@ -58,8 +59,11 @@ class Files:
 
 def made(python: bool = False) -> Files:
     """The files of a board, made the first time they are asked for; with Debian's Python 3.11 on it or without. Raises Missing."""
-    folder = _CACHE / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Missing(f"{folder} cannot be made: {error.strerror}") from None
     files = Files(folder / "kernel", folder / ("python" if python else "plain"), folder / "key")
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

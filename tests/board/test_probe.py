@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from compiled import once_compiled
@@ -17,9 +16,9 @@ from memprof.runs import store
 from memprof.runs.records import COMMAND, Job, Model, Run
 
 from .booting import Board
+from .making import CACHE
 
 MIB = 1 << 20
-KEPT = Path(__file__).resolve().parents[2] / ".cache" / "board" / "programs"
 Measured = Callable[..., Run]
 
 
@@ -33,7 +32,7 @@ def compiled(body: str) -> bytes:
 def program() -> bytes:
     """The probe, compiled once and kept beside the board."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("XDG_CACHE_HOME", str(KEPT))
+        environment.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))
         try:
             return static_probe.built("aarch64").read_bytes()
         except InputError as reason:
