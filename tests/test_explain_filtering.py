@@ -20,10 +20,10 @@ MASKS = st.sampled_from([0xC3C3C3C3, 0x83838383, 0x81818181, 0xFFFFFFFF, 0])
 def fresh(tmp_path, monkeypatch):
     """A cache of the test's own, and nothing compiled yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for known in (native.compiled, native._version, filtering.ready):
+    for known in (native.compiled, native.version, filtering.ready):
         known.cache_clear()
     yield tmp_path
-    for known in (native.compiled, native._version, filtering.ready):
+    for known in (native.compiled, native.version, filtering.ready):
         known.cache_clear()
 
 

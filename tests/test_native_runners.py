@@ -173,10 +173,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     native.compiled.cache_clear()
-    native._version.cache_clear()
+    native.version.cache_clear()
     yield tmp_path
     native.compiled.cache_clear()
-    native._version.cache_clear()
+    native.version.cache_clear()
 
 
 def test_a_program_is_compiled_once_and_again_when_its_source_changes(fresh: Path) -> None:
