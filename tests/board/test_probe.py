@@ -68,9 +68,9 @@ def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) 
     run = measured(body='memprof_begin("SPIKE"); drop(hold(40 * MIB), 40 * MIB); memprof_end();')
 
     mark = run.mark("SPIKE")
-    assert mark is not None and mark.rss_peak_exact and mark.rss_peak_bytes is not None and mark.rss_begin_bytes is not None
-    # 67 pages of anonymous memory are late at the begin, or at the peak.
-    assert abs(mark.rss_peak_bytes - mark.rss_begin_bytes - 40 * MIB) <= 2 * 67 * 4096
+    assert mark is not None and mark.rss_peak_exact and mark.rss_peak_bytes is not None
+    # 67 pages of anonymous memory may be missing; the program itself has less than a mebibyte besides.
+    assert -67 * 4096 <= mark.rss_peak_bytes - 40 * MIB <= MIB
 
 
 def test_the_end_of_a_phase_is_exact_where_status_lags(measured: Measured) -> None:
