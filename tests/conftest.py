@@ -36,6 +36,7 @@ from memprof.programs import static_probe
 
 # How long an example takes says how busy the machine is, and nothing of what it shows.
 hypothesis.settings.register_profile("memprof", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Each module is then compiled, with its assertions, by the worker that comes to it first; all workers would do it side by side for the same
     module, 10 s of CPU time each.
     """
+    if config.getoption("--quick"):
+        hypothesis.settings.load_profile("quick")
     worker: dict[str, object] = getattr(config, "workerinput", {})
     if worker and config.args == config.getini("testpaths"):
         names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))

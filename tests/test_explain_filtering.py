@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 from conftest import need_tool
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.explain import filtering
@@ -33,7 +34,7 @@ def by_c():
     return filtering.ready()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(0, 7), max_size=700), st.integers(0, 3), MASKS, st.integers(0, 7))
 def test_c_and_numpy_find_the_same_places(by_c, values, offset, mask, constant):
     assert by_c is not filtering.by_numpy

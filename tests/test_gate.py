@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from made import MIB, USUAL, machine, run, runs
 
@@ -112,7 +113,7 @@ def test_a_threshold_in_other_words_is_refused(words):
 
 
 @given(st.lists(st.integers(0, 400), min_size=10, max_size=10), st.integers(500, 4000))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_a_difference_beyond_every_sample_is_always_seen_and_its_mirror_is_an_improvement(extra, shift):
     base, head = [1000 + value for value in extra[:5]], [1000 + value for value in extra[5:]]
     far = [value + 400 + 10 * shift for value in head]

@@ -324,7 +324,7 @@ def github(tmp_path):
     handler = type("Handler", (Fake,), {"comments": [{"id": 0, "body": "<!-- memprof-gate -->\nmine!", "user": {"type": "User"}}]})
     handler.comments += [{"id": number, "body": "talk", "user": {"type": "User"}} for number in range(1, 120)]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
         def call(report, denied=False, **variables):
             handler.denied = denied

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import examples
 from heap_made import top_by
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.errors import InputError, MemprofError
@@ -444,7 +445,7 @@ def test_groups() -> None:
 # -- any input
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_no_damage_to_a_real_file_ends_in_anything_but_a_profile_or_a_sentence(data: st.DataObject) -> None:
     whole = (HEADER + snapshot(0, 10) + snapshot(1, 300, TREE, kind="peak") + snapshot(2, 20)).encode()

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from memprof import importing
@@ -383,7 +384,7 @@ def test_whatever_happens_to_a_log_it_gives_runs_or_one_sentence(tmp_path: Path,
     )
     target = tmp_path / "mutated"
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(60, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 60), words | st.binary(max_size=8)), max_size=8))
     def check(cuts: list[tuple[int, int, bytes]]) -> None:
         target.write_bytes(_mutated(data, cuts))
@@ -403,7 +404,7 @@ def test_whatever_happens_to_a_log_it_gives_runs_or_one_sentence(tmp_path: Path,
     check()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.text(max_size=400))
 def test_no_text_is_a_traceback(text: str) -> None:
     for form in importing.FORMATS:

@@ -7,7 +7,8 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from plan_brute import buffers, dense_buffers, smallest_arena
 
@@ -79,7 +80,7 @@ def _by_hand(some):
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_greedy_is_the_rule_byte_by_byte(seed):
     rng = random.Random(seed)
     some = [Buffer(one.id, one.lower + 1, one.upper + 1, one.size) for one in buffers(rng, rng.randint(1, 14), 7)]
@@ -201,7 +202,7 @@ def _moved(some, by):
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_sections_keep_who_meets_whom(seed):
     rng = random.Random(seed)
     some = buffers(rng, rng.randint(1, 12), 9)
@@ -258,7 +259,7 @@ def test_files_that_are_none(tmp_path):
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_bytes_give_buffers_or_one_sentence(tmp_path_factory, some):
     path = tmp_path_factory.mktemp("fuzz") / "b.csv"
     path.write_bytes(b"id,lower,upper,size\n" + some)

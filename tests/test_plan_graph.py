@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
 import plan_models as models
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from plan_models import FLOAT, node, save, value, weight
@@ -525,7 +526,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_readers_say_no_in_a_sentence_whatever_the_bytes(seeds: dict[str, bytes], tmp_path: Path, data: Any) -> None:
     name = data.draw(st.sampled_from(sorted(seeds)))

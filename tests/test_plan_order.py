@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from plan_brute import graph, lowest_peak, series_parallel_graph
 
@@ -187,7 +188,7 @@ def test_a_deep_series_parallel_graph():
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_heuristics_give_orders(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 14), inplace)
@@ -203,7 +204,7 @@ def test_heuristics_give_orders(seed, inplace):
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_greedy_choice_is_the_best_of_all_that_are_ready(seed, inplace):
     rng = random.Random(seed)
     graph_bits = bits(graph(rng, rng.randint(1, 14), inplace))
@@ -277,7 +278,7 @@ def test_there_is_no_other_order_only_where_there_is_none():
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_buffers_are_what_steps_count(seed, inplace):
     """What is alive at each step is the same, counted by step or by buffer."""
     rng = random.Random(seed)
@@ -292,7 +293,7 @@ def test_buffers_are_what_steps_count(seed, inplace):
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_pieces_put_together_cost_what_the_whole_costs(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 12), inplace)

@@ -22,8 +22,9 @@ from pathlib import Path
 import psutil
 import pytest
 from compiled import once_compiled
+from examples import examples
 from failing import MIB, Silent, wait_for
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from native_programs import program
 
@@ -78,7 +79,7 @@ plain = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 names = st.text(string.ascii_letters, min_size=1, max_size=5).map(lambda name: "T_" + name)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(12, suppress_health_check=list(HealthCheck))
 @given(
     words=st.lists(plain, max_size=4),
     env=st.dictionaries(names, st.none() | plain, max_size=4),
@@ -268,7 +269,7 @@ def values(kind: str, numbers: list[str]) -> list[object]:
     return [(value.name, value.t_ns, value.value, value.note) for value in run.values]
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(6, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.floats().map(json.dumps) | st.integers(-(10**18), 10**18).map(str), min_size=50, max_size=100))
 def test_both_read_numbers_alike(numbers):
     assert values("static", numbers) == values("python", numbers)
@@ -349,7 +350,7 @@ expressions = st.recursive(
 lines_of = st.lists(st.text(LETTERS + "é", max_size=8), min_size=1, max_size=10)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(400, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["", "", "(?i)"]), expressions, lines_of)
 def test_a_pattern_means_what_it_means_in_python(flag, expression, lines):
     regex = flag + expression
@@ -365,7 +366,7 @@ def test_a_pattern_means_what_it_means_in_python(flag, expression, lines):
     assert in_c(regex, lines) == expected
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(st.text(r"ab1-.|()[]{}?*+^$\dwsbBAZn,:P<>=!i", max_size=9), lines_of)
 def test_any_pattern_of_pythons_is_refused_or_means_the_same(regex, lines):
     lines = [line for line in lines if line and line.isascii()]  # \B and nothing differs between Pythons

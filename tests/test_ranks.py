@@ -10,7 +10,8 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.errors import InputError
@@ -35,7 +36,7 @@ def counted(*strata):
 
 
 @given(VALUES, VALUES)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_test_counts_every_arrangement(base, head):
     assert ranks.rank_p(base, head) == pytest.approx(counted((base, head)), rel=1e-12)
     both = min(1, 2 * min(counted((base, head)), counted((head, base))))
@@ -46,7 +47,7 @@ SMALL = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 
 
 @given(st.lists(st.tuples(SMALL, SMALL), min_size=2, max_size=3))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_strata_are_counted_together(strata):
     assert ranks.stratified_p(strata) == pytest.approx(counted(*strata), rel=1e-12)
 
@@ -85,7 +86,7 @@ def tied(draw, most):
 
 
 @given(tied(24))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_more_values_with_ties_are_counted_exactly(sides):
     expected = summed(sides), summed(sides[::-1])
     assert ranks.rank_p(*sides) == pytest.approx(expected[0], rel=1e-12)
@@ -94,7 +95,7 @@ def test_more_values_with_ties_are_counted_exactly(sides):
 
 
 @given(st.lists(tied(10), min_size=2, max_size=3))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_more_values_in_strata_are_counted_exactly(strata):
     assert ranks.stratified_p(strata) == pytest.approx(summed(*strata), rel=1e-12)
 

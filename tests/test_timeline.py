@@ -6,7 +6,8 @@ import time
 from itertools import pairwise
 
 import msgspec
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.probe.child import Measurement
@@ -33,7 +34,7 @@ def unpacked(timeline: Timeline) -> store.Columns:
 
 
 @given(SAMPLES)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_it_stays_within_its_capacity_and_loses_no_extreme(samples):
     timeline, seen = filled(samples)
 
@@ -48,7 +49,7 @@ def test_it_stays_within_its_capacity_and_loses_no_extreme(samples):
 
 
 @given(SAMPLES)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_its_rows_are_samples_that_were_really_taken_in_their_order(samples):
     timeline, seen = filled(samples)
 
@@ -60,7 +61,7 @@ def test_its_rows_are_samples_that_were_really_taken_in_their_order(samples):
 
 
 @given(SAMPLES)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_its_mean_is_weighted_by_time(samples):
     timeline, seen = filled(samples)
 
@@ -71,7 +72,7 @@ def test_its_mean_is_weighted_by_time(samples):
 
 
 @given(SAMPLES, st.integers(0, 10**10), st.integers(0, 10**10))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, first, other):
     timeline, seen = filled(samples, capacity=1000)
     begin, end = sorted((first, other))
