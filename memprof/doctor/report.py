@@ -95,6 +95,8 @@ def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress
         run = known_program(size, progress, place)
     except MemprofError as error:
         failure = str(error)
+    except OSError as error:
+        failure = os_reason(error)
     mark = run.mark(RUN) if run is not None else None
     exact = mark is not None and mark.rss_peak_exact
     polling = run.polling if run is not None else None

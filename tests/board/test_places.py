@@ -12,7 +12,9 @@ import failing
 import pytest
 from conftest import Memprof, Scenario
 
+from memprof.errors import InputError
 from memprof.probe import procfs
+from memprof.programs import static_probe
 
 from .booting import Board
 from .making import CACHE
@@ -45,10 +47,18 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         there.run(f"rm -rf {folder}")
 
 
-def test_a_program_there_is_measured_and_what_was_sent_is_removed(
-    memprof: Memprof, board: Board, reach: Callable[[Board], Words], tmp_path: Path
-) -> None:
-    on = reach(board)
+@pytest.fixture
+def on(board: Board, reach: Callable[[Board], Words]) -> Words:
+    """The words of a command that measures on the board without Python."""
+    words = reach(board)
+    try:
+        static_probe.built("aarch64")
+    except InputError as reason:
+        pytest.skip(str(reason))
+    return words
+
+
+def test_a_program_there_is_measured_and_what_was_sent_is_removed(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
     done = memprof("exec", *on, "-o", "r.jsonl", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=30")
     assert done.returncode == 0, done.stderr
 
@@ -63,25 +73,21 @@ def test_a_program_there_is_measured_and_what_was_sent_is_removed(
     assert board.run(f"ls -A {on[-1]}") == b""
 
 
-def test_a_model_is_sent_to_a_program_that_tells_phases(
-    memprof: Memprof, scenario: Scenario, board: Board, reach: Callable[[Board], Words], tmp_path: Path
-) -> None:
+def test_a_model_is_sent_to_a_program_that_tells_phases(memprof: Memprof, scenario: Scenario, on: Words, tmp_path: Path) -> None:
     app, model = tmp_path / "app", scenario("a model's.json", load="weights")
-    app.write_text('#!/bin/sh\nsleep 0.2; echo loaded\nsleep 0.2; grep -q weights "$1" && echo ran\nsleep 0.2\n')
+    app.write_text('#!/bin/sh\nsleep 0.4; echo loaded\nsleep 0.4; grep -q weights "$1" && echo ran\nsleep 0.2\n')
     app.chmod(0o755)
     phases = ("--phase-regex", "load=^loaded$", "--phase-regex", "execute=^ran$")
-    done = memprof("run", model, "--cmd", "./app {model}", *phases, *reach(board), "--repeats", "1", "-o", "r.jsonl")
+    done = memprof("run", model, "--cmd", "./app {model}", *phases, *on, "--repeats", "1", "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr
 
     (run,) = failing.runs_in(tmp_path / "r.jsonl")
-    times = {mark["phase"]: mark["end_ns"] - mark["begin_ns"] for mark in run["marks"]}
-    assert run["outcome"]["status"] == "ok" and {"MODEL_LOAD", "EXECUTE"} <= times.keys(), run
-    assert min(times["MODEL_LOAD"], times["EXECUTE"]) >= 0.15 * 10**9
+    ends = {mark["phase"]: mark["end_ns"] for mark in run["marks"]}
+    assert run["outcome"]["status"] == "ok" and ends["MODEL_LOAD"] < ends["EXECUTE"], run
     assert "MODEL_LOAD" in done.stdout
 
 
-def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, reach: Callable[[Board], Words], tmp_path: Path) -> None:
-    on = reach(board)
+def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
     pid = board.run("sleep 300 > /dev/null 2>&1 < /dev/null & echo $!").decode().strip()
     try:
         done = memprof("attach", pid, "--for", "300ms", *on, "-o", "r.jsonl")
@@ -94,8 +100,8 @@ def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, reach: Cal
     assert run["outcome"]["status"] == "ok" and run["marks"][0]["rss_end_bytes"] > 0
 
 
-def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, board: Board, reach: Callable[[Board], Words]) -> None:
-    done = memprof("doctor", *reach(board), "--json")
+def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, on: Words) -> None:
+    done = memprof("doctor", *on, "--json")
     assert done.returncode == 0, done.stderr
 
     report = json.loads(done.stdout)
@@ -104,11 +110,11 @@ def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, b
     assert report["peak_exact"] and report["polling"]["polls"] > 0 and report["failure"] is None
     # the bound of its kernel, which is not this machine's
     assert report["machine"]["peak_bound_bytes"] == procfs.peak_bound(2, 1, 2, "6.1.0")
-    assert report["verdict"].startswith("peaks of programs are exact to 4.19 MiB here (a program that holds 100.0 MiB was measured with 10")
+    # 8 MiB if other tests have taken most of its memory
+    assert re.search(r"^peaks of programs .* 4\.19 MiB here \(a program that holds (100|8)\.0 MiB was measured with", report["verdict"])
 
 
-def test_a_model_needs_an_interpreter_there(memprof: Memprof, scenario: Scenario, board: Board, reach: Callable[[Board], Words]) -> None:
-    on = reach(board)
+def test_a_model_needs_an_interpreter_there(memprof: Memprof, scenario: Scenario, on: Words) -> None:
     for words in (("runtimes",), ("run", scenario(load=[]), "-r", "synthetic")):
         done = memprof(*words, *on)
         assert done.returncode == 5 and "has no python3 on its PATH; --python names an interpreter there" in failing.sentence(done)
