@@ -142,32 +142,56 @@ def test_a_part_that_is_there_is_not_sent_again(place, tmp_path):
     place._there.clear()
     there.rename(f"{there}.part")
     os.truncate(f"{there}.part", 900_000)
-    told: list[Sending] = []
-    place.tell = told.append
-    written = []
-    start = place.start
-
-    def counted(words, descriptors=()):
-        process = start(words, descriptors)
-        write = process.stdin.write
-        process.stdin = _Counting(process.stdin, write, written)
-        return process
-
-    place.start = counted
+    before = place.sent
     assert Path(place.file(str(path))).read_bytes() == path.read_bytes()
-    assert sum(written) == 100_000
+    assert place.sent - before == 100_000
 
 
-class _Counting:
-    def __init__(self, stream, write, written):
-        self._stream, self._write, self._written = stream, write, written
+# -- programs there
 
-    def write(self, data):
-        self._written.append(len(data))
-        return self._write(data)
 
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
+def test_one_shell_there_starts_one_program_after_another(place):
+    assert [place.run(["sh", "-c", "exit 3"]).returncode for _ in range(3)] == [3, 3, 3]
+    (channel,) = place._idle
+    program = place.start(["cat"])
+    assert not place._idle  # another program gets another shell
+    assert place.run(["echo", "beside"]).stdout == b"beside\n"
+    place.end(program)
+    assert channel not in place._idle and not channel.lives  # its input had to be closed, or cat would run on
+
+
+def test_words_and_outputs_pass_through_as_they_are(place):
+    words = ["a b", "c'd", '"', "$HOME", "`x`", "x\ny\n", "\\n", "*", "", " ", "$newline", "é"]
+    done = place.run([sys.executable, "-c", "import sys; print(ascii(sys.argv[1:])); sys.stderr.write('no line end')", *words])
+    assert done.stdout.decode() == ascii(words) + "\n" and done.stderr == b"no line end"
+    data = bytes(range(256)) * 5000 + b"memprof-"
+    code = "import sys; data = bytes(range(256)) * 5000 + b'memprof-'; sys.stderr.buffer.write(data); sys.stdout.buffer.write(data)"
+    done = place.run([sys.executable, "-c", code])
+    assert done.stdout == data and done.stderr == data  # more than a pipe holds, on both
+
+
+def test_a_program_that_a_signal_ends_is_no_broken_connection(place):
+    program = place.start(["sh", "-c", "kill -9 $$"])
+    assert list(place.lines(program)) == []
+    program.stderr.read()
+    assert program.returncode == -9 and not place.broken(program)
+    place.end(program)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_what_a_program_leaves_of_its_input_starts_nothing(place):
+    program = place.start(["true"])
+    program.stdin.write(b"beat\nend\ngo\necho run x\n")
+    program.stdin.flush()
+    assert list(place.lines(program)) == [] and program.stderr.read() == b""
+    place.end(program)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_a_program_that_takes_too_long_is_ended(place, server):
+    with pytest.raises(subprocess.TimeoutExpired):
+        place.run(["sleep", "6114"], timeout_s=0.3)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
 
 
 def test_a_part_of_another_content_is_sent_anew(place, tmp_path):

@@ -1,7 +1,7 @@
 """Another machine as a Place, by any way to reach its shell: `Link` is the way, all else is the same for each.
 
 One process stays for as long as the place is used: far.sh on the other machine. It holds the lease there, and a way that can share a connection
-shares that process's. All that memprof keeps there lies in one folder:
+shares that process's. Programs start through shells that stay as well (channel.py). All that memprof keeps there lies in one folder:
 
     lease            who uses the place
     files/HASH/NAME  a file by the hash of its content; NAME.part as long as it is not complete
@@ -19,7 +19,7 @@ import select
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,14 +32,15 @@ from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
 from ...units import format_bytes
-from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Weather, piped, refuse_elsewhere, split_words, weather
+from .channel import BROKEN, Channel, Program, ended
+from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Started, Weather, piped, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
-_END_S = 10
+_END_S = 10  # for the client of a dead connection to notice
 _CHUNK = 1 << 18
 _LEAST_PYTHON = (3, 8)
 _FAR = Path(__file__).with_name("far.sh")
@@ -111,7 +112,7 @@ class Remote:
     """Another machine. Open from `open` to `close`; a connection that broke is made again for the next program that is started.
 
     folder: memprof's folder there, None for the usual. wanted_python: the interpreter, None for the first python3. leases: whether nobody
-    else may use the place meanwhile. tell: called while a file is sent.
+    else may use the place meanwhile. tell: called while a file is sent. sent: how many bytes of files were sent.
     """
 
     link: Link
@@ -119,12 +120,14 @@ class Remote:
     wanted_python: str | None = None
     leases: bool = True
     tell: Callable[[Sending], None] = lambda sending: None
+    sent: int = field(default=0, init=False)
     python: str | None = field(default=None, init=False)
     beat_ns: int = field(default=1_000_000_000, init=False)
     inherits: bool = field(default=False, init=False)
     _first: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _facts: dict[str, str] = field(default_factory=dict, init=False)
     _there: dict[str, str] = field(default_factory=dict, init=False)
+    _idle: list[Channel] = field(default_factory=list, init=False)
     _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     # -- the connection
@@ -156,11 +159,13 @@ class Remote:
     def close(self) -> None:
         """Let the place go."""
         process, self._first = self._first, None
+        channels, self._idle = self._idle, []
+        for channel in channels:
+            channel.release()  # all at once: each takes some milliseconds
+        for channel in channels:
+            channel.close()
         if process is not None:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            self.end(process)
+            ended(process)
 
     def _why_not(self, text: bytes, errors: str) -> str:
         said = text.partition(_BEGIN)[2].decode("utf-8", "replace").strip().splitlines()
@@ -186,41 +191,55 @@ class Remote:
 
     def run(self, words: Sequence[str], timeout_s: float = _SHORT_S) -> subprocess.CompletedProcess[bytes]:
         """See Place."""
-        self._connected()
-        # What a shell's start-up files print comes before the line.
-        text = f"printf '\\n{_BEGIN.decode().strip()}\\n'; exec {shlex.join(words)}"
-        process = piped(self.link.words(text))
+        program = self._channel().start(words, empty=True)
         try:
-            out, errors = process.communicate(timeout=timeout_s)
+            out, errors = program.communicate(timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            program.channel.close()
             raise
-        _, begun, out = out.partition(b"\n" + _BEGIN)
-        if not begun:
-            raise InputError(f"{self.name}: {self.link.refused(errors.decode('utf-8', 'replace').strip())}")
-        return subprocess.CompletedProcess(list(words), process.returncode, out, errors)
+        code = program.returncode
+        if self.broken(program):
+            program.channel.close()
+            raise InputError(f"{self.name}: {self.link.refused(errors.decode('utf-8', 'replace').strip() or 'the connection broke')}")
+        self._idle.append(program.channel)
+        assert code is not None
+        return subprocess.CompletedProcess(list(words), code, out, errors)
 
-    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Program:
         """See Place."""
+        return self._channel().start(words)
+
+    def lines(self, program: Started) -> Iterator[bytes]:
+        """See Place."""
+        assert isinstance(program, Program)
+        return program.lines(self.beat_ns)
+
+    def end(self, program: Started) -> None:
+        """See Place. Its channel serves again if it has ended."""
+        assert isinstance(program, Program)
+        if program.returncode is None or self.broken(program):
+            program.channel.close()
+        else:
+            self._idle.append(program.channel)
+
+    def broken(self, program: Started) -> bool:
+        """See Place."""
+        return program.returncode in (None, BROKEN) or self._first is None or self._first.poll() is not None
+
+    def _channel(self) -> Channel:
+        """A channel that no program has."""
         self._connected()
-        return piped(self.link.words(f"exec {shlex.join(words)}"))
-
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """See Place. The client of a connection that is dead has so long to notice."""
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
-
-    def broken(self, process: subprocess.Popen[bytes]) -> bool:
-        """See Place."""
-        # ssh's exit code for an error of its own; a probe has none above 3.
-        return process.returncode == 255 or self._first is None or self._first.poll() is not None
+        while self._idle:
+            channel = self._idle.pop()
+            if channel.lives:
+                return channel
+            channel.close()
+        channel = Channel(self.link.words)
+        errors = channel.opened(_OPEN_S)
+        if errors is not None:
+            channel.close()
+            raise InputError(f"{self.name}: {self.link.refused(errors)}")
+        return channel
 
     def _sh(self, script: str, *words: str) -> str:
         """The output of a shell script there. Raises InputError if it fails."""
@@ -334,7 +353,9 @@ class Remote:
     def _stream(self, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
         """Send a file from `offset` on: the hash of all of it as it was read, and the reason if it could not be written there."""
         digest, name = hashlib.sha256(), os.path.basename(path)
-        process = self.start(["sh", "-c", 'exec cat >> "$1"', "memprof", f"{target}.part"])
+        # Its end is the end of its input: a session for itself.
+        self._connected()
+        process = piped(self.link.words(shlex.join(["exec", "sh", "-c", 'exec cat >> "$1"', "memprof", f"{target}.part"])))
         assert process.stdin is not None and process.stderr is not None
         try:
             with open(path, "rb") as file:
@@ -345,6 +366,7 @@ class Remote:
                     sent += len(chunk)
                     if rest:
                         process.stdin.write(rest)
+                        self.sent += len(rest)
                         if sent < size:
                             self.tell(Sending(name, self.name, sent, size, time.monotonic() - began))
             process.stdin.close()
@@ -354,7 +376,7 @@ class Remote:
             raise InputError(f"{path}: {os_reason(error)}") from None
         finally:
             errors = _rest(process)
-            self.end(process)
+            ended(process)
         return digest.hexdigest(), errors or ("the connection broke" if process.returncode else "")
 
     def _hash_there(self, path: str) -> str:
