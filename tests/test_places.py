@@ -26,9 +26,9 @@ from memprof.gate.again import orders_again
 from memprof.gate.interleaved import place_of
 from memprof.measuring import campaign, reaching
 from memprof.measuring.orders import plan
-from memprof.measuring.places import ssh
+from memprof.measuring.places import sending, ssh
 from memprof.measuring.places.place import Here, Weather, weather
-from memprof.measuring.places.remote import Remote, Sending
+from memprof.measuring.places.sending import Sending
 from memprof.measuring.suite import Suite, parse_cmd
 from memprof.models.identity import identify
 from memprof.runs import store
@@ -188,7 +188,12 @@ def test_what_a_program_leaves_of_its_input_starts_nothing(place):
     assert place.run(["echo", "on"]).stdout == b"on\n"
 
 
-def test_a_program_that_takes_too_long_is_ended(place, server):
+def test_a_connection_that_cannot_be_shared_any_more_is_made_again(place):
+    place.link.socket.unlink()
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_a_program_that_takes_too_long_is_ended(place):
     with pytest.raises(subprocess.TimeoutExpired):
         place.run(["sleep", "6114"], timeout_s=0.3)
     assert place.run(["echo", "on"]).stdout == b"on\n"
@@ -537,7 +542,7 @@ def test_a_disk_without_room_says_how_much_is_missing(memprof, tmp_path, monkeyp
 
 def test_a_disk_that_fills_while_something_is_sent(memprof, tmp_path, monkeypatch):
     (tmp_path / "big.onnx").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr(Remote, "_check_room", lambda *_: None)  # another program's file took the room meanwhile
+    monkeypatch.setattr(sending, "_check_room", lambda *_: None)  # another program's file took the room meanwhile
     with small(tmp_path, monkeypatch, "size=2m") as words:
         said = refused(memprof("exec", *words, "--", "cat", "big.onnx"))
     assert "could not be sent" in said and said.endswith("No space left on device")
@@ -566,7 +571,7 @@ def test_a_model_that_changes_while_it_is_sent(memprof, board, tmp_path, monkeyp
         path.write_bytes(b"b" * 1000)
         check(*words)
 
-    monkeypatch.setattr(Remote, "_check_room", change)
+    monkeypatch.setattr(sending, "_check_room", change)
     said = refused(memprof("exec", *board, "--", "cat", "m.onnx"))
     assert said.startswith(f"memprof: {path} changed while it was sent to ssh:")
     assert not list((tmp_path / "there" / "files").rglob("m.onnx*"))

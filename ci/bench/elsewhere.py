@@ -47,7 +47,7 @@ def reached(server: sshd.Server, folder: str = "there") -> Iterator[Remote]:
 def board(python: bool) -> Iterator[Remote]:
     """A board with 2 CPUs as a place."""
     with tempfile.TemporaryDirectory(prefix="memprof-bench-") as top:
-        os.environ.setdefault(once.SHARED, top)
+        os.environ[once.SHARED] = top
         with booting.shared(2, python) as machine:
             client = Path(top) / "bin" / "ssh"
             client.parent.mkdir()

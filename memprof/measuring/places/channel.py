@@ -91,8 +91,22 @@ def ended(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def errors_of(process: subprocess.Popen[bytes]) -> str:
+    """All that a process wrote to its standard error, which is at an end or about to be."""
+    assert process.stdin is not None and process.stderr is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    text, last = b"", time.monotonic() + _END_S
+    while select.select([process.stderr], [], [], max(0, last - time.monotonic()))[0]:
+        chunk = os.read(process.stderr.fileno(), 4096)
+        if not chunk:
+            break
+        text += chunk
+    return text.decode("utf-8", "replace").strip()
+
+
 class _Output:
-    """One of a program's outputs: what comes before the mark. code: the program's exit code, once the mark has come."""
+    """One of a program's outputs, which ends at the mark. code: the program's exit code, once the mark has come; BROKEN if it will not come."""
 
     def __init__(self, pipe: IO[bytes], mark: str) -> None:
         self._pipe, self._mark, self._kept = pipe, mark.encode(), b""
@@ -135,23 +149,22 @@ class Program:
     @property
     def returncode(self) -> int | None:
         """Its exit code, or the signal that ended it as a negative number; None until both outputs were read to their ends."""
-        codes = (self.stdout.code, self.stderr.code)
-        if None in codes:
+        if self.stdout.code is None or self.stderr.code is None:
             return None
-        code = max(codes)  # type: ignore[type-var]
-        return code if code is None or code <= 128 or code == BROKEN else 128 - code
+        code = max(self.stdout.code, self.stderr.code)
+        return 128 - code if 128 < code < BROKEN else code
 
     def communicate(self, timeout_s: float) -> tuple[bytes, bytes]:
         """All of its output and of its errors. Raises subprocess.TimeoutExpired."""
-        texts = {self.stdout: b"", self.stderr: b""}
+        texts: dict[_Output, list[bytes]] = {self.stdout: [], self.stderr: []}
         end = time.monotonic() + timeout_s
         while waiting := [output for output in texts if output.code is None]:
             ready, _, _ = select.select(waiting, [], [], max(0, end - time.monotonic()))
             if not ready:
                 raise subprocess.TimeoutExpired("", timeout_s)
             for output in ready:
-                texts[output] += output.read1()
-        return texts[self.stdout], texts[self.stderr]
+                texts[output].append(output.read1())
+        return b"".join(texts[self.stdout]), b"".join(texts[self.stderr])
 
     def lines(self, beat_ns: int) -> Iterator[bytes]:
         """The lines of its output as they come; `beat` goes to its input so often."""
