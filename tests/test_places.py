@@ -565,7 +565,7 @@ def test_a_folder_that_lets_no_program_start(memprof, tmp_path, monkeypatch):
 def test_a_model_that_changes_while_it_is_sent(memprof, board, tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"a" * 1000)
-    check = Remote._check_room
+    check = sending._check_room
 
     def change(*words):
         path.write_bytes(b"b" * 1000)
