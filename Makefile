@@ -42,8 +42,8 @@ wheel-test: $(VENV)/.for-tests
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
 
-# The probe in C beside the probe in Python; PARTS="probe" for some of it.
-bench-boards: $(VENV)/.installed
+# Measuring elsewhere: by the probe in C, over ssh and on QEMU's boards; PARTS="probe jobs same ladder sent cable" for some of it.
+bench-boards: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/boards.py $(PARTS)
 
 # Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.

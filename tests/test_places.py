@@ -26,9 +26,9 @@ from memprof.gate.again import orders_again
 from memprof.gate.interleaved import place_of
 from memprof.measuring import campaign, reaching
 from memprof.measuring.orders import plan
-from memprof.measuring.places import ssh
+from memprof.measuring.places import sending, ssh
 from memprof.measuring.places.place import Here, Weather, weather
-from memprof.measuring.places.remote import Remote, Sending
+from memprof.measuring.places.sending import Sending
 from memprof.measuring.suite import Suite, parse_cmd
 from memprof.models.identity import identify
 from memprof.runs import store
@@ -142,32 +142,61 @@ def test_a_part_that_is_there_is_not_sent_again(place, tmp_path):
     place._there.clear()
     there.rename(f"{there}.part")
     os.truncate(f"{there}.part", 900_000)
-    told: list[Sending] = []
-    place.tell = told.append
-    written = []
-    start = place.start
-
-    def counted(words, descriptors=()):
-        process = start(words, descriptors)
-        write = process.stdin.write
-        process.stdin = _Counting(process.stdin, write, written)
-        return process
-
-    place.start = counted
+    before = place.sent
     assert Path(place.file(str(path))).read_bytes() == path.read_bytes()
-    assert sum(written) == 100_000
+    assert place.sent - before == 100_000
 
 
-class _Counting:
-    def __init__(self, stream, write, written):
-        self._stream, self._write, self._written = stream, write, written
+# -- programs there
 
-    def write(self, data):
-        self._written.append(len(data))
-        return self._write(data)
 
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
+def test_one_shell_there_starts_one_program_after_another(place):
+    assert [place.run(["sh", "-c", "exit 3"]).returncode for _ in range(3)] == [3, 3, 3]
+    (channel,) = place._idle
+    program = place.start(["cat"])
+    assert not place._idle  # another program gets another shell
+    assert place.run(["echo", "beside"]).stdout == b"beside\n"
+    place.end(program)
+    assert channel not in place._idle and not channel.lives  # its input had to be closed, or cat would run on
+
+
+def test_words_and_outputs_pass_through_as_they_are(place):
+    words = ["a b", "c'd", '"', "$HOME", "`x`", "x\ny\n", "\\n", "*", "", " ", "$newline", "é"]
+    done = place.run([sys.executable, "-c", "import sys; print(ascii(sys.argv[1:])); sys.stderr.write('no line end')", *words])
+    assert done.stdout.decode() == ascii(words) + "\n" and done.stderr == b"no line end"
+    data = bytes(range(256)) * 5000 + b"memprof-"
+    code = "import sys; data = bytes(range(256)) * 5000 + b'memprof-'; sys.stderr.buffer.write(data); sys.stdout.buffer.write(data)"
+    done = place.run([sys.executable, "-c", code])
+    assert done.stdout == data and done.stderr == data  # more than a pipe holds, on both
+
+
+def test_a_program_that_a_signal_ends_is_no_broken_connection(place):
+    program = place.start(["sh", "-c", "kill -9 $$"])
+    assert list(place.lines(program)) == []
+    program.stderr.read()
+    assert program.returncode == -9 and not place.broken(program)
+    place.end(program)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_what_a_program_leaves_of_its_input_starts_nothing(place):
+    program = place.start(["true"])
+    program.stdin.write(b"beat\nend\ngo\necho run x\n")
+    program.stdin.flush()
+    assert list(place.lines(program)) == [] and program.stderr.read() == b""
+    place.end(program)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_a_connection_that_cannot_be_shared_any_more_is_made_again(place):
+    place.link.socket.unlink()
+    assert place.run(["echo", "on"]).stdout == b"on\n"
+
+
+def test_a_program_that_takes_too_long_is_ended(place):
+    with pytest.raises(subprocess.TimeoutExpired):
+        place.run(["sleep", "6114"], timeout_s=0.3)
+    assert place.run(["echo", "on"]).stdout == b"on\n"
 
 
 def test_a_part_of_another_content_is_sent_anew(place, tmp_path):
@@ -513,7 +542,7 @@ def test_a_disk_without_room_says_how_much_is_missing(memprof, tmp_path, monkeyp
 
 def test_a_disk_that_fills_while_something_is_sent(memprof, tmp_path, monkeypatch):
     (tmp_path / "big.onnx").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr(Remote, "_check_room", lambda *_: None)  # another program's file took the room meanwhile
+    monkeypatch.setattr(sending, "_check_room", lambda *_: None)  # another program's file took the room meanwhile
     with small(tmp_path, monkeypatch, "size=2m") as words:
         said = refused(memprof("exec", *words, "--", "cat", "big.onnx"))
     assert "could not be sent" in said and said.endswith("No space left on device")
@@ -536,13 +565,13 @@ def test_a_folder_that_lets_no_program_start(memprof, tmp_path, monkeypatch):
 def test_a_model_that_changes_while_it_is_sent(memprof, board, tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"a" * 1000)
-    check = Remote._check_room
+    check = sending._check_room
 
     def change(*words):
         path.write_bytes(b"b" * 1000)
         check(*words)
 
-    monkeypatch.setattr(Remote, "_check_room", change)
+    monkeypatch.setattr(sending, "_check_room", change)
     said = refused(memprof("exec", *board, "--", "cat", "m.onnx"))
     assert said.startswith(f"memprof: {path} changed while it was sent to ssh:")
     assert not list((tmp_path / "there" / "files").rglob("m.onnx*"))

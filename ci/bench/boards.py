@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""`make bench-boards`: how good measuring without Python on the machine is: `python ci/bench/boards.py [probe]`, all of it by default.
+"""`make bench-boards`: how good measuring elsewhere is: `python ci/bench/boards.py [PART ...]`, all of it by default.
 
     probe    the probe in C beside the probe in Python: CPU time and memory at 1 ms, how well the interval is kept, and its size for each architecture
+    jobs     what a short job costs more over ssh than here
+    same     whether peaks over ssh are those here
+    ladder   how far the peaks of known transients on QEMU's boards lie from the truth
+    sent     how often a model of 100 MB is sent, and in what time
+    cable    what is lost and what is left when the connection is killed in each phase
 
-Each part writes its Markdown table into docs/how-exact.md and prints it; progress goes to standard error. `--seconds N` is how long each probe polls.
+Each part prints its Markdown table and writes it into docs/how-exact.md; progress goes to standard error. `--count N`: seconds for each probe,
+jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +29,8 @@ import psutil
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import docs
+from bench import board_ladder, docs, over_ssh
+from bench.over_ssh import Part, verdict
 from bench.table import aligned
 from memprof.errors import InputError
 from memprof.measuring.bundle import Probe, probe_command
@@ -35,6 +43,7 @@ from memprof.runs.records import COMMAND, Job, Model
 
 _MIB = 1 << 20
 _ROUNDS = 3
+_COUNTS = {"probe": 10, "jobs": 200, "same": 10, "ladder": 3, "sent": 100_000_000, "cable": 10}
 # Its resident set changes all the time, so that each poll reads a new size.
 _PROGRAM = "import mmap, time\nwhile True:\n    area = mmap.mmap(-1, 1 << 20)\n    area[:] = bytes(1 << 20)\n    time.sleep(0.002)\n    area.close()"
 
@@ -51,19 +60,32 @@ class Cost:
 
 def main() -> None:
     """Measure the parts that are named."""
-    parts = {"probe": _probes}
+    parts: dict[str, tuple[str, Callable[[int], Part]]] = {
+        "probe": ("boards-probe", _probes),
+        "jobs": ("boards-jobs", over_ssh.jobs),
+        "same": ("boards-same", over_ssh.same),
+        "ladder": ("boards-ladder", board_ladder.ladder),
+        "sent": ("boards-sent", over_ssh.sent),
+        "cable": ("boards-cable", over_ssh.cable),
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *parts], metavar="PART")
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--count", type=int, help="instead of the part's own number")
+    parser.add_argument("--dry", action="store_true", help="write nothing into docs/")
     words = parser.parse_args()
     for name in words.parts or parts:
-        parts[name](words.seconds)
+        load = os.getloadavg()[0]
+        block, measure = parts[name]
+        table, notes = measure(words.count or _COUNTS[name])
+        print(table)
+        if not words.dry:
+            busy = f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and times are longer."
+            docs.write(block, table, (*notes, busy))
 
 
-def _probes(seconds: float) -> None:
+def _probes(seconds: int) -> Part:
     kinds: tuple[Probe, ...] = ("python", "static")
     costs: dict[Probe, list[Cost]] = {kind: [] for kind in kinds}
-    load = os.getloadavg()[0]
     for number in range(_ROUNDS):
         for kind in kinds:
             print(f"probe {kind}, {number + 1} of {_ROUNDS}", file=sys.stderr)
@@ -71,27 +93,18 @@ def _probes(seconds: float) -> None:
     python, static = ([statistics.median(figures) for figures in zip(*map(_figures, costs[kind]), strict=True)] for kind in kinds)
     rows = [
         ("what", "target of C", "Python", "C", ""),
-        ("CPU at 1 ms, of one core", "<= 4%", f"{python[0]:.1%}", f"{static[0]:.1%}", _verdict(static[0] <= 0.04)),
-        ("memory (VmHWM)", "<= 1 MiB", f"{python[1] / _MIB:.1f} MiB", f"{static[1] / _MIB:.2f} MiB", _verdict(static[1] <= _MIB)),
+        ("CPU at 1 ms, of one core", "<= 4%", f"{python[0]:.1%}", f"{static[0]:.1%}", verdict(static[0] <= 0.04)),
+        ("memory (VmHWM)", "<= 1 MiB", f"{python[1] / _MIB:.1f} MiB", f"{static[1] / _MIB:.2f} MiB", verdict(static[1] <= _MIB)),
         ("interval at 1 ms, median", "-", f"{python[2] / MS:.3f} ms", f"{static[2] / MS:.3f} ms", ""),
         ("interval at 1 ms, 99th percentile", "-", f"{python[3] / MS:.2f} ms", f"{static[3] / MS:.2f} ms", ""),
         *(row for architecture in ("x86_64", "aarch64", "armv7l", "riscv64") for row in _size(architecture)),
     ]
-    note = (
-        f"Medians of {_ROUNDS} times {seconds:g} s each, the probes in turn, on a program whose resident set changes every 2 ms. "
-        f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and intervals are longer."
-    )
-    table = aligned(rows)
-    print(table)
-    docs.write("boards-probe", table, (note,))
+    note = f"Medians of {_ROUNDS} times {seconds} s each, the probes in turn, on a program whose resident set changes every 2 ms."
+    return aligned(rows), (note,)
 
 
 def _figures(cost: Cost) -> tuple[float, float, float, float]:
     return cost.cpu, cost.hwm, cost.median_ns, cost.p99_ns
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
 
 
 def _cost(kind: Probe, seconds: float) -> Cost:
@@ -120,7 +133,7 @@ def _size(architecture: str) -> list[tuple[str, ...]]:
     except InputError as error:
         print(error, file=sys.stderr)
         return []
-    return [(f"size for {architecture}", "<= 120 KB", "-", f"{size / 1000:.0f} KB", _verdict(size <= 120_000))]
+    return [(f"size for {architecture}", "<= 120 KB", "-", f"{size / 1000:.0f} KB", verdict(size <= 120_000))]
 
 
 if __name__ == "__main__":

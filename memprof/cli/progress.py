@@ -23,7 +23,7 @@ from ..runs.records import PEAK, Job, Run
 from ..units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from ..measuring.places.remote import Sending
+    from ..measuring.places.sending import Sending
 
 _REDRAW_S = 0.2
 _WORTH_A_LINE = 1 << 20  # bytes

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..runs.records import COMMAND, Job, Model, Run
 from .message import Message, Start
-from .places.place import HERE, Place, Probe
+from .places.place import HERE, Place, Probe, Started
 from .probing import ask
 from .progress import Progress
 
@@ -64,7 +63,7 @@ def measure(
         yield run
 
 
-def _end_on_signal(probe: subprocess.Popen[bytes]) -> None:
+def _end_on_signal(probe: Started) -> None:
     """From here on a Ctrl-C asks the probe for its samples so far."""
 
     def end(*_: object) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from .bundle import probe_command
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
-from .places.place import HERE, Place, Probe
+from .places.place import HERE, Place, Probe, Started
 from .suite import parse_cpus
 
 _HOLD_LIMIT_NS = 300 * 10**9
@@ -35,7 +33,7 @@ def ask(
     token: str,
     live: Callable[[str, int], None],
     look: Callable[[Job, str, int], None] | None = None,
-    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+    began: Callable[[Started], None] = lambda process: None,
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     place: Place = HERE,
@@ -50,12 +48,12 @@ def ask(
     if place.beat_ns:
         message = replace(message, silence_ns=_SILENCES * place.beat_ns)
     with _probe(place, probe, input_descriptor) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.write(encode(message))
             process.stdin.flush()
         began(process)
-        for line in _lines(process, place.beat_ns):
+        for line in place.lines(process):
             word, _, content = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
                 answer = content
@@ -77,31 +75,9 @@ def ask(
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not the processes that it had started
-        reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode)
+        reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
     words = f"the connection to {place.name} broke" if place.broken(process) else f"the probe ended without a result ({reason})"
     return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)
-
-
-def _lines(process: subprocess.Popen[bytes], beat_ns: int) -> Iterator[bytes]:
-    """The lines that a probe writes, as they come. beat_ns: how often it hears from memprof meanwhile, 0 for never."""
-    assert process.stdin is not None and process.stdout is not None
-    if not beat_ns:
-        yield from process.stdout
-        return
-    descriptor, rest, next_ns = process.stdout.fileno(), b"", time.monotonic_ns() + beat_ns
-    while True:
-        ready, _, _ = select.select([descriptor], [], [], max(0, next_ns - time.monotonic_ns()) / 1e9)
-        if time.monotonic_ns() >= next_ns:
-            next_ns = time.monotonic_ns() + beat_ns
-            with suppress(BrokenPipeError):
-                process.stdin.write(b"beat\n")
-                process.stdin.flush()
-        if ready:
-            chunk = os.read(descriptor, 65536)
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-            if not chunk:
-                return
 
 
 def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
@@ -135,7 +111,7 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[subprocess.Popen[bytes]]:
+def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[Started]:
     """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
     command = probe_command(kind, place)
     # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
@@ -146,10 +122,6 @@ def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield process
         finally:
-            # At the end of its input a probe ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                with suppress(BrokenPipeError):
-                    pipe.close()  # type: ignore[union-attr]
             place.end(process)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

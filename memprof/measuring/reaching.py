@@ -10,7 +10,8 @@ from ..errors import UsageError, near
 from .leftovers import scratch
 from .places import adb, ssh
 from .places.place import HERE, Place
-from .places.remote import Link, Remote, Sending
+from .places.remote import Link, Remote
+from .places.sending import Sending
 
 _KINDS = ("here", "ssh", "adb")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 
 import msgspec
 import psutil
@@ -45,6 +45,22 @@ class Weather:
 
     celsius: float | None
     hertz: int | None
+
+
+class Started(Protocol):
+    """A program that a place started, as a Popen: its outputs have fileno, read1 and read. returncode: None as long as it is not known."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> Any: ...
+
+    @property
+    def stderr(self) -> Any: ...
+
+    @property
+    def returncode(self) -> int | None: ...
 
 
 class Place(Asked, Protocol):
@@ -104,13 +120,19 @@ class Place(Asked, Protocol):
     def bring(self, path: str) -> None:
         """Bring the file of `result` here, if it was written."""
 
-    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Started:
         """Start a program there, its input and output as pipes; a program here inherits the descriptors. Raises OSError and InputError."""
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until a program that `start` gave has ended; its input is at an end."""
+    def lines(self, program: Started) -> Iterable[bytes]:
+        """The lines that a program of `start` writes, as they come. Meanwhile it hears from memprof at the beat."""
 
-    def broken(self, process: subprocess.Popen[bytes]) -> bool:
+    def end(self, program: Started) -> None:
+        """End a program that `start` gave, if it has not ended yet.
+
+        At the end of its input a probe ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
+        """
+
+    def broken(self, program: Started) -> bool:
         """Whether the way to a program that has ended broke, and not the program."""
 
     def machine(self) -> Machine:
@@ -184,13 +206,19 @@ class Here(ThisMachine):
     def bring(self, path: str) -> None:
         pass
 
-    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Started:
         return piped(words, descriptors)
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        process.wait()
+    def lines(self, program: Started) -> Iterable[bytes]:
+        lines: Iterable[bytes] = program.stdout
+        return lines
 
-    def broken(self, process: subprocess.Popen[bytes]) -> bool:
+    def end(self, program: Started) -> None:
+        assert isinstance(program, subprocess.Popen)
+        close(program)
+        program.wait()
+
+    def broken(self, program: Started) -> bool:
         return False
 
     def machine(self) -> Machine:
@@ -222,6 +250,13 @@ def piped(words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.P
         start_new_session=True,
         pass_fds=tuple(descriptors),
     )
+
+
+def close(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipes of a process."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        with suppress(BrokenPipeError):
+            pipe.close()  # type: ignore[union-attr]
 
 
 def split_words(cmdline: bytes) -> tuple[str, ...]:

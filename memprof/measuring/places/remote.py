@@ -1,7 +1,7 @@
 """Another machine as a Place, by any way to reach its shell: `Link` is the way, all else is the same for each.
 
 One process stays for as long as the place is used: far.sh on the other machine. It holds the lease there, and a way that can share a connection
-shares that process's. All that memprof keeps there lies in one folder:
+shares that process's. Programs start through shells that stay as well (channel.py). All that memprof keeps there lies in one folder:
 
     lease            who uses the place
     files/HASH/NAME  a file by the hash of its content; NAME.part as long as it is not complete
@@ -19,8 +19,7 @@ import select
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -31,16 +30,15 @@ from ...probe import procfs
 from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
-from ...units import format_bytes
-from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Weather, piped, refuse_elsewhere, split_words, weather
+from . import sending
+from .channel import BROKEN, Channel, Program, ended, errors_of
+from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Started, Weather, piped, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
-_END_S = 10
-_CHUNK = 1 << 18
 _LEAST_PYTHON = (3, 8)
 _FAR = Path(__file__).with_name("far.sh")
 
@@ -57,17 +55,11 @@ try:
 except OSError:
     shutil.rmtree(work)  # another memprof was quicker
 """
-_LOOK = """
-mkdir -p "${1%/*}" || exit
-if [ -f "$1" ]; then echo there; elif [ -f "$1.part" ]; then wc -c < "$1.part"; else echo 0; fi
-df -Pk "${1%/*}" | tail -n 1
-"""
 _RUNNING = """
 cd "/proc/$1" 2>/dev/null || { echo none; exit 0; }
 if grep -q VmRSS status; then echo running; else echo empty; fi
 cat comm; readlink exe || echo; echo $(wc -c < exe; sha256sum < exe) 2>/dev/null; cat cmdline
 """
-_HASH = 'if command -v sha256sum > /dev/null; then sha256sum < "$1"; else echo none; fi'
 # As exec looks for it: a shell knows programs besides, which are no files.
 _WHICH = """
 case $1 in */*) if [ -x "$1" ] && [ ! -d "$1" ]; then echo "$1"; fi; exit 0 ;; esac
@@ -95,36 +87,27 @@ class Link(Protocol):
         """Why the shell there could not be reached, as a sentence; said: what the first process wrote to its standard error."""
 
 
-@dataclass(frozen=True)
-class Sending:
-    """A file on its way: sent of total bytes after this time, over once the last were sent."""
-
-    name: str
-    place: str
-    sent: int
-    total: int
-    time_s: float
-
-
 @dataclass(eq=False)  # each is itself: what a place said is kept by the place
 class Remote:
     """Another machine. Open from `open` to `close`; a connection that broke is made again for the next program that is started.
 
     folder: memprof's folder there, None for the usual. wanted_python: the interpreter, None for the first python3. leases: whether nobody
-    else may use the place meanwhile. tell: called while a file is sent.
+    else may use the place meanwhile. tell: called while a file is sent. sent: how many bytes of files were sent.
     """
 
     link: Link
     folder: str | None = None
     wanted_python: str | None = None
     leases: bool = True
-    tell: Callable[[Sending], None] = lambda sending: None
+    tell: Callable[[sending.Sending], None] = lambda _: None
+    sent: int = field(default=0, init=False)
     python: str | None = field(default=None, init=False)
     beat_ns: int = field(default=1_000_000_000, init=False)
     inherits: bool = field(default=False, init=False)
     _first: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _facts: dict[str, str] = field(default_factory=dict, init=False)
     _there: dict[str, str] = field(default_factory=dict, init=False)
+    _idle: list[Channel] = field(default_factory=list, init=False)
     _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     # -- the connection
@@ -146,7 +129,7 @@ class Remote:
             raise InputError(f"{self.name}: {self.link.words('')[0]} cannot be started: {os_reason(error)}") from None
         text = _until(process, _READY, _OPEN_S)
         if not text.endswith(_READY):
-            reason = self._why_not(text, _rest(process))
+            reason = self._why_not(text, errors_of(process))
             self.close()
             raise InputError(f"{self.name}: {reason}")
         lines = text.partition(_BEGIN)[2].decode("utf-8", "replace").splitlines()
@@ -156,11 +139,13 @@ class Remote:
     def close(self) -> None:
         """Let the place go."""
         process, self._first = self._first, None
+        channels, self._idle = self._idle, []
+        for channel in channels:
+            channel.release()  # all at once: each takes some milliseconds
+        for channel in channels:
+            channel.close()
         if process is not None:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            self.end(process)
+            ended(process)
 
     def _why_not(self, text: bytes, errors: str) -> str:
         said = text.partition(_BEGIN)[2].decode("utf-8", "replace").strip().splitlines()
@@ -186,43 +171,72 @@ class Remote:
 
     def run(self, words: Sequence[str], timeout_s: float = _SHORT_S) -> subprocess.CompletedProcess[bytes]:
         """See Place."""
-        self._connected()
-        # What a shell's start-up files print comes before the line.
-        text = f"printf '\\n{_BEGIN.decode().strip()}\\n'; exec {shlex.join(words)}"
-        process = piped(self.link.words(text))
+        program = self._channel().start(words, empty=True)
         try:
-            out, errors = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            out, errors = program.communicate(timeout_s)
+        except BaseException:
+            program.channel.close()
             raise
-        _, begun, out = out.partition(b"\n" + _BEGIN)
-        if not begun:
-            raise InputError(f"{self.name}: {self.link.refused(errors.decode('utf-8', 'replace').strip())}")
-        return subprocess.CompletedProcess(list(words), process.returncode, out, errors)
+        if program.returncode in (None, BROKEN):
+            program.channel.close()
+            said = errors.decode("utf-8", "replace").strip()
+            raise InputError(f"{self.name}: {self.link.refused(said) if said else 'the connection broke'}")
+        self._idle.append(program.channel)
+        return subprocess.CompletedProcess(list(words), program.returncode, out, errors)
 
-    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Program:
         """See Place."""
+        return self._channel().start(words)
+
+    def lines(self, program: Started) -> Iterator[bytes]:
+        """See Place."""
+        assert isinstance(program, Program)
+        return program.lines(self.beat_ns)
+
+    def end(self, program: Started) -> None:
+        """See Place. Its channel serves again if it has ended."""
+        assert isinstance(program, Program)
+        if program.returncode is None or self.broken(program):
+            program.channel.close()
+        else:
+            self._idle.append(program.channel)
+
+    def broken(self, program: Started) -> bool:
+        """See Place."""
+        return program.returncode in (None, BROKEN) or self._first is None or self._first.poll() is not None
+
+    def _channel(self) -> Channel:
+        """A channel that no program has. Raises InputError."""
+        self._connected()
+        while self._idle:
+            channel = self._idle.pop()
+            if channel.lives:
+                return channel
+            channel.close()
+        try:
+            return self._new_channel()
+        except InputError:
+            self.close()  # the first process may not have noticed yet that the connection broke
+            self.open()
+            return self._new_channel()
+
+    def _new_channel(self) -> Channel:
+        channel = Channel(self.link.words)
+        try:
+            errors = channel.opened(_OPEN_S)
+            if errors is not None:
+                raise InputError(f"{self.name}: {self.link.refused(errors)}")
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def session(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """See There."""
         self._connected()
         return piped(self.link.words(f"exec {shlex.join(words)}"))
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """See Place. The client of a connection that is dead has so long to notice."""
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
-
-    def broken(self, process: subprocess.Popen[bytes]) -> bool:
-        """See Place."""
-        # ssh's exit code for an error of its own; a probe has none above 3.
-        return process.returncode == 255 or self._first is None or self._first.poll() is not None
-
-    def _sh(self, script: str, *words: str) -> str:
+    def sh(self, script: str, *words: str) -> str:
         """The output of a shell script there. Raises InputError if it fails."""
         done = self.run(["sh", "-c", script, "memprof", *words])
         if done.returncode != 0:
@@ -232,7 +246,8 @@ class Remote:
 
     # -- files
 
-    def _path(self, *parts: str) -> str:
+    def path(self, *parts: str) -> str:
+        """See There."""
         return "/".join((self._facts["folder"], *parts))
 
     def file(self, path: str) -> str:
@@ -243,7 +258,7 @@ class Remote:
                 sha256, size = sha256_of(Path(path))
             except OSError as error:
                 raise InputError(f"{path}: {os_reason(error)}") from None
-            known = self._there[path] = self._put(path, sha256, size, self._path("files", sha256[:32], os.path.basename(path)))
+            known = self._there[path] = sending.put(self, path, sha256, size, self.path("files", sha256[:32], os.path.basename(path)))
         return known
 
     def executable(self, path: str) -> str:
@@ -251,8 +266,8 @@ class Remote:
         known = path in self._there
         there = self.file(path)
         if not known:
-            self._sh('chmod 700 "$1"', there)
-            self._check_executable()
+            self.sh('chmod 700 "$1"', there)
+            sending.check_executable(self)
         return there
 
     def model(self, model: Model) -> str:
@@ -262,7 +277,7 @@ class Remote:
         folder, names = self._model_names(model)
         for file in model.files:
             if file.path not in self._there:
-                self._there[file.path] = self._put(file.path, file.sha256, file.bytes, f"{folder}/{names[file.path]}")
+                self._there[file.path] = sending.put(self, file.path, file.sha256, file.bytes, f"{folder}/{names[file.path]}")
         return folder if os.path.isdir(model.path) else f"{folder}/{os.path.basename(model.path)}"
 
     def model_files(self, model: Model) -> list[str]:
@@ -278,18 +293,18 @@ class Remote:
             if name.split(os.sep)[0] == os.pardir:
                 raise InputError(f"{model.name} cannot be sent to {self.name}: its file {path} lies outside of {top}")
         if len(names) == 1 and top != model.path:
-            return self._path("files", model.sha256[:32]), names
+            return self.path("files", model.sha256[:32]), names
         facts = sorted((names[file.path], file.sha256) for file in model.files)
-        return self._path("models", hashlib.sha256(repr(facts).encode()).hexdigest()[:32]), names
+        return self.path("models", hashlib.sha256(repr(facts).encode()).hexdigest()[:32]), names
 
     def sources(self, archive: Path) -> str:
         """See Place."""
-        folder = self._path("sources", archive.stem)
+        folder = self.path("sources", archive.stem)
         if self.python is None:
             raise InputError(f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; --python names an interpreter there")
         self._check_python()
         if str(archive) not in self._there:
-            if self._sh('mkdir -p "${1%/*}"; if [ -d "$1" ]; then echo yes; fi', folder) != "yes":
+            if self.sh('mkdir -p "${1%/*}"; if [ -d "$1" ]; then echo yes; fi', folder) != "yes":
                 done = self.run([self.python, "-I", "-S", "-c", _UNPACK, self.file(str(archive)), folder])
                 if done.returncode != 0:
                     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -303,86 +318,10 @@ class Remote:
 
     def clean(self) -> int:
         """Remove all that memprof keeps there; the number of bytes that were removed."""
-        text = self._sh('du -sk "$1" | cut -f1; rm -rf "$1/files" "$1/models" "$1/sources" "$1/built"; du -sk "$1" | cut -f1', self._path())
+        text = self.sh('du -sk "$1" | cut -f1; rm -rf "$1/files" "$1/models" "$1/sources" "$1/built"; du -sk "$1" | cut -f1', self.path())
         before, after = (int(word) for word in text.split())
         self._there.clear()
         return (before - after) * 1024
-
-    def _put(self, path: str, sha256: str, size: int, target: str, again: bool = True) -> str:
-        """Send a file whose content has this hash; the rest of it if a part is there already."""
-        state, free = [*self._sh(_LOOK, target).splitlines(), ""][:2]
-        if state == "there":
-            return target
-        offset = int(state)
-        self._check_room(path, size - offset, free)
-        began = time.monotonic()
-        digest, errors = self._stream(path, size, offset, target, began)
-        if digest != sha256:
-            self._sh('rm -f "$1.part"', target)
-            raise InputError(f"{path} changed while it was sent to {self.name}")
-        if errors or self._hash_there(f"{target}.part") != sha256:
-            if errors:
-                raise self._not_written(path, errors)
-            self._sh('rm -f "$1.part"', target)
-            if not again:
-                raise InputError(f"{path} was damaged on its way to {self.name}")
-            return self._put(path, sha256, size, target, again=False)
-        self._sh('mv "$1.part" "$1"', target)
-        self.tell(Sending(os.path.basename(path), self.name, size, size, time.monotonic() - began))
-        return target
-
-    def _stream(self, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
-        """Send a file from `offset` on: the hash of all of it as it was read, and the reason if it could not be written there."""
-        digest, name = hashlib.sha256(), os.path.basename(path)
-        process = self.start(["sh", "-c", 'exec cat >> "$1"', "memprof", f"{target}.part"])
-        assert process.stdin is not None and process.stderr is not None
-        try:
-            with open(path, "rb") as file:
-                sent = 0
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-                    rest = chunk[max(0, offset - sent) :]
-                    sent += len(chunk)
-                    if rest:
-                        process.stdin.write(rest)
-                        if sent < size:
-                            self.tell(Sending(name, self.name, sent, size, time.monotonic() - began))
-            process.stdin.close()
-        except BrokenPipeError:
-            digest = _hash_of(path)
-        except OSError as error:
-            raise InputError(f"{path}: {os_reason(error)}") from None
-        finally:
-            errors = _rest(process)
-            self.end(process)
-        return digest.hexdigest(), errors or ("the connection broke" if process.returncode else "")
-
-    def _hash_there(self, path: str) -> str:
-        answer = self._sh(_HASH, path).split()[0]
-        if answer != "none":
-            return answer
-        return hashlib.sha256(self.run(["cat", path], 3600).stdout).hexdigest()  # no sha256sum: it is read back
-
-    def _check_room(self, path: str, needed: int, df: str) -> None:
-        """df: a line of `df -Pk`: device, blocks, used, available, share, mount."""
-        words = df.split()
-        free = int(words[3]) * 1024 if len(words) > 5 and words[3].isdigit() else None
-        if free is not None and free < needed:
-            raise InputError(
-                f"{self.name}: there is no room for {os.path.basename(path)} in {self._path()}: {format_bytes(needed)} are to be sent and "
-                f"{format_bytes(free)} are free, so {format_bytes(needed - free)} are missing; --remote-dir names another folder"
-            )
-
-    def _not_written(self, path: str, errors: str) -> InputError:
-        reason = errors.splitlines()[-1].rpartition(": ")[2]
-        return InputError(f"{path} could not be sent to {self.name}, into {self._path()}: {reason}")
-
-    def _check_executable(self) -> None:
-        script = 'printf "#!/bin/sh\\nexit 0\\n" > "$1" && chmod 700 "$1" && { "$1"; code=$?; rm -f "$1"; exit $code; }'
-        if self.run(["sh", "-c", script, "memprof", self._path(".try")]).returncode == 126:
-            raise InputError(
-                f"{self.name}: no program can be started from {self._path()}, which is mounted noexec; --remote-dir names another folder"
-            )
 
     # -- what is there
 
@@ -393,7 +332,7 @@ class Remote:
     def interpreter(self, path: str | None) -> str:
         """See Place."""
         if path is not None:
-            program = self._sh(_WHICH, path)
+            program = self.sh(_WHICH, path)
             if not program:
                 raise InputError(f"python {path}: there is no such interpreter on {self.name}")
             return program
@@ -424,18 +363,18 @@ class Remote:
             path = commands.program(command)
             return (self.executable(str(path)), *rest), commands.program_file(path)
         if "/" not in name:
-            path_there = self._sh(_WHICH, name)
+            path_there = self.sh(_WHICH, name)
             if not path_there:
                 hint = f"; ./{name} is in this folder" if os.access(name, os.X_OK) and not os.path.isdir(name) else ""
                 raise InputError(f"there is no command {name} on {self.name}{hint}")
         else:
             path_there = os.path.join(self.folder_of(command) or "", name)
-            state = self._sh(_PROGRAM, path_there)
+            state = self.sh(_PROGRAM, path_there)
             if state != "yes":
                 reasons = {"folder": "is a folder", "no": "is not executable", "none": "does not exist"}
                 hint = "; it is here: a relative path is sent" if state == "none" and os.path.isfile(name) else ""
                 raise InputError(f"{path_there} {reasons[state]} on {self.name}{hint}")
-        size, sha256 = [*self._sh('wc -c < "$1"; ' + _HASH, path_there).split(), "", ""][:2]
+        size, sha256 = [*self.sh('wc -c < "$1"; ' + sending.HASH, path_there).split(), "", ""][:2]
         return (name, *rest), ModelFile(path_there, int(size or 0), sha256 if sha256 != "none" else "")
 
     def _with_model(self, word: str, cwd: str | None, model: Model) -> str:
@@ -452,7 +391,7 @@ class Remote:
 
     def folder_of(self, command: Command) -> str | None:
         """See Place. A suite's commands run in the suite's folder unless they say more, and that folder is here."""
-        if command.cwd is None or self._sh('if [ -d "$1" ]; then echo yes; fi', command.cwd) == "yes":
+        if command.cwd is None or self.sh('if [ -d "$1" ]; then echo yes; fi', command.cwd) == "yes":
             return command.cwd
         if os.path.isdir(command.cwd):
             return None
@@ -474,7 +413,7 @@ class Remote:
 
     def result(self, path: str) -> str:
         """See Place."""
-        return self._path(f"result-{os.path.basename(path)}")
+        return self.path(f"result-{os.path.basename(path)}")
 
     def bring(self, path: str) -> None:
         """See Place."""
@@ -482,7 +421,7 @@ class Remote:
         done = self.run(["cat", "--", there])
         if done.returncode == 0:
             Path(path).write_bytes(done.stdout)
-            self._sh('rm -f "$1"', there)
+            self.sh('rm -f "$1"', there)
 
     @property
     def probe(self) -> Probe:
@@ -515,7 +454,7 @@ class Remote:
 
     def busy(self) -> tuple[float, int]:
         """See Place. /proc/stat, its first line in ticks (proc_stat(5)): user, nice, system, idle, iowait, ..."""
-        text = self._sh("head -n 1 /proc/stat; sleep 1; head -n 1 /proc/stat; grep MemAvailable /proc/meminfo")
+        text = self.sh("head -n 1 /proc/stat; sleep 1; head -n 1 /proc/stat; grep MemAvailable /proc/meminfo")
         before, after, memory = (line.split() for line in text.splitlines())
         ticks = [int(later) - int(earlier) for later, earlier in zip(after[1:9], before[1:9], strict=True)]
         share = 100 * (1 - (ticks[3] + ticks[4]) / sum(ticks)) if sum(ticks) else 0.0
@@ -525,7 +464,7 @@ class Remote:
         """See Place."""
         if "sensor" not in self._facts:
             return Weather(None, None)  # a question takes some milliseconds of every run
-        temperatures, _, frequencies = self._sh(f"cat {TEMPERATURES} 2>/dev/null; echo -; cat {FREQUENCIES} 2>/dev/null || :").partition(
+        temperatures, _, frequencies = self.sh(f"cat {TEMPERATURES} 2>/dev/null; echo -; cat {FREQUENCIES} 2>/dev/null || :").partition(
             "-\n"
         )
         return weather(temperatures, frequencies)
@@ -551,28 +490,6 @@ def _until(process: subprocess.Popen[bytes], end: bytes, time_s: float) -> bytes
             break
         text += chunk
     return text
-
-
-def _rest(process: subprocess.Popen[bytes]) -> str:
-    """All that a process wrote to its standard error, which is at an end or about to be."""
-    assert process.stdin is not None and process.stderr is not None
-    with suppress(BrokenPipeError):
-        process.stdin.close()
-    text, last = b"", time.monotonic() + _END_S
-    while select.select([process.stderr], [], [], max(0, last - time.monotonic()))[0]:
-        chunk = os.read(process.stderr.fileno(), 4096)
-        if not chunk:
-            break
-        text += chunk
-    return text.decode("utf-8", "replace").strip()
-
-
-def _hash_of(path: str) -> hashlib._Hash:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest
 
 
 def _sizes(facts: Mapping[str, str]) -> dict[str, int]:

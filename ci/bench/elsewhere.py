@@ -1,0 +1,89 @@
+"""Places for a bench: an OpenSSH server on loopback, and QEMU's boards, both those of the tests, in a folder that goes with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memprof.measuring import campaign, reaching
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.places.remote import Remote
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite
+from memprof.runs.records import Run
+
+# The tests' folder is no package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+import once
+import sshd
+from board import booting
+
+
+@contextmanager
+def loopback() -> Iterator[sshd.Server]:
+    """A server on this machine, for this user, with the `ssh` that knows it first on the PATH."""
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as top:
+        server = sshd.start(Path(top) / "server")
+        try:
+            with _first_on_path(server.bin):
+                yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def reached(server: sshd.Server, folder: str = "there") -> Iterator[Remote]:
+    """That server as a place, whose folder lies beside the server's and whose Python is this one."""
+    with reaching.remote(server.place, str(server.folder.parent / folder), sys.executable) as place:
+        yield place
+
+
+@contextmanager
+def board(python: bool) -> Iterator[Remote]:
+    """A board with 2 CPUs as a place."""
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as top:
+        os.environ[once.SHARED] = top
+        with booting.shared(2, python) as machine:
+            client = Path(top) / "bin" / "ssh"
+            client.parent.mkdir()
+            client.write_text(
+                f"#!/bin/sh\nexec /usr/bin/ssh -F none -i {machine.key} -o UserKnownHostsFile={machine.known_hosts}"
+                ' -o StrictHostKeyChecking=accept-new "$@"\n'
+            )
+            client.chmod(0o755)
+            with _first_on_path(client.parent), reaching.remote(f"ssh:root@{machine.host}:{machine.port}") as place:
+                yield place
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+def order(suite: Suite) -> Order:
+    """The only order of a suite."""
+    (order,) = plan(suite).orders
+    return order
+
+
+def measured(order: Order, progress: campaign.Progress | None = None) -> Run:
+    """The Run of an order, whatever its outcome."""
+    (run,) = campaign.measure([order], progress or Silent(), lambda line: None)
+    return run
+
+
+def well(order: Order) -> Run:
+    """The Run of an order that must succeed."""
+    run = measured(order)
+    assert run.outcome.ok, run.outcome.sentence
+    return run
