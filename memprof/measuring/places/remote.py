@@ -37,6 +37,7 @@ from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
+_END = b"memprof-end\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
 _END_S = 10
@@ -80,13 +81,20 @@ _PROGRAM = (
 
 
 class Link(Protocol):
-    """A way to a machine's shell. name: as the user wrote it; folder: memprof's folder there if none is named, empty for the usual."""
+    """A way to a machine's shell.
+
+    name: as the user wrote it. folder: memprof's folder there if none is named, empty for the usual. lost: the exit code of a process here whose
+    connection broke.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def folder(self) -> str: ...
+
+    @property
+    def lost(self) -> int: ...
 
     def words(self, text: str, first: bool = False) -> list[str]:
         """The words that start a process here whose input and output are those of a shell there that follows this text. first: it stays."""
@@ -187,8 +195,10 @@ class Remote:
     def run(self, words: Sequence[str], timeout_s: float = _SHORT_S) -> subprocess.CompletedProcess[bytes]:
         """See Place."""
         self._connected()
-        # What a shell's start-up files print comes before the line.
-        text = f"printf '\\n{_BEGIN.decode().strip()}\\n'; exec {shlex.join(words)}"
+        # What a shell's start-up files print comes before the first line. Without the last line the connection broke: not each client's exit
+        # code tells.
+        begin, end = (line.decode().strip() for line in (_BEGIN, _END))
+        text = f"echo; echo {begin}; {shlex.join(words)}; code=$?; echo; echo {end}; exit $code"
         process = piped(self.link.words(text))
         try:
             out, errors = process.communicate(timeout=timeout_s)
@@ -199,7 +209,9 @@ class Remote:
         _, begun, out = out.partition(b"\n" + _BEGIN)
         if not begun:
             raise InputError(f"{self.name}: {self.link.refused(errors.decode('utf-8', 'replace').strip())}")
-        return subprocess.CompletedProcess(list(words), process.returncode, out, errors)
+        if not out.endswith(b"\n" + _END):
+            raise InputError(f"{self.name}: the connection broke")
+        return subprocess.CompletedProcess(list(words), process.returncode, out[: -len(_END) - 1], errors)
 
     def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         """See Place."""
@@ -219,8 +231,8 @@ class Remote:
 
     def broken(self, process: subprocess.Popen[bytes]) -> bool:
         """See Place."""
-        # ssh's exit code for an error of its own; a probe has none above 3.
-        return process.returncode == 255 or self._first is None or self._first.poll() is not None
+        # A probe that ends by itself has an exit code up to 3, and gives a result if that is 0.
+        return process.returncode == self.link.lost or self._first is None or self._first.poll() is not None
 
     def _sh(self, script: str, *words: str) -> str:
         """The output of a shell script there. Raises InputError if it fails."""

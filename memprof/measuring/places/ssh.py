@@ -58,6 +58,7 @@ class Ssh:
     port: str | None
     socket: Path
     folder: str = ""
+    lost: int = 255  # any error of the client's own (ssh(1), EXIT STATUS)
 
     def words(self, text: str, first: bool = False) -> list[str]:
         """See Link."""
