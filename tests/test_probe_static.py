@@ -212,7 +212,10 @@ def test_it_ignores_an_interruption(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
-    with subprocess.Popen(["sleep", "600"]) as sleeper:
+    with subprocess.Popen(["sh", "-c", "echo; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sleeper:
+        assert sleeper.stdout is not None and sleeper.stdout.readline() == b"\n"
+        # It reads from now on. While a program still starts, its own mark rises, and then the peak is exact.
+        wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
         asked_for = attach.job(sleeper.pid, 3 * 10**8, 10**6, None)
         (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
 

@@ -114,7 +114,7 @@ def search_wholly(folder):
         "--try",
         "rounding=half",
         "--time",
-        "120s",
+        "250s",
         "--json",
         "-o",
         "runs.jsonl",
@@ -122,7 +122,7 @@ def search_wholly(folder):
         "front.png",
     ]
     command = [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=285, check=False)
     assert done.returncode == 0, done.stderr
     (folder / "out.json").write_text(done.stdout)
 
