@@ -263,6 +263,12 @@ def test_a_device_that_is_too_old(memprof, plugged, tmp_path):
     assert said == f"memprof: adb:{device.serial}: the device is older than Android 7: its shell gives no exit codes"
 
 
+def test_words_of_the_shell_there_are_not_taken_for_those_of_adb():
+    device = adb.Adb("adb:x", "x")
+    assert device.refused("error: device 'x' not found") == "the device is gone; plug it in again"
+    assert device.refused("sh: mkdir: not found").endswith("adb says: sh: mkdir: not found")
+
+
 def test_a_device_that_this_user_may_not_use(memprof, tmp_path, monkeypatch):
     """By USB, which this machine may not have: a stand-in for the client says what the real one says then."""
     failing.script(

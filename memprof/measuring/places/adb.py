@@ -40,9 +40,10 @@ class Adb:
 
     def refused(self, said: str) -> str:
         """See Link."""
-        for words, reason in _STATES.items():
-            if words in said:
-                return f"the device {reason}"
+        for line in said.splitlines():
+            reasons = [reason for words, reason in _STATES.items() if words in line]
+            if reasons and line.startswith(("error: ", "adb: ")):  # not a word of the shell there
+                return f"the device {reasons[0]}"
         return f"the device gives no shell; adb says: {' '.join(said.split())}" if said else "the device gives no shell"
 
 

@@ -37,7 +37,7 @@ from .sources import runners_zip
 
 _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
-_END = b"memprof-end\n"
+_ENDED = b"memprof-end\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
 _END_S = 10
@@ -197,7 +197,7 @@ class Remote:
         self._connected()
         # What a shell's start-up files print comes before the first line. Without the last line the connection broke: not each client's exit
         # code tells.
-        begin, end = (line.decode().strip() for line in (_BEGIN, _END))
+        begin, end = (line.decode().strip() for line in (_BEGIN, _ENDED))
         text = f"echo; echo {begin}; {shlex.join(words)}; code=$?; echo; echo {end}; exit $code"
         process = piped(self.link.words(text))
         try:
@@ -209,9 +209,9 @@ class Remote:
         _, begun, out = out.partition(b"\n" + _BEGIN)
         if not begun:
             raise InputError(f"{self.name}: {self.link.refused(errors.decode('utf-8', 'replace').strip())}")
-        if not out.endswith(b"\n" + _END):
+        if not out.endswith(b"\n" + _ENDED):
             raise InputError(f"{self.name}: the connection broke")
-        return subprocess.CompletedProcess(list(words), process.returncode, out[: -len(_END) - 1], errors)
+        return subprocess.CompletedProcess(list(words), process.returncode, out[: -len(_ENDED) - 1], errors)
 
     def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         """See Place."""
