@@ -377,57 +377,6 @@ def test_a_machine_that_stays_hot_ends_the_campaign(memprof, scenario, monkeypat
     assert done.returncode == 5 and "did not cool down to 45 °C" in done.stderr
 
 
-# -- adb: a client that starts the device's shell here
-
-
-@pytest.fixture
-def adb_client(tmp_path, monkeypatch):
-    """devices(LINE...) puts an adb on the PATH that lists these devices and whose shell is this machine's."""
-
-    def devices(*lines: str, code: int = 0) -> None:
-        (tmp_path / "bin").mkdir(exist_ok=True)
-        listing = "".join(f"{line}\\n" for line in ("List of devices attached", *lines))
-        failing.script(
-            tmp_path / "bin" / "adb",
-            f"#!/bin/sh\nif [ \"$1\" = devices ]; then printf '{listing}'; exit {code}; fi\n"
-            '[ "$1 $3 $4" = "-s shell -T" ] || { echo "adb: $*" >&2; exit 1; }\nexec /bin/sh -c "$5"\n',
-        )
-        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-
-    return devices
-
-
-def test_a_device_is_measured_by_adb(memprof, adb_client, tmp_path):
-    adb_client("emulator-5554\tdevice")
-    done = memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "-o", "r.jsonl", "--", "/bin/sh", "-c", "exit 0")
-    assert done.returncode == 0, done.stderr
-    assert failing.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("name", "devices", "code", "words"),
-    [
-        ("adb:", [], 5, "there is no device: adb devices lists none"),
-        ("adb:", ["one\tdevice", "two\tdevice"], 2, "there are 2 devices, one and two; write adb:SERIAL"),
-        ("adb:", ["one\tunauthorized"], 5, "does not trust this computer yet"),
-        ("adb:", ["one\toffline"], 5, "is offline"),
-        ("adb:", ["one\tno permissions (user in plugdev group; see docs)"], 5, "may not be used by this user"),
-        ("adb:three", ["one\tdevice"], 5, "there is no such device; there are one"),
-        ("adb:-x", ["one\tdevice"], 2, "write adb:SERIAL"),
-    ],
-)
-def test_a_device_that_cannot_be_used_says_why(memprof, adb_client, name, devices, code, words):
-    adb_client(*devices)
-    assert words in refused(memprof("exec", "--on", name, "--", "true"), code)
-
-
-def test_adb_is_missing_or_has_no_server(memprof, adb_client, monkeypatch):
-    adb_client(code=1)
-    assert "adb has no server and could not start one" in refused(memprof("exec", "--on", "adb:", "--", "true"))
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert "adb is not installed here" in refused(memprof("exec", "--on", "adb:", "--", "true"))
-
-
 # -- what goes wrong
 
 

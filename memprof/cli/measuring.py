@@ -57,7 +57,9 @@ def place_options(function: Any) -> Any:
         metavar="FOLDER",
         help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
     )(function)
-    return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT] or adb:[SERIAL].")(function)
+    return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE.")(
+        function
+    )
 
 
 cooling_option = click.option(

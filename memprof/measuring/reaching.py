@@ -1,19 +1,19 @@
-"""From a place's name to the place, for as long as it is used: `ssh:[user@]host[:port]`, `adb:[serial]`, or None for this machine."""
+"""From a place's name to the place, for as long as it is used: `ssh:[user@]host[:port]`, `adb:[serial]`, `labgrid:place`, or None for here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from ..errors import UsageError, near
 from .leftovers import scratch
-from .places import adb, ssh
+from .places import adb, labgrid, ssh
 from .places.place import HERE, Place
 from .places.remote import Link, Remote
 from .places.sending import Sending
 
-_KINDS = ("here", "ssh", "adb")
+_KINDS = ("here", "ssh", "adb", "labgrid")
 
 
 @contextmanager
@@ -48,8 +48,8 @@ def remote(
     """As `reached`, for another machine."""
     if folder is not None and ("\n" in folder or not folder):
         raise UsageError(f"--remote-dir {folder!r}: write the path of a folder")
-    with scratch("place") as work:
-        place = Remote(_link(name, work.folder / "s"), folder, python, leases, tell)
+    with scratch("place") as work, _link(name, work.folder / "s") as link:
+        place = Remote(link, folder, python, leases, tell)
         try:
             place.open()
             yield place
@@ -57,10 +57,13 @@ def remote(
             place.close()
 
 
-def _link(name: str, socket: Path) -> Link:
+def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
     kind, colon, _ = name.partition(":")
     if kind == "ssh" and colon:
-        return ssh.parse(name, socket)
+        return nullcontext(ssh.parse(name, socket))
     if kind == "adb" and colon:
-        return adb.parse(name)
-    raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write ssh:[USER@]HOST[:PORT], adb:[SERIAL] or here")
+        return nullcontext(adb.parse(name))
+    if kind == "labgrid" and colon:
+        return labgrid.acquired(name, socket)
+    kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or here"
+    raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write {kinds}")

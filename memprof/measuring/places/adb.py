@@ -15,10 +15,13 @@ from ...errors import InputError, UsageError
 
 _SERIAL = re.compile(r"[A-Za-z0-9_.:\[\]][A-Za-z0-9_.:\[\]-]*")
 _TIMEOUT_S = 30  # the first call starts adb's server
+# Words of adb for a device that cannot be used, and their meaning for the user.
 _STATES = {
     "unauthorized": "does not trust this computer yet; accept the question on its screen",
     "offline": "is offline; plug it in again, or: adb reconnect",
     "no permissions": "may not be used by this user: its udev rule is missing",
+    "not found": "is gone; plug it in again",
+    "only supports allocating a pty": "is older than Android 7: its shell gives no exit codes",
 }
 
 
@@ -36,6 +39,10 @@ class Adb:
 
     def refused(self, said: str) -> str:
         """See Link."""
+        for line in said.splitlines():
+            reasons = [reason for words, reason in _STATES.items() if words in line]
+            if reasons and line.startswith(("error: ", "adb: ")):  # not a word of the shell there
+                return f"the device {reasons[0]}"
         return f"the device gives no shell; adb says: {' '.join(said.split())}" if said else "the device gives no shell"
 
 
@@ -56,7 +63,8 @@ def parse(name: str) -> Adb:
         (serial,) = devices
     if serial not in devices:
         there = f"there are {', '.join(sorted(devices))}" if devices else "adb devices lists none"
-        raise InputError(f"{name}: there is no such device; {there}")
+        hint = f" (by network: adb connect {serial})" if ":" in serial else ""
+        raise InputError(f"{name}: there is no such device; {there}{hint}")
     if devices[serial] != "device":
         state = devices[serial]
         raise InputError(f"{name}: the device {serial} {_STATES.get(state, f'is not ready: adb calls it {state!r}')}")
@@ -72,7 +80,7 @@ def _devices(name: str) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise InputError(f"{name}: adb did not answer within {_TIMEOUT_S} s; adb kill-server ends a server that hangs") from None
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise InputError(f"{name}: adb has no server and could not start one: {lines[-1] if lines else done.returncode}")
+        lines = [line.removeprefix("adb: ") for line in done.stderr.strip().splitlines()]
+        raise InputError(f"{name}: adb has no server and could not start one: {lines[-1] if lines else f'exit code {done.returncode}'}")
     rows = (line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
     return {serial: next((known for known in _STATES if known in state), state.split()[0]) for serial, state in rows}

@@ -19,6 +19,12 @@ fi
 rm -f "$folder/.try"
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
 lease=$folder/lease
+# Whether a process is a memprof's. A shell drops the zeros between the words of a process, or keeps them; no program is needed that toybox may lack.
+memprofs() {
+    { words=$(cat "/proc/$1/cmdline"); } 2>/dev/null
+    case $words in *memprof-begin*) return 0 ;; esac
+    return 1
+}
 leave() {
     holder=; read -r holder rest < "$lease" && [ "$holder" = $$ ] && rm -f "$lease"
 }
@@ -26,7 +32,7 @@ if [ -n "$token" ]; then
     tries=0
     until (set -C; echo "$$ ${boot:--} $token $who since $(date +%H:%M)" > "$lease") 2>/dev/null; do
         pid=; read -r pid since theirs rest < "$lease" 2>/dev/null
-        if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -q memprof-begin; then
+        if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && memprofs "$pid"; then
             [ "$theirs" = "$token" ] || { echo "memprof-held $rest"; exit 1; }
             kill "$pid" 2>/dev/null # this memprof's own, whose connection broke
         fi

@@ -72,7 +72,10 @@ _PROGRAM = (
 
 
 class Link(Protocol):
-    """A way to a machine's shell. name: as the user wrote it; folder: memprof's folder there if none is named, empty for the usual."""
+    """A way to a machine's shell.
+
+    name: as the user wrote it. folder: memprof's folder there if none is named, empty for the usual.
+    """
 
     @property
     def name(self) -> str: ...

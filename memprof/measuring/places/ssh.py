@@ -51,17 +51,19 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Ssh:
-    """An ssh log-in. socket: the path of the connection's socket, which must be short."""
+    """An ssh log-in. socket: the path of the connection's socket, which must be short. jump: the host through which it goes, None for no such."""
 
     name: str
     target: str
     port: str | None
     socket: Path
+    jump: str | None = None
     folder: str = ""
 
     def words(self, text: str, first: bool = False) -> list[str]:
         """See Link."""
-        options = [word for option in (*_OPTIONS, *(_MASTER if first else _CLIENT)) for word in ("-o", option)]
+        jump = (f"ProxyJump={self.jump}",) if self.jump and first else ()
+        options = [word for option in (*_OPTIONS, *(_MASTER if first else _CLIENT), *jump) for word in ("-o", option)]
         return ["ssh", *options, "-S", str(self.socket), *(("-p", self.port) if self.port else ()), "--", self.target, text]
 
     def refused(self, said: str) -> str:

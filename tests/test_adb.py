@@ -1,0 +1,287 @@
+"""Measuring on a device by adb's own client and server, on a device of the tests' own with Android's shell and tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import adbd
+import failing
+import psutil
+import pytest
+from conftest import need_tool
+
+from memprof.errors import InputError
+from memprof.measuring import reaching
+from memprof.measuring.places import adb
+from memprof.measuring.places.sending import Sending
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory) -> Path:
+    return adbd.tools(tmp_path_factory.mktemp("device") / "tools")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[dict[str, str]]:
+    with adbd.serving(tmp_path_factory.mktemp("adb")) as environment:
+        yield environment
+
+
+def connect(device: adbd.Device) -> str:
+    """What adb says when it is told to go to a device."""
+    return subprocess.run(["adb", "connect", device.serial], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.fixture
+def plugged(server, tools, monkeypatch) -> Iterator[Callable[..., adbd.Device]]:
+    """plugged(trusts=..., features=...) is a device that adb knows."""
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    devices = []
+
+    def plug(tools: Path = tools, **words) -> adbd.Device:
+        devices.append(adbd.Device(tools, **words))
+        devices[-1].listen()
+        connect(devices[-1])
+        return devices[-1]
+
+    yield plug
+    for device in devices:
+        device.unplug()
+        subprocess.run(["adb", "disconnect", device.serial], capture_output=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def device(plugged) -> adbd.Device:
+    return plugged()
+
+
+@pytest.fixture
+def words(device, tmp_path) -> list[str]:
+    """The words of a command that measures on the device."""
+    return ["--on", f"adb:{device.serial}", "--remote-dir", str(tmp_path / "there")]
+
+
+@pytest.fixture
+def place(device, tmp_path):
+    with reaching.remote(f"adb:{device.serial}", str(tmp_path / "there"), sys.executable) as place:
+        yield place
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 5) -> str:
+    """The sentence with which a command was refused."""
+    assert done.returncode == code, done.stderr
+    return failing.sentence(done)
+
+
+def sleeps(seconds: int) -> bool:
+    """Whether a process on a device of this test sleeps so long. memprof and adb's client have the same words among more."""
+    for process in failing.processes("sleep", str(seconds)):
+        with suppress(psutil.Error):
+            if process.cmdline() == ["sleep", str(seconds)]:
+                return True
+    return False
+
+
+# -- measuring there
+
+
+def test_a_program_is_measured_by_the_only_device(memprof, device, tmp_path):
+    need_tool("gcc")
+    done = memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "-o", "r.jsonl", "--", "sh", "-c", "sleep 0.1; exit 0")
+    assert done.returncode == 0, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["outcome"]["status"] == "ok" and run["machine"]["name"] == os.uname().nodename
+    assert run["job"]["program"]["path"].endswith("/tools/sh")  # the device's own
+    assert not (tmp_path / "there" / "lease").exists()
+
+
+def test_the_exit_code_of_a_program_there_is_told(memprof, words, tmp_path):
+    need_tool("gcc")
+    done = memprof("exec", *words, "-o", "r.jsonl", "--", "sh", "-c", "exit 7")
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert done.returncode == 4 and run["outcome"]["exit_code"] == 7
+
+
+def test_a_command_there_writes_marks(memprof, words, scenario, tmp_path):
+    need_tool("gcc")
+    program = failing.script(tmp_path / "app", '#!/bin/sh\necho begin warm; read text < "$1"; echo begin work; sleep 0.1\n')
+    model = scenario('a model\'s "name".json')
+    phases = ("--phase-regex", "warm=begin warm", "--phase-regex", "work=begin work")
+    done = memprof("run", model, "--cmd", f"{program} {{model}}", *phases, *words, "--repeats", "2", "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    first, second = failing.runs_in(tmp_path / "r.jsonl")
+    assert {mark["phase"] for mark in first["marks"]} >= {"warm", "work"}
+    assert {mark["phase"] for mark in first["marks"]} == {mark["phase"] for mark in second["marks"]}
+
+
+def test_the_probe_in_python_measures_there_too(memprof, words, scenario, tmp_path):
+    model = scenario(load=[{"allocate": "weights", "bytes": 8 << 20}])
+    done = memprof("run", model, "-r", "synthetic", *words, "--python", sys.executable, "--repeats", "1", "--warmup", "0", "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (load,) = (mark for mark in run["marks"] if mark["phase"] == "MODEL_LOAD")
+    assert load["rss_end_bytes"] - load["rss_begin_bytes"] >= 8 << 20
+
+
+def test_a_file_is_sent_once(place, tmp_path):
+    told: list[Sending] = []
+    place.tell = told.append
+    path = tmp_path / "big 'one'"
+    path.write_bytes(os.urandom(1_000_000))
+    there = place.file(str(path))
+    assert Path(there).read_bytes() == path.read_bytes() and told[-1].sent == told[-1].total == 1_000_000
+    told.clear()
+    place._there.clear()
+    assert place.file(str(path)) == there and told == []
+
+
+def test_a_program_there_gets_its_words_and_its_output_comes_back_whole(place):
+    words = ["a b", "c'd", '"', "$HOME", "`x`", "x\ny", "\\n", "*", ";", ""]
+    assert place.run(["printf", "%s|", *words]).stdout == "".join(f"{word}|" for word in words).encode()
+    done = place.run(["sh", "-c", "head -c 300000 /dev/zero; echo oh >&2; exit 3"])
+    assert (done.returncode, len(done.stdout), done.stderr) == (3, 300_000, b"oh\n")
+    assert place.run(["sh", "-c", "kill -9 $$"]).returncode == -9
+
+
+def test_what_was_sent_is_removed(memprof, words, tmp_path):
+    (tmp_path / "data").write_text("some")
+    need_tool("gcc")
+    assert memprof("exec", *words, "--", "cat", "/etc/passwd").returncode == 0
+    done = memprof("clean", *words)
+    assert done.returncode == 0 and " were removed on adb:" in done.stdout
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_one_campaign_at_a_time(memprof, words, place):
+    assert "it is in use by" in refused(memprof("exec", *words, "--", "true"))
+
+
+# -- the end
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_run_that_hangs_ends_with_all_its_processes(memprof, plugged, tools, tmp_path):
+    """The shell there starts commands in a process below it, whose number nobody here knows."""
+    need_tool("gcc")
+    forking = tmp_path / "tools"
+    shutil.copytree(tools, forking, symlinks=True)
+    (forking / "sh").unlink()
+    failing.script(forking / "sh", f'#!{tools / "sh"}\n{tools / "sh"} "$@"\nexit $?\n')
+    device = plugged(forking)
+    words = ("--on", f"adb:{device.serial}", "--remote-dir", str(tmp_path / "there"), "--timeout", "1s")
+    done = memprof("exec", *words, "-o", "r.jsonl", "--", "sh", "-c", "sleep 7001 & sleep 7001; true")
+    assert done.returncode == 4, done.stderr
+    assert failing.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "timeout"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_device_that_is_gone_in_the_middle(memprof, device, words, tmp_path):
+    """The run is kept as lost, its processes there end, and the next campaign goes on after it."""
+    need_tool("gcc")
+    command = ("exec", *words, "--repeats", "2", "-o", "r.jsonl")
+    with failing.started(tmp_path, *command, "--", "sleep", "7002") as process:
+        failing.wait_for(lambda: sleeps(7002), 60)
+        device.unplug()
+        failing.wait_for(lambda: not sleeps(7002), 10)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 5, said
+    assert f"adb:{device.serial}: the device " in said.splitlines()[-1]  # is offline, or is gone
+    (lost,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert lost["outcome"]["status"] == "lost" and lost["outcome"]["message"] == f"the connection to adb:{device.serial} broke"
+    device.listen()
+    failing.wait_for(lambda: "connected to" in connect(device) and adb._devices("adb:").get(device.serial) == "device", 30)
+    assert memprof(*command[:-2], "-o", "after.jsonl", "--", "true").returncode == 0
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_output_that_breaks_off_is_not_taken_for_whole(device, place):
+    """adb's client ends with code 0 when its device goes away."""
+
+    def unplug_when_begun() -> None:
+        failing.wait_for(lambda: sleeps(7003))
+        device.unplug()
+
+    thread = threading.Thread(target=unplug_when_begun)
+    thread.start()
+    with pytest.raises(InputError, match=r"adb:\S+: the connection broke"):
+        place.run(["sh", "-c", "echo half; exec sleep 7003"])
+    thread.join()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_memprof_that_is_killed_leaves_nothing_there(device, words, tmp_path):
+    need_tool("gcc")
+    with failing.started(tmp_path, "exec", *words, "--", "sleep", "7004") as process:
+        failing.wait_for(lambda: sleeps(7004), 60)
+        process.kill()
+    failing.wait_for(lambda: not sleeps(7004), 15)
+
+
+# -- what goes wrong
+
+
+def test_no_device_and_several(memprof, server, plugged, monkeypatch):
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    command = ("exec", "--on", "adb:", "--", "true")
+    assert "there is no device: adb devices lists none" in refused(memprof(*command))
+    first, second = sorted(plugged().serial for _ in range(2))
+    assert f"there are 2 devices, {first} and {second}; write adb:SERIAL" in refused(memprof(*command), 2)
+
+
+def test_a_device_of_another_name(memprof, device):
+    said = refused(memprof("exec", "--on", "adb:three", "--", "true"))
+    assert said.endswith(f"there is no such device; there are {device.serial}")
+    said = refused(memprof("exec", "--on", "adb:10.1.2.3:5555", "--", "true"))
+    assert said.endswith(" (by network: adb connect 10.1.2.3:5555)")
+    assert "write adb:SERIAL" in refused(memprof("exec", "--on", "adb:-x", "--", "true"), 2)
+
+
+def test_a_device_that_does_not_trust_this_computer(memprof, plugged):
+    plugged(trusts=False)
+    assert "does not trust this computer yet; accept the question on its screen" in refused(memprof("exec", "--on", "adb:", "--", "true"))
+
+
+def test_a_device_that_is_offline(memprof, device):
+    device.unplug()
+    failing.wait_for(lambda: adb._devices("adb:") != {device.serial: "device"})
+    said = refused(memprof("exec", "--on", f"adb:{device.serial}", "--", "true"))
+    assert "is offline; plug it in again" in said or "there is no such device" in said  # adb drops it after a while
+
+
+def test_a_device_that_is_too_old(memprof, plugged, tmp_path):
+    device = plugged(features="cmd")
+    said = refused(memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "--", "true"))
+    assert said == f"memprof: adb:{device.serial}: the device is older than Android 7: its shell gives no exit codes"
+
+
+def test_words_of_the_shell_there_are_not_taken_for_those_of_adb():
+    device = adb.Adb("adb:x", "x")
+    assert device.refused("error: device 'x' not found") == "the device is gone; plug it in again"
+    assert device.refused("sh: mkdir: not found").endswith("adb says: sh: mkdir: not found")
+
+
+def test_a_device_that_this_user_may_not_use(memprof, tmp_path, monkeypatch):
+    """By USB, which this machine may not have: a stand-in for the client says what the real one says then."""
+    failing.script(
+        tmp_path / "adb", "#!/bin/sh\nprintf 'List of devices attached\\none\\tno permissions (user in plugdev group; see docs)\\n\\n'\n"
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert "the device one may not be used by this user: its udev rule is missing" in refused(memprof("exec", "--on", "adb:", "--", "true"))
+
+
+def test_adb_is_missing_or_has_no_server(memprof, monkeypatch):
+    need_tool("adb")
+    monkeypatch.setenv("ADB_SERVER_SOCKET", "tcp:no-such-host.invalid:5037")
+    said = refused(memprof("exec", "--on", "adb:", "--", "true"))
+    assert "adb has no server and could not start one: failed to check server version" in said and "no-such-host.invalid" in said
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "adb is not installed here" in refused(memprof("exec", "--on", "adb:", "--", "true"))
