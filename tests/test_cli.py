@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
 import subprocess
 import sys
 
+import made
 import pytest
 from failing import NEAR
 
 import memprof as package
 from memprof import cli
-from memprof.cli import group
+from memprof.cli import group, progress
 from memprof.measuring import campaign
 from memprof.runs.settings import SIZES
 
@@ -28,6 +30,11 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
     assert "too few to decide a comparison" in done.stderr
+
+
+def test_a_run_whose_peak_was_not_seen_has_no_peak_of_0_bytes():
+    assert progress.ended(made.run()) == "peak 270.0 MiB"
+    assert progress.ended(dataclasses.replace(made.run(), marks=())) == "no peak was seen"
 
 
 class Told:

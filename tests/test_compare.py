@@ -7,10 +7,10 @@ import json
 import pytest
 from made import MIB, machine, run, runs
 
-from memprof.errors import InputError, UsageError
+from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.judge import compare
 from memprof.reports.tables import comparison
-from memprof.runs import store
+from memprof.runs import settings, store
 from memprof.runs.records import PEAK, Outcome
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
@@ -82,6 +82,33 @@ def test_machines_are_never_silently_averaged():
         compare.compare(runs(), [*runs(), *runs(where=machine("there"))])
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"arch": "aarch64"}, "architecture x86_64 against aarch64"),
+        ({"kernel": "6.19.1"}, "kernel 6.18 against 6.19"),
+        ({"cpus": 8}, "CPUs 2 against 8"),
+        ({"memory_bytes": 1 << 30}, "memory 8.00 GiB against 1.00 GiB"),
+        ({"arch": "aarch64", "cpus": 4}, "architecture x86_64 against aarch64, CPUs 2 against 4"),
+        ({"kernel": "6.18.44-azure", "memory_bytes": (8 << 30) - (300 << 20), "cpu": "another", "libc": "musl"}, None),
+        ({"kernel": "", "cpus": 0, "memory_bytes": 0, "arch": ""}, None),  # an imported log
+    ],
+)
+def test_figures_of_two_machines_are_not_set_against_each_other_unasked(facts, said):
+    there = machine("there", **facts)
+    assert settings.other_machine(machine(), there) == said
+    if said is None:
+        assert compare.compare(runs(), runs(where=there)).differences
+        return
+    for sides in (
+        lambda **asked: compare.compare(runs(), runs(where=there), **asked),
+        lambda **asked: compare.compare_variants([*runs(), *runs("b", where=there)], "a", "b", **asked),
+    ):
+        with pytest.raises(UndecidedError, match=f"the sides come from different machines \\({said}\\); --across-machines"):
+            sides()
+        assert sides(across_machines=True).differences
+
+
 def test_what_else_differs_is_said():
     crash = Outcome("signal", phase="PREPARE", signal="SIGSEGV")
     head = [
@@ -89,7 +116,7 @@ def test_what_else_differs_is_said():
         run(repeat=5, where=machine("there", kernel="5.4"), outcome=crash),
     ]
 
-    remarks = compare.compare(runs(), head).remarks
+    remarks = compare.compare(runs(), head, across_machines=True).remarks
 
     assert any("machine differs: here" in remark for remark in remarks)
     assert "kernel differs: 6.18 against 5.4" in remarks

@@ -230,6 +230,19 @@ def test_verdict_of_a_failure() -> None:
     assert doctor.verdict([], MIB, False, "no probe") == "nothing could be measured here: no probe"
 
 
+@pytest.mark.parametrize(
+    ("peak", "exact", "said"),
+    [
+        (99.6, True, "peaks of programs are exact to 0.50 MiB here (a program that holds 100.0 MiB was measured with 99.6 MiB)"),
+        (99.4, True, "peaks are not exact here: a program that holds 100.0 MiB was measured with 99.4 MiB"),
+        (101, False, "peaks are not exact here: a program that holds 100.0 MiB was measured with 101.0 MiB"),
+    ],
+)
+def test_verdict_by_a_program(peak: float, exact: bool, said: str) -> None:
+    assert doctor.program_verdict(int(peak * MIB), 100 * MIB, MIB // 2, exact, None) == said
+    assert doctor.program_verdict(0, MIB, MIB, False, "no probe") == "nothing could be measured here: no probe"
+
+
 # -- looks
 
 

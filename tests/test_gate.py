@@ -218,6 +218,28 @@ def test_other_machines_are_matched_and_named():
     assert report_of(runs(), runs(where=machine("there"))).exit_code == 0
 
 
+def test_a_base_from_another_machine_is_undecided_unless_told_otherwise():
+    head = [*runs("a", extra_mib=[20] * 5, where=machine("board", arch="aarch64")), *runs("b")]
+    base = [*runs("a"), *runs("b")]
+
+    report = report_of(base, head)
+
+    assert report.exit_code == 3
+    (row,) = (row for row in report.rows if row.key.variant == "a")
+    assert (row.verdict, row.metric) == ("undecided", "outcome")
+    assert row.reason.startswith("base is from another machine (architecture x86_64 against aarch64): ")
+    assert all(row.verdict == "ok" for row in report.rows if row.key.variant == "b")
+    assert report_of(base, head, across_machines=True).exit_code == 1
+
+
+def test_a_failed_run_counts_whatever_machine_base_is_from():
+    head = [
+        *runs(extra_mib=STEADY[:4], where=machine(cpus=8)),
+        run(repeat=5, where=machine(cpus=8), outcome=Outcome("signal", signal="SIGSEGV")),
+    ]
+    assert {row.verdict for row in report_of(runs(), head).rows} == {"failed", "undecided"}
+
+
 def test_changed_settings_and_models_are_named():
     base = runs()
     head = [replace(one, job=replace(one.job, knobs={"arena": "off"}, model=replace(one.job.model, sha256="ff" * 32))) for one in base]

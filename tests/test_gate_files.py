@@ -298,6 +298,20 @@ def test_a_baseline_from_elsewhere_is_a_remark_and_with_strict_an_error(memprof,
     assert "--strict: the baseline does not come from here: machine differs" in strict.stderr
 
 
+def test_a_baseline_from_another_kind_of_machine_decides_nothing_unless_asked_to(memprof, files):
+    write(files / "there.jsonl", runs(where=machine("there", cpus=4)))
+
+    said = memprof("gate", "there.jsonl", "--baseline", "base.json")
+
+    assert said.returncode == 3 and "base is from another machine (CPUs 2 against 4)" in said.stdout
+    assert memprof("gate", "there.jsonl", "--baseline", "base.json", "--across-machines").returncode == 0
+    refused = memprof("gate", "there.jsonl", "--baseline", "base.json", "--across-machines", "--strict")
+    assert refused.returncode == 2 and "--across-machines goes with --baseline, and without --strict" in refused.stderr
+    both = memprof("compare", "head.jsonl", "there.jsonl")
+    assert both.returncode == 3 and "CPUs 2 against 4" in both.stderr and both.stderr.count("\n") == 1
+    assert memprof("compare", "head.jsonl", "there.jsonl", "--across-machines").returncode == 0
+
+
 def test_files_without_a_common_row_do_not_pass_and_budgets_are_judged_all_the_same(memprof, files):
     other = [replace(one, job=replace(one.job, model=replace(one.job.model, sha256="aa" * 32))) for one in runs(model="other.onnx")]
     write(files / "other.jsonl", other)

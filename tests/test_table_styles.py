@@ -207,6 +207,17 @@ def test_runs_of_several_machines_are_rows_of_their_own():
     assert text.count("270.0") == 4  # PREPARE and PEAK, on each machine
 
 
+def test_the_rows_of_a_machine_stand_together_and_a_note_says_what_it_is():
+    there = machine("board", arch="aarch64", cpu="", cpus=4, kernel="6.1")
+    made = [run("a"), run("a", where=there), run("b"), run("b", where=there)]
+    text = table.render(made, ["rss_peak_bytes"])
+
+    rows = [line.split()[1:4:2] for line in text.splitlines() if line.startswith(("| a ", "| b "))]
+    assert rows == [["a", "here"], ["b", "here"], ["a", "board"], ["b", "board"]]
+    assert "- here: a CPU, 2 CPUs, x86_64, Linux 6.18\n- board: 4 CPUs, aarch64, Linux 6.1" in text
+    assert "- here:" not in table.render(made[:1], ["rss_peak_bytes"])
+
+
 def test_a_file_with_only_failures_is_still_a_table():
     text = table.render([run(outcome=Outcome("import", phase="STARTUP", message="ImportError: no libfoo.so"))])
 

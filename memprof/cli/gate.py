@@ -62,6 +62,11 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Refuse a baseline from another machine, kernel or C library, or with other versions of Python, the runtime or packages.",
 )
+@click.option(
+    "--across-machines",
+    is_flag=True,
+    help="Judge although the baseline comes from a machine of another architecture, kernel version, number of CPUs or size of memory.",
+)
 @click.option("--allow-gone", is_flag=True, help="Pass although the base has models, variants or rows that are gone; they are still named.")
 @click.option(
     "--confirm",

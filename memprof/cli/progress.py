@@ -38,7 +38,8 @@ def described(job: Job) -> str:
 def ended(run: Run) -> str:
     """How a run ended, in a few words."""
     if run.outcome.ok:
-        return f"peak {format_bytes(value(run, PEAK, METRICS['rss_peak_bytes']) or 0)}"
+        peak = value(run, PEAK, METRICS["rss_peak_bytes"])
+        return f"peak {format_bytes(peak)}" if peak else "no peak was seen"
     return f"failed: {run.outcome.sentence}"
 
 

@@ -20,7 +20,7 @@ from ..measuring.orders import Order, plan
 from ..measuring.places.place import Place
 from ..measuring.progress import Progress
 from ..runs import store
-from ..runs.records import EXECUTE, PREPARE, Mark, Polling, Run
+from ..runs.records import EXECUTE, PREPARE, RUN, Mark, Polling, Run
 from ..units import format_bytes
 from .checks import MIB, MS
 
@@ -108,6 +108,18 @@ def known_allocations(python: str, size: int, progress: Progress, place: Place) 
                 if len(known) >= len(_PROCESSES) and time.monotonic_ns() >= enough_ns:
                     break
     return known
+
+
+def known_program(size: int, progress: Progress, place: Place) -> Run:
+    """Measure a program that holds a block of this size: dd, which busybox and toybox have too. Raises as `known_allocations`."""
+    dd = suite.parse_cmd(f"dd if=/dev/zero of=/dev/null bs={size} count=10")
+    wanted = suite.Suite(variants=(dd,), repeats=1, interval_ns=MS, timeout_ns=60_000 * MS, place=place)
+    with closing(_measure(plan(wanted).orders, progress)) as measured:
+        run = next(measured)
+    if not run.outcome.ok or run.mark(RUN) is None:
+        reason = run.outcome.sentence if not run.outcome.ok else "it was not seen"
+        raise MeasurementError(f"dd, with a block of {format_bytes(size)}, could not be measured: {reason}")
+    return run
 
 
 def _measure(orders: Sequence[Order], progress: Progress) -> Generator[Run, None, None]:

@@ -20,10 +20,11 @@ from ..measuring.leftovers import scratch
 from ..measuring.places.place import HERE, Place, Weather
 from ..measuring.progress import Progress
 from ..programs import runtimes
-from ..runs.records import Machine, Polling, Run
+from ..runs.records import RUN, Machine, Polling, Run
+from ..units import format_bytes
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded, mib_up
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
-from .known import Known, Transient, compared, known_allocations, measured_marks, transient_bytes, typical_polling, worst
+from .known import Known, Transient, compared, known_allocations, known_program, measured_marks, transient_bytes, typical_polling, worst
 from .machine import huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
 from .tools import LOOKED_FOR, distribution, tool, tool_answers
@@ -60,6 +61,8 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
         with scratch("doctor") as work:
             mirror(place, work.folder)
             interpreter, checks, size = python or place.python or "", far_looks(place, machine, work.folder), transient_bytes(work.folder)
+        if place.probe == "static" and python is None:
+            return _by_a_program(machine, checks, size, progress, place)
     known: list[Known] = []
     failure = None
     try:
@@ -85,7 +88,51 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
     )
 
 
+def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress: Progress, place: Place) -> Report:
+    """The report on a place without Python, where only programs can be measured. Raises InputError."""
+    run = failure = None
+    try:
+        run = known_program(size, progress, place)
+    except MemprofError as error:
+        failure = str(error)
+    except OSError as error:
+        failure = os_reason(error)
+    mark = run.mark(RUN) if run is not None else None
+    exact = mark is not None and mark.rss_peak_exact
+    polling = run.polling if run is not None else None
+    looks: dict[str, Callable[[], Finding]] = {
+        "high-water mark": lambda: _high_water(_succeeds(place, "echo 5 > /proc/self/clear_refs")),
+        "polling": lambda: _polled(polling),
+        "smaps_rollup": lambda: _rollup(_succeeds(place, "cat /proc/self/smaps_rollup")),
+    }
+    return Report(
+        python="",
+        machine=machine,
+        checks=(*(Check(FIGURES, name, *guarded(look)) for name, look in looks.items()), *checks),
+        transients=(),
+        polling=polling,
+        peak_exact=exact,
+        peak_error_bytes=None,
+        verdict=program_verdict(mark.height_bytes if mark is not None else 0, size, machine.peak_bound_bytes, exact, failure),
+        failure=failure,
+    )
+
+
+def _succeeds(place: Place, script: str) -> bool:
+    return place.run(["sh", "-c", script], 20).returncode == 0
+
+
 # -- judging the measured figures
+
+
+def program_verdict(peak: int, size: int, bound: int, exact: bool, failure: str | None) -> str:
+    """A sentence on how exact a program's peak is, by a program that held a block of this size, and little else; all in bytes."""
+    if failure is not None:
+        return f"nothing could be measured here: {failure}"
+    measured = f"a program that holds {format_bytes(size)} was measured with {format_bytes(peak)}"
+    if not exact or peak < size - bound:
+        return f"peaks are not exact here: {measured}"
+    return f"peaks of programs are exact to {mib_up(bound)} MiB here ({measured})"
 
 
 def verdict(transients: Sequence[Transient], bound: int, exact: bool, failure: str | None) -> str:

@@ -45,7 +45,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
                 for entry in known.base.entries
                 if entry.failed
             ]
-            rows += verdicts.judge(*_judged_metrics(request, known), request.limits)
+            rows += verdicts.judge(*_judged_metrics(request, known), request.limits, request.across_machines)
             rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
         rows += _failures(rows, known.head.entries)

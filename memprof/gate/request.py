@@ -35,6 +35,7 @@ class GateRequest:
     limits: Limits = field(default_factory=Limits)
     repeats: int | None = None
     strict: bool = False
+    across_machines: bool = False
     allow_gone: bool = False
     confirm: bool = False
     prove: bool = False
@@ -54,6 +55,8 @@ class GateRequest:
             raise UsageError("name what to judge by: --baseline FILE, --base-ref REF with --run, or --budgets FILE")
         if self.trust_runs and not (self.heads and (self.confirm or self.prove)):
             raise UsageError("--trust-runs goes with --confirm or --prove, of runs from a file")
+        if self.across_machines and (self.strict or self.base is None):
+            raise UsageError("--across-machines goes with --baseline, and without --strict")
         if self.repeats is not None and self.suite is None:
             raise UsageError("--repeats goes with --run")
         if self.on is not HERE and (self.suite is None or self.base_ref is not None):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import InputError, UsageError
+from ..errors import InputError, UndecidedError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
@@ -60,20 +60,25 @@ class Comparison:
         return {row: math.exp(statistics.fmean(map(math.log, values))) for row, values in ratios.items()}
 
 
-def compare(base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
+def compare(
+    base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = metrics.DEFAULT_METRICS, across_machines: bool = False
+) -> Comparison:
     """Compare two sets of Runs by model, variant and thread count.
 
-    Raises InputError if they have nothing in common, or if a side has a row from several machines.
+    Raises InputError if they have nothing in common, or if a side has a row from several machines; UndecidedError if the sides come from
+    different machines, unless across_machines is set.
     """
     sides = [
         {(key.model, key.variant, key.threads): group for key, group in summary.groups_of_one_machine(runs).items()}
         for runs in (base, head)
     ]
-    return _compare(sides[0], sides[1], names)
+    return _compare(sides[0], sides[1], names, across_machines)
 
 
-def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS) -> Comparison:
-    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown variant, InputError as `compare` does."""
+def compare_variants(
+    runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS, across_machines: bool = False
+) -> Comparison:
+    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown variant, and as `compare` does."""
     groups = summary.groups_of_one_machine(runs)
     variants = list(dict.fromkeys(key.variant for key in groups))
     for name in (base, head):
@@ -81,13 +86,19 @@ def compare_variants(runs: Sequence[Run], base: str, head: str, names: Sequence[
             raise UsageError(f"there is no variant {name!r}; there are {', '.join(variants)}")
     both = f"{base} → {head}"
     sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
-    return _compare(sides[0], sides[1], names)
+    return _compare(sides[0], sides[1], names, across_machines)
 
 
-def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: Sequence[str]) -> Comparison:
+def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: Sequence[str], across_machines: bool) -> Comparison:
     common = [place for place in base if place in head]
     if not common:
         raise InputError("the two sides have no model and variant in common")
+    for place in [] if across_machines else common:
+        differs = settings.other_machine(base[place][0].machine, head[place][0].machine)
+        if differs is not None:
+            raise UndecidedError(
+                f"{place[0]}, {place[1]}: the sides come from different machines ({differs}); --across-machines compares them all the same"
+            )
     differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     swapped = [row for row in differences if row.base.swapped or row.head.swapped]
     return Comparison(

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Literal
 
 from ..errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
-from ..runs import metrics, summary
+from ..runs import metrics, settings, summary
 from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
@@ -213,12 +213,17 @@ def parse_limits(words: Sequence[str]) -> Limits:
 # -- all rows
 
 
-def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits()) -> list[Judged]:
-    """A verdict for each row of either side, and for each variant of head with a failed run."""
+def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(), across_machines: bool = False) -> list[Judged]:
+    """A verdict for each row of either side, and for each variant of head with a failed run.
+
+    A variant whose sides come from different machines is undecided, unless across_machines is set.
+    """
     before, after = ({entry.place: entry for entry in side} for side in (base, head))
     judged: list[Judged] = []
     for place, entry in after.items():
-        judged += _judge_entry(before.get(place), entry, limits)
+        old = before.get(place)
+        differs = settings.other_machine(old.machine, entry.machine) if old is not None and not across_machines else None
+        judged += _elsewhere(old, entry, differs) if differs is not None else _judge_entry(old, entry, limits)
     judged += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
     return judged
 
@@ -237,6 +242,12 @@ def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged
     if not head.failed:  # else the rows are missing because of that
         judged += [_gone(head.key, row) for place, row in before.items() if place not in after]
     return judged
+
+
+def _elsewhere(base: Entry | None, head: Entry, differs: str) -> list[Judged]:
+    reason = f"base is from another machine ({differs}): figures of two machines are not judged without --across-machines"
+    failure = [_failure(base, head)] if head.failed else []
+    return [*failure, Judged(head.key, "", OUTCOME, "undecided", reason)]
 
 
 def _beside(row: Judged, base: Entry | None, head: Entry) -> Judged:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..units import exact_bytes
+from ..units import exact_bytes, format_bytes
 from .records import Machine, Run
 
 # The knobs common to all runtimes that are sizes: a Run keeps each setting as plain text, a size as a number of bytes.
@@ -61,6 +62,25 @@ def of_machine(machine: Machine) -> dict[str, str]:
     """Where a run was measured."""
     values = (f"{machine.name} ({machine.cpu}, {machine.cpus} CPUs)", machine.kernel, machine.libc)
     return {name: value for name, value in zip(_MACHINE, values, strict=True) if value}
+
+
+def other_machine(base: Machine, head: Machine) -> str | None:
+    """In which facts two machines differ so that their figures are not comparable, in words; None if they may be alike but for their names.
+
+    A fact that an imported log lacks is no difference. Kernels differ by their first two numbers: hosts of a CI service get new builds of the
+    same version all the time. Two machines of the same make tell sizes of memory that are some MiB apart: only a tenth and more counts.
+    """
+    versions = [".".join(re.findall(r"\d+", machine.kernel)[:2]) for machine in (base, head)]
+    pairs = {
+        "architecture": (base.arch, head.arch),
+        "kernel": (versions[0], versions[1]),
+        "CPUs": (str(base.cpus or ""), str(head.cpus or "")),
+    }
+    facts = [f"{name} {was} against {now}" for name, (was, now) in pairs.items() if was and now and was != now]
+    sizes = sorted((base.memory_bytes, head.memory_bytes))
+    if sizes[0] and sizes[1] - sizes[0] >= sizes[1] / 10:
+        facts.append(f"memory {format_bytes(base.memory_bytes)} against {format_bytes(head.memory_bytes)}")
+    return ", ".join(facts) or None
 
 
 def differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -119,7 +119,7 @@ def sections(
     sound(runs)
     tables = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
-    models = by_model(runs).values()
+    models = [_by_machine(group) for group in by_model(runs).values()]
     if style == "phases":
         return [tables.by_phase(group, wanted, iterations or not wanted) for group in models]
     if style == "threads":
@@ -302,10 +302,19 @@ class _Tables:
             name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys(_sentences(group)):
                 concerned.setdefault(sentence, []).append(name)
+        machines = {run.machine.name: run.machine.words for run in runs}
+        if len(machines) > 1:
+            notes += [f"{name}: {words}" for name, words in machines.items() if words]
         for sentence, names in concerned.items():
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
+
+
+def _by_machine(runs: Sequence[Run]) -> list[Run]:
+    """The runs of each machine together, machines in the order of their first runs."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(run.machine.name for run in runs))}
+    return sorted(runs, key=lambda run: places[run.machine.name])
 
 
 def _usual_phase(metric: Metric) -> str:

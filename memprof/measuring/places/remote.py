@@ -449,7 +449,7 @@ class Remote:
             swap_bytes=sizes.get("SwapTotal", 0),
             page_bytes=int(facts.get("page") or 4096),
             huge_pages=facts.get("huge", "").partition("[")[2].partition("]")[0],
-            peak_bound_bytes=procfs.peak_bound(cpus),  # type: ignore[no-untyped-call]
+            peak_bound_bytes=procfs.peak_bound(self.cpus, 1, cpus, facts["kernel"]),  # type: ignore[no-untyped-call]
         )
 
     def busy(self) -> tuple[float, int]:
