@@ -69,8 +69,8 @@ class Board:
             return process.stdout.read()
 
     def put(self, content: bytes, path: str, mode: str = "755") -> None:
-        """Write a file there."""
-        self.run(f"cat > '{path}' && chmod {mode} '{path}'", content)
+        """Write a file there, in one step: another worker may be running the program that it replaces."""
+        self.run(f"cat > '{path}'.$$ && chmod {mode} '{path}'.$$ && mv -f '{path}'.$$ '{path}'", content)
 
 
 @contextmanager

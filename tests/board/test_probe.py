@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -45,8 +46,9 @@ def measured(board: Board, program: bytes) -> Measured:
 
     def measure(*argv: str, body: str = "", **start: object) -> Run:
         if body:
-            board.put(compiled(body), "/tmp/it")
-            argv = ("/tmp/it", *argv)
+            it = f"/tmp/it-{secrets.token_hex(4)}"  # other workers have the same board
+            board.put(compiled(body), it)
+            argv = (it, *argv)
         board.put(program, "/tmp/probe")
         job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
         begin = Start(argv=argv, command={"regexes": [], "alone": False}, **start)  # type: ignore[arg-type]
@@ -76,7 +78,7 @@ def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) 
 def test_the_end_of_a_phase_is_exact_where_status_lags(measured: Measured) -> None:
     """512 pages of a file, which 32 faults bring in: status has none of them yet."""
     body = """
-    int file = open("/tmp/it", O_RDONLY);
+    int file = open("/proc/self/exe", O_RDONLY);
     volatile char *mapped, sum = 0;
     int at;
     memprof_begin("BEFORE"); memprof_end();
