@@ -37,7 +37,7 @@ _BUFFER, _ROW, _ROWS_A_RATE, _SHAPES = (
 _text = bytearray(_BUFFER if _FOLLOWS else 0)  # made before the first iteration: a list of rows would itself grow with the iterations
 _seen = memoryview(bytearray(8 * _SHAPES if _TARGET else 0)).cast("q")  # hashes of shapes
 _units: dict = {}  # how many iterations, and of other units, the phase has done
-_at = dict.fromkeys(("filled", "rows", "every", "flushed_ns", "look", "look_ns", "swap", "swap_ns", "rss", "told"), 0)
+_at: dict = dict.fromkeys(("filled", "rows", "every", "flushed_ns", "look", "look_ns", "swap", "swap_ns", "rss", "told"), 0)
 
 
 def _write(mark, **fields):
