@@ -4,7 +4,8 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "teardown":
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done.
+                     "use": see repeated.py; it takes the place of "warmup" and "runs". "teardown":
                      leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
@@ -23,6 +24,7 @@ _FIRST_NS = time.monotonic_ns()
 import importlib  # noqa: E402  (the clock is read before anything else is imported)
 import json  # noqa: E402
 
+import repeated  # noqa: E402
 from marks import Marks, trim  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
 
@@ -53,6 +55,14 @@ def run(job):
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
         phase = "MODEL_LOAD"
         marks.begin(phase)
@@ -78,7 +88,13 @@ def run(job):
         say_about(marks, runtime)  # again: some runtimes have their notes only now
         phase = "WARMUP" if job["warmup"] else "EXECUTE"
         give_inputs(runtime, options)
-        for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            marks.end()
+        for phase, count in () if use else (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
             if count:
                 marks.begin(phase)
                 marks.end(iterate(runtime.execute, count))

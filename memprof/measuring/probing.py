@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from ..errors import InputError
 from ..programs import native
@@ -147,6 +147,8 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "inputs": place.file(job.inputs) if job.inputs else None,
         "outputs": place.result(order.outputs) if order.outputs else None,
     }
+    if job.use is not None:
+        child["use"] = asdict(job.use)
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]
