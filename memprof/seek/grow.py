@@ -258,7 +258,7 @@ def _no_units(run: Run, request: GrowRequest) -> str:
 def _suite(request: GrowRequest) -> Suite:
     return Suite(
         threads=(request.threads,) if request.threads else (),
-        shapes=dict(request.shapes),
+        shapes={**(request.varied[0] if request.varied else {}), **request.shapes},
         inputs=request.inputs,
         warmup=0,
         runs=1,
