@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--kinds", nargs="*", default=list(_KINDS))
+    parser.add_argument("--seconds", type=int, default=180, help="for each runtime, at most")
     parser.add_argument("--docs", action="store_true")
     words = parser.parse_args()
     for name in words.parts or parts:
@@ -158,7 +159,7 @@ def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
                 subprocess.run([tools.script("memprof"), "zoo", "mnist", "--format", form, "-o", str(model)], check=True, stdout=sys.stderr)
             for cycles in (None, "reload"):
                 try:
-                    request = GrowRequest(str(model), name, cycles=cycles, budget=Budget(time_ns=180 * 10**9))
+                    request = GrowRequest(str(model), name, cycles=cycles, budget=Budget(time_ns=words.seconds * 10**9))
                     said = tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
                 except MemprofError as error:
                     said = str(error)

@@ -39,7 +39,7 @@ class Order:
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
-    probe: which of the probes measures it.
+    probe: which of the probes measures it. report_ns: how often it tells how far the run has come, 0 for not before its end.
     """
 
     job: Job
@@ -64,6 +64,7 @@ class Order:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe = "python"
+    report_ns: int = 0
 
 
 @dataclass(frozen=True)
