@@ -191,7 +191,7 @@ def _with_metrics(entries: Iterable[Entry], names: Sequence[str]) -> tuple[Entry
 def read(path: Path) -> tuple[Entry, ...]:
     """The entries of a baseline. Raises InputError."""
     try:
-        data = path.read_bytes()
+        data = files.content(path)
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     if not data:

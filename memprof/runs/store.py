@@ -22,6 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from ..errors import InputError, os_reason
+from ..files import content
 from . import settings
 from .records import SCHEMA, Run, Timeline
 
@@ -137,7 +138,7 @@ _NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", 
 
 def _load_file(path: Path) -> tuple[list[Run], list[str]]:
     try:
-        data = path.read_bytes()
+        data = content(path)
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     lines = data.split(b"\n")
