@@ -115,7 +115,7 @@ def content(path: Path) -> bytes:
             return file.read()
         data = file.read(_MOST_OF_A_STREAM + 1)
     if len(data) > _MOST_OF_A_STREAM:
-        raise OSError(f"it is no file, and it goes on after {_MOST_OF_A_STREAM >> 20} MiB")
+        raise OSError(f"it is not a file, and it goes on after {_MOST_OF_A_STREAM >> 20} MiB")
     return data
 
 

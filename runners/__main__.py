@@ -245,7 +245,7 @@ def find(name):
     sys.path.insert(1, os.path.dirname(os.path.abspath(name)))  # after this folder, whose `inputs` is not the user's
     spec = util.spec_from_file_location("memprof_user_runtime", name)
     if spec is None or spec.loader is None:
-        raise Refused("%s is no Python file" % name)
+        raise Refused("%s is not a Python file" % name)
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     runtime_class = getattr(module, "Runtime", None)
