@@ -77,6 +77,17 @@ def test_the_newest_commit_alone_can_be_a_step() -> None:
     assert not steps.find([*calm, one_outlier], BOUND)
 
 
+def test_few_commits_are_enough_and_of_two_the_repeats_decide() -> None:
+    for count in (2, 3, 5):
+        assert [step.at for step in steps.find(flat((200, count - 1), (204, 1)), BOUND)] == [count - 1]
+    wide = [
+        (190.0 * MIB, 195.0 * MIB, 200.0 * MIB, 205.0 * MIB, 210.0 * MIB),
+        (195.0 * MIB, 200.0 * MIB, 205.0 * MIB, 210.0 * MIB, 215.0 * MIB),
+    ]
+    assert not steps.find(wide, BOUND)
+    assert not steps.find([(200.0 * MIB,), (204.0 * MIB,)], BOUND), "of one repeat each nothing is known"
+
+
 def test_the_second_mode_met_by_chance_in_all_repeats_is_no_step() -> None:
     draw = random.Random(2)
     calm = [tuple(draw.gauss(200 * MIB, 0.05 * MIB) + 5 * MIB * draw.randint(0, 1) for _ in range(5)) for _ in range(40)]

@@ -33,6 +33,8 @@ _CHANCE = 1.6
 # Points that ruptures sees at once: its time grows with the square.
 _STRETCH = 500
 _OVERLAP = 60
+# Of so many moves from point to point, steps are few. In a shorter series the repeats of a point say what noise is.
+_MANY = 20
 # Two levels are the same again if they differ by less than this share of the step between them.
 _BACK = 0.25
 _Z = 2.576  # of a 99% interval
@@ -131,8 +133,17 @@ class _Series:
         begins = numpy.concatenate([[0], numpy.cumsum(counts)[:-1]])
         vectors = numpy.add.reduceat(each, begins, axis=0) / counts[:, None]
         moves = numpy.sort(((vectors[1:] - vectors[:-1]) ** 2).sum(axis=1) / 2)
-        calm = moves[: max(1, math.ceil(0.9 * len(moves)))]  # a tenth may be steps and outliers
-        return cls(arrays, vectors, float(calm.mean()), floor)
+        if len(moves) >= _MANY:
+            chance = float(moves[: math.ceil(0.9 * len(moves))].mean())  # a tenth may be steps and outliers
+        else:
+            # Each value's vector has the length 1, which gives the variance of repeats. Of one repeat each, two points say nothing.
+            repeats = float(((1 - (vectors**2).sum(axis=1)) / numpy.maximum(counts - 1, 1)).mean()) if counts.min() > 1 else 0.0
+            chance = (
+                math.inf
+                if len(moves) == 1 == counts.min()
+                else max(repeats, float(moves[(len(moves) - 1) // 2]) if len(moves) > 1 else 0.0)
+            )
+        return cls(arrays, vectors, chance, floor)
 
     def proposals(self) -> list[int]:
         """Places where the distribution of the values may change."""
@@ -215,6 +226,9 @@ def _noise(arrays: Sequence[Any]) -> float:
         pairs = numpy.abs(table[1:, :, None] - table[:-1, None, :]).ravel()
     else:
         pairs = numpy.concatenate([numpy.abs(now[:, None] - was[None, :]).ravel() for was, now in pairwise(arrays)])
+    if len(arrays) <= _MANY:
+        upper = [numpy.abs(array[:, None] - array[None, :])[numpy.triu_indices(len(array), 1)] for array in arrays]
+        pairs = numpy.concatenate([pairs, *upper])
     return float(numpy.quantile(pairs, 0.25)) / 0.451
 
 
