@@ -23,6 +23,7 @@ FLOORS = (
     ("measuring",),
     ("plan",),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
+    ("history",),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),
     ("reports.heap", "reports.page"),
