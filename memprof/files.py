@@ -4,6 +4,7 @@ Files mapped to be read, and the SHA-256 of their content."""
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import secrets
@@ -108,15 +109,22 @@ def _in_place(path: Path) -> bool:
     return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
 
 
-def content(path: Path) -> bytes:
-    """All of a file. Raises OSError, also for a pipe or a device that goes on for longer than any file of memprof's."""
-    with path.open("rb") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file.read()
+def opened(path: Path) -> BinaryIO:
+    """A file to be read. Raises OSError, also for a pipe or a device that goes on for longer than any file of memprof's."""
+    file = path.open("rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    with file:
         data = file.read(_MOST_OF_A_STREAM + 1)
     if len(data) > _MOST_OF_A_STREAM:
         raise OSError(f"it is not a file, and it goes on after {_MOST_OF_A_STREAM >> 20} MiB")
-    return data
+    return io.BytesIO(data)
+
+
+def content(path: Path) -> bytes:
+    """All of a file. Raises OSError, see `opened`."""
+    with opened(path) as file:
+        return file.read()
 
 
 @contextmanager

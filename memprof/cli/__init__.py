@@ -27,6 +27,7 @@ _COMMANDS = {
         "exec": ("exec", "Measure a program and all that it starts."),
         "attach": ("attach", "Poll a process that already runs."),
         "import": ("import_", "Turn logs of other tools into runs."),
+        "merge": ("merge", "Put runs files of several shards together."),
     },
     "Look": {
         "table": ("table", "Print tables from runs files."),

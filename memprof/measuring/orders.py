@@ -18,6 +18,7 @@ from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
 from ..units import counted
+from . import parts
 from .bundle import probe_command
 from .places.place import HERE, Place, Probe
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
@@ -141,9 +142,7 @@ def _models(suite: Suite) -> list[Model]:
     models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
-            raise UsageError(
-                f"two models are called {model.name}: their rows would look the same; measure them one at a time, each with another --name"
-            )
+            raise parts.same_name(model.name)
     return models
 
 

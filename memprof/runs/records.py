@@ -17,7 +17,7 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units and Run.work (memory by units of work)
+#       no_swap; Mark.units and Run.work (memory by units of work); Run.attempt (of a fleet)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
@@ -335,6 +335,23 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The attempt of a fleet at a comparison, to which a run belongs.
+
+    comparison: a hash of all that was asked for. number: from 1 on; a comparison that lost its machine begins again as the next. runs: how many
+    runs the whole comparison has. place: the machine's, as its worker offers it. labels: the machine's. kind: the machines of this kind are
+    interchangeable, None if a machine stands for itself.
+    """
+
+    comparison: str
+    number: int
+    runs: int
+    place: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -408,6 +425,7 @@ class Run:
     output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
     settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
     signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
+    attempt: None unless a fleet measured it.
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -430,6 +448,7 @@ class Run:
     processes: tuple[Process, ...] = ()
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
+    attempt: Attempt | None = None
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property
