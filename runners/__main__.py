@@ -10,6 +10,7 @@ The contract:
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
+    check NAME       imports the runtime and prints one line of JSON: {"version": ...} or {"error": ...}.
 
 "runtime" is one of runtimes.NAMES or the path of a user's file. Stdlib only, Python 3.8 and later, plus the one runtime that is named.
 """
@@ -36,6 +37,8 @@ def main(arguments):
         return build(_job())
     if command == "describe":
         return describe(arguments[1:])
+    if command == "check":
+        return check(arguments[1])
     sys.stderr.write(__doc__)
     return 2
 
@@ -199,8 +202,22 @@ def _described(name):
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
         "native": getattr(runtime_class, "native", None),
+        "bytes": _installed_bytes(distribution),
+        "prefix": sys.prefix,
+        "needs": list(getattr(runtime_class, "needs", ())),
+        "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
+
+
+def check(name):
+    """Import a runtime, and say its version or why that failed."""
+    try:
+        answer = {"version": str(find(name)().version)}
+    except Exception as error:
+        answer = {"error": words(error)}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
 
 
 def _installed_version(distribution):
@@ -208,6 +225,16 @@ def _installed_version(distribution):
 
     try:
         return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _installed_bytes(distribution):
+    """The bytes of the distribution's files as its RECORD has them, None if it is not installed or has none."""
+    from importlib import metadata
+
+    try:
+        return sum(file.size or 0 for file in metadata.files(distribution) or ()) or None if distribution else None
     except metadata.PackageNotFoundError:
         return None
 

@@ -156,8 +156,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     chosen = []
     for variant in variants:
-        python = suite.place.interpreter(variant.python or suite.python)
-        runtime = runtimes.find(variant.runtime, python, suite.place)
+        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         chosen.append((replace(variant, name=name, python=python), runtime))
     names = [variant.name for variant, _ in chosen] + programs

@@ -20,7 +20,8 @@ after the last phase, if the results of different settings are compared. `build(
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
 (None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
-results.
+results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels`
+those among all it brings along that have no wheel, so that pip may build them.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
