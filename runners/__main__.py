@@ -60,7 +60,7 @@ def run(job):
         runtime.load(job["model"], options)
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
@@ -70,18 +70,20 @@ def run(job):
         runtime.prepare()
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        phase = "WARMUP" if job["warmup"] else "EXECUTE"
+        steps = steps_of(runtime, job)
+        phase = next(step[0] for step in steps if step[1])
         give_inputs(runtime, options)
-        for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
+        for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                marks.end(iterate(runtime.execute, count))
+                times_ns, worked = iterate(work, count)
+                end(marks, runtime, times_ns, worked)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):
@@ -120,15 +122,42 @@ def say_about(marks, runtime):
     marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
 
 
-def iterate(execute, count):
-    """Durations of `count` calls, in nanoseconds."""
-    times_ns = [0] * count
+def steps_of(runtime, job):
+    """(phase, iterations, what an iteration calls) of all that follows PREPARE."""
+    warmup, runs = job["warmup"], job["runs"]
+    if not generates(runtime):
+        return ("WARMUP", warmup, runtime.execute), ("EXECUTE", runs, runtime.execute)
+
+    def request():
+        return runtime.prompt() + runtime.generate()
+
+    return ("WARMUP", warmup, request), ("PROMPT", runs, runtime.prompt), ("GENERATE", runs, runtime.generate)
+
+
+def generates(runtime):
+    """Whether a runtime, or its class, evaluates prompts and generates tokens."""
+    return callable(getattr(runtime, "prompt", None)) and callable(getattr(runtime, "generate", None))
+
+
+def iterate(work, count):
+    """Durations of `count` calls in nanoseconds, and all that they returned."""
+    times_ns, worked = [0] * count, [None] * count
     clock = time.monotonic_ns
     for index in range(count):
         begin_ns = clock()
-        execute()
+        worked[index] = work()
         times_ns[index] = clock() - begin_ns
-    return times_ns
+    return times_ns, worked
+
+
+def end(marks, runtime, times_ns=(), worked=()):
+    """End the phase, with the runtime's figures. worked: how many tokens each of its iterations worked on, if the runtime generates."""
+
+    def figures():
+        values = dict(runtime.figures()) if hasattr(runtime, "figures") else {}
+        return dict(values, tokens=sum(worked)) if worked and generates(runtime) else values
+
+    marks.end(times_ns, figures)
 
 
 def give_inputs(runtime, options):
@@ -251,7 +280,8 @@ def find(name):
     runtime_class = getattr(module, "Runtime", None)
     if runtime_class is None:
         raise Refused("%s has no class Runtime with load, prepare and execute" % name)
-    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
+    needed = ("load", "prepare") if generates(runtime_class) else ("load", "prepare", "execute")
+    missing = [part for part in needed if not callable(getattr(runtime_class, part, None))]
     if missing:
         raise Refused("the class Runtime in %s lacks %s" % (name, " and ".join(missing)))
     return runtime_class

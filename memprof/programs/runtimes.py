@@ -23,7 +23,7 @@ from ..errors import InputError, UsageError, near, near_or_all, os_reason
 from ..units import parse_bytes
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
-_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
+_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None, "llamacpp": None}
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
