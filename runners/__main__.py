@@ -82,8 +82,7 @@ def run(job):
         for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                times_ns, worked = iterate(work, count)
-                end(marks, runtime, times_ns, worked)
+                end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
             if job.get("until") == phase:
                 break
         if job.get("outputs"):
@@ -139,25 +138,22 @@ def generates(runtime):
     return callable(getattr(runtime, "prompt", None)) and callable(getattr(runtime, "generate", None))
 
 
-def iterate(work, count):
-    """Durations of `count` calls in nanoseconds, and all that they returned."""
-    times_ns, worked = [0] * count, [None] * count
+def iterate(work, count, marks=None):
+    """Durations of `count` calls in nanoseconds. marks: told how many tokens each call worked on, if the calls return that."""
+    times_ns = [0] * count
     clock = time.monotonic_ns
     for index in range(count):
         begin_ns = clock()
-        worked[index] = work()
+        tokens = work()
         times_ns[index] = clock() - begin_ns
-    return times_ns, worked
+        if marks is not None:
+            marks.iteration(tokens=tokens)
+    return times_ns
 
 
-def end(marks, runtime, times_ns=(), worked=()):
-    """End the phase, with the runtime's figures. worked: how many tokens each of its iterations worked on, if the runtime generates."""
-
-    def figures():
-        values = dict(runtime.figures()) if hasattr(runtime, "figures") else {}
-        return dict(values, tokens=sum(worked)) if worked and generates(runtime) else values
-
-    marks.end(times_ns, figures)
+def end(marks, runtime, times_ns=()):
+    """End the phase, with the runtime's figures."""
+    marks.end(times_ns, lambda: runtime.figures() if hasattr(runtime, "figures") else {})
 
 
 def give_inputs(runtime, options):

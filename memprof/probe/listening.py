@@ -9,11 +9,13 @@ import time
 from . import procfs, wire
 from .swapping import Swapped
 from .timeline import Timeline
+from .work import UNITS, Work
 
 _LINE_LIMIT = 1 << 16
 NEVER = 1 << 62
 _VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
 _MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
+_PHASES_OF_WORK = 16
 _ERROR_KINDS = ("import", "refused", "error")
 
 
@@ -35,6 +37,7 @@ class Listener:
         self._phase = ""
         self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
+        self.work = {}  # phase: its Work, if the process reports it
         self._error = None
         self._done = False
         self._foreign = 0
@@ -89,9 +92,28 @@ class Listener:
         self._open.append(self._phase)
         self._times = []
         self._polls_begin = self.polls
+        if self._phase in self.work:
+            self.work[self._phase].again()
 
     def _mark_times(self, mark):
         self._times += [count(time_ns) for time_ns in mark["times_ns"]]
+
+    def _mark_work(self, mark):
+        units = [word(unit) for unit in mark["units"]]
+        self._work(mark).take(units, [count(number) for number in mark["rows"]])
+
+    def _mark_anchor(self, mark):
+        figures = [count(mark[name]) for name in ("iteration", "seen", "rss", "swap")]
+        heap = [count(mark[name]) if name in mark else None for name in ("heap_used", "heap_free")]
+        self._work(mark).anchor([*figures, *heap])
+
+    def _work(self, mark):
+        phase = word(mark["phase"])
+        if phase not in self.work:
+            if len(self.work) == _PHASES_OF_WORK:
+                raise ValueError("too many phases with units")
+            self.work[phase] = Work()
+        return self.work[phase]
 
     def _mark_about(self, mark):
         self.about = {
@@ -146,6 +168,10 @@ class Listener:
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
         record.update(figures)
+        if "units" in mark:
+            if len(mark["units"]) > UNITS:
+                raise ValueError("too many units")
+            record["units"] = {word(unit): count(total) for unit, total in mark["units"].items()}
         self._keep(record)
         if phase in self._open:
             self._open.remove(phase)
@@ -181,6 +207,9 @@ class Listener:
         for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
             if name in before and name in record:
                 record[name] += before[name]
+        if "units" in before:
+            units = record.setdefault("units", {})
+            units.update((unit, total + units.get(unit, 0)) for unit, total in before["units"].items())
         if "rss_peak_high_bytes" in before:
             record["rss_peak_high_bytes"] = max(before["rss_peak_high_bytes"], record["rss_peak_bytes"])
         if "rss_begin_bytes" in before:

@@ -14,8 +14,8 @@ A runtime that is measured through its C interface has `native` instead of the m
 compiled and started in place of this interpreter, and `library`, the shared library that it opens, as a pattern among its package's files.
 
 A runtime of models that generate has `prompt()` and `generate()` in place of `execute()`. PROMPT is calls of `prompt`, each evaluating a new
-prompt; GENERATE is calls of `generate`, each beginning again after the last prompt; an iteration of WARMUP is one of each. Both return how many tokens
-they worked on. Their sums are the figure `tokens` of the phase.
+prompt; GENERATE is calls of `generate`, each beginning again after the last prompt; an iteration of WARMUP is one of each. Both return how many
+tokens they worked on, which are the phases' units of work.
 
 Only `load`, `prepare` and `execute` (or these two) are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
