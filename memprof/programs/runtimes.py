@@ -24,7 +24,7 @@ from ..units import parse_bytes
 from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
-_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
+_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None, "llamacpp": None}
 # Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
 _APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
