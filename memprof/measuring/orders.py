@@ -16,7 +16,7 @@ from ..models.identity import identify
 from ..programs import commands, native, runtimes, static_probe
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
-from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, ModelFile
 from ..units import counted
 from . import parts
 from .bundle import probe_command
@@ -155,8 +155,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     chosen = []
     for variant in variants:
-        python = suite.place.interpreter(variant.python or suite.python)
-        runtime = runtimes.find(variant.runtime, python, suite.place)
+        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         chosen.append((replace(variant, name=name, python=python), runtime))
     names = [variant.name for variant, _ in chosen] + programs
@@ -377,7 +376,7 @@ def _iterations_interval(suite: Suite, threads: int | None) -> int:
 
 def intervals(job: Job) -> dict[str, int]:
     """Polling periods by phase, "" for all that are not named."""
-    return {"": job.interval_ns, EXECUTE: job.iterations_interval_ns}
+    return {"": job.interval_ns, **dict.fromkeys((EXECUTE, PROMPT, GENERATE), job.iterations_interval_ns)}
 
 
 def _assumed(suite: Suite, model: Model, runtime: Runtime) -> dict[str, tuple[int, ...]]:
