@@ -30,7 +30,7 @@ Examples:
         help="A dimension: of the model by its name in the file or as INPUT.AXIS, threads, sessions, processes, or a knob that is a number. "
         "Names with one range are equal everywhere. NAME=VALUE fixes it (repeatable).",
     ),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]"),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count; with one, memory repeats best.  [default: 1]"),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
     click.option("--predict", "places", multiple=True, metavar="NAME=VALUE,...", help="Predict the memory at this place (repeatable)."),
     click.option("--within", metavar="SIZE", help="Find the largest value of each dimension that fits into so much memory."),

@@ -273,6 +273,7 @@ class _Scaler:
             inputs=request.inputs,
             warmup=1,
             runs=request.runs,
+            deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
             place=request.place,
         )
         variant = Variant(runtime=request.runtime, name=_words(at), set={**request.knobs, **self._space.knobs(at)}, python=self._python)
