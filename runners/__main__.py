@@ -4,7 +4,8 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "teardown":
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
+                     sessions of the model there are (see sessions.py). "teardown":
                      leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
@@ -51,7 +52,7 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = runtime_class()
+        runtime = several(runtime_class, job["sessions"]) if job.get("sessions", 1) > 1 else runtime_class()
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
@@ -98,6 +99,13 @@ def run(job):
         return 1
     marks.done()
     return _left(job)
+
+
+def several(runtime_class, count):
+    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
+    from sessions import Sessions
+
+    return Sessions(runtime_class, count)
 
 
 def _left(job):

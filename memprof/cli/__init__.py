@@ -47,6 +47,7 @@ _COMMANDS = {
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
         "fit": ("fit", "Find the least memory in which a model runs."),
+        "scale": ("scale", "Find the law of memory: batch, context, threads, sessions, processes."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
@@ -57,7 +58,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "history", "plan", "zoo")  # with any of their words; reports load it when they are asked for
+_WITH_NUMPY = ("explain", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
 
 
 class Lazy(click.Group):
