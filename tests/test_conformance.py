@@ -41,11 +41,11 @@ def test_a_runtime_speaks_the_contract(nets, name):
     (run,) = memprof.measure([nets / f"mnist.{CASES[name]}"], [name], warmup=1, runs=3, repeats=1, threads=[1])
 
     assert run.outcome.ok, run.outcome.sentence
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"]
     assert run.about is not None
     assert run.about.runtime_version[0].isdigit()
     assert "memprof" not in run.about.packages and all(version[0].isdigit() for version in run.about.packages.values())
-    execute = run.marks[-1]
+    execute = run.mark("EXECUTE")
     assert len(execute.times_ns) == 3
     for mark in run.marks:
         assert mark.end_ns >= mark.begin_ns

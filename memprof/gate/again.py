@@ -53,6 +53,7 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         timeout_ns=job.timeout_ns,
         cpus=job.cpus,
         no_swap=job.no_swap,
+        release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
         name=job.model.name,
