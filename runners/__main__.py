@@ -5,8 +5,8 @@ The contract:
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
                      done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "teardown":
-                     leave as any program does, for a profiler that writes its file only then.
+                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
+                     "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -22,7 +22,8 @@ import time
 
 _FIRST_NS = time.monotonic_ns()
 
-import importlib  # noqa: E402  (the clock is read before anything else is imported)
+import gc  # noqa: E402  (the clock is read before anything else is imported)
+import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
@@ -91,6 +92,18 @@ def run(job):
                 break
         if job.get("outputs"):
             save_outputs(runtime, job["outputs"])
+        if job.get("release") and can_be_deleted(runtime):
+            phase = "RELEASE"
+            marks.begin(phase)
+            close = getattr(runtime, "release", None)
+            if close is not None:
+                close()
+            # Nothing else refers to the runtime, so it ends here. Nobody trims the heap: the figures are those of a program that goes on.
+            del close, steps, work, runtime
+            gc.collect()
+            marks.end()
+        elif job.get("release"):
+            say_about(marks, runtime, NO_DELETE)
     except Refused as error:
         marks.error(phase, "refused", words(error))
         return 1
@@ -106,6 +119,14 @@ def several(runtime_class, count):
     from sessions import Sessions
 
     return Sessions(runtime_class, count)
+
+
+NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
+
+
+def can_be_deleted(runtime):
+    """Whether the runtime ends when its object does, or has a method for it: `release = None` in its class says that it has not."""
+    return getattr(runtime, "release", True) is not None
 
 
 def _left(job):
@@ -127,9 +148,10 @@ def ballast(size):
     return memory
 
 
-def say_about(marks, runtime):
-    """Write the runtime's version and its notes."""
-    marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
+def say_about(marks, runtime, *more):
+    """Write the runtime's version and its notes, and more notes."""
+    notes = getattr(runtime, "notes", ())
+    marks.about(str(getattr(runtime, "version", "")), [*([notes] if isinstance(notes, str) else notes), *more])
 
 
 def steps_of(runtime, job):

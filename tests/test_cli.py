@@ -86,6 +86,7 @@ def test_all_tables_of_the_readme_are_there(memprof, scenario):
         "PSS at the end",
         "USS at the end",
         "EXECUTE, one iteration",
+        "Kept after release, above the baseline",
     ]
     assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
 
@@ -94,7 +95,7 @@ def test_json_is_one_row_a_run_and_phase(memprof, scenario):
     out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--json").stdout
 
     rows = {row["phase"]: row for row in json.loads(out)}
-    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "PEAK"]
+    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
     assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=NEAR)
 
 

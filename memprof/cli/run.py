@@ -70,6 +70,11 @@ Examples:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
+@click.option(
+    "--release/--no-release",
+    default=None,
+    help="End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
+)
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 @click.option("--name", metavar="NAME", help="The model's name in tables.")

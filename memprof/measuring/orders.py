@@ -219,6 +219,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         shapes=suite.shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(suite, model, runtime),
+        release=bool(suite.release),
     )
     return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None, place=suite.place)
 

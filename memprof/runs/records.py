@@ -17,12 +17,12 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units and Run.work (memory by units of work); Run.attempt (of a fleet); Job.sessions and processes
+#       no_swap; Mark.units and Run.work (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes and release
 SCHEMA = 1
 
-STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
+STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
 PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE)
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, RELEASE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -69,7 +69,7 @@ class Job:
     shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
     and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
     no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
-    processes ran at once, side by side; this is the record of one.
+    processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
     """
 
     model: Model
@@ -104,6 +104,7 @@ class Job:
     no_swap: bool = False
     sessions: int = 1
     processes: int = 1
+    release: bool = False
 
 
 @dataclass(frozen=True)
@@ -459,6 +460,16 @@ class Run:
     def imported(self) -> bool:
         """Whether the run comes from another tool's log: a probe always knows the kernel it runs on."""
         return not self.machine.kernel
+
+    @property
+    def complete(self) -> bool:
+        """Whether all phases before RELEASE ended well: their figures and PEAK count, even if the runtime then failed to be deleted."""
+        return self.outcome.ok or (self.job.release and self.outcome.phase in (RELEASE, f"after {RELEASE}"))
+
+    @property
+    def before_release(self) -> tuple[Mark, ...]:
+        """The finished phases that PEAK is the largest of: what is touched to delete a runtime is none of what it needs to run."""
+        return tuple(mark for mark in self.marks if mark.phase != RELEASE)
 
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""

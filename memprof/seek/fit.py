@@ -132,6 +132,7 @@ class _Fitter:
             warmup=1,
             runs=request.runs,
             cache="cold",
+            release=False,  # the least memory in which a model runs
         )
         self._order = orders.order(suite, model, variant)
         if not self._order.runtime.takes(model.path):

@@ -144,6 +144,7 @@ class _Tuner:
             repeats=1,
             python=self._python,
             place=request.place,
+            release=False,  # neither the peak nor the latency is in it
         )
         self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
         job = self._order(DEFAULT, "default").job
