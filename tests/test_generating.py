@@ -40,9 +40,9 @@ def test_a_runtime_that_generates_has_prompt_and_generate_in_place_of_execute(co
     (run,) = library.measure([counting / "model.bin"], [str(counting / "counting.py")], warmup=2, runs=3, repeats=1)
 
     assert run.outcome.ok, run.outcome.sentence
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "PROMPT", "GENERATE"]
-    assert [len(mark.times_ns) for mark in run.marks[3:]] == [2, 3, 3]
-    assert [mark.units for mark in run.marks[3:]] == [{"token": 24}, {"token": 21}, {"token": 15}]
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "PROMPT", "GENERATE", "RELEASE"]
+    assert [len(mark.times_ns) for mark in run.marks[3:6]] == [2, 3, 3]
+    assert [mark.units for mark in run.marks[3:6]] == [{"token": 24}, {"token": 21}, {"token": 15}]
     assert values(run, "prompts") == {"MODEL_LOAD": 0, "PREPARE": 0, "WARMUP": 2, "PROMPT": 5, "GENERATE": 5}
 
 

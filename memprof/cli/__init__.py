@@ -47,7 +47,7 @@ _COMMANDS = {
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
         "fit": ("fit", "Find the least memory in which a model runs."),
-        "scale": ("scale", "Find the law of memory: batch, context, threads, sessions, processes."),
+        "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
