@@ -5,8 +5,9 @@ The contract:
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
                      done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
-                     "teardown": leave as any program does, for a profiler that writes its file only then.
+                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted. "use":
+                     see repeated.py; it takes the place of "warmup" and "runs". "teardown": leave as any program does, for a profiler that writes
+                     its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -58,6 +59,16 @@ def run(job):
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use:
+            import repeated  # only here, so that other jobs pay nothing for it
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
         phase = "MODEL_LOAD"
         marks.begin(phase)
@@ -81,10 +92,16 @@ def run(job):
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        steps = steps_of(runtime, job)
+        steps, work = steps_of(runtime, job), None
         phase = next((step[0] for step in steps if step[1]), steps[-1][0])
         give_inputs(runtime, options)
-        for phase, count, work in steps:
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            marks.end()
+        for phase, count, work in () if use else steps:
             if count:
                 marks.begin(phase)
                 end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
