@@ -21,7 +21,7 @@ FLOORS = (
     ("programs", "zoo", "plan.graphs"),
     ("measuring.places",),
     ("measuring",),
-    ("plan",),
+    ("plan", "measuring.fleet"),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),
