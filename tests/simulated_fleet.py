@@ -14,9 +14,10 @@ HOUR = 3600.0
 
 @dataclass
 class Simulated:
-    """makespan_s and ideal_s: simulated time; ideal: all work on all machines without a gap. planning_s: real CPU time within the planner.
+    """makespan_s and ideal_s: simulated time; ideal: all work on all machines without a gap. planning_s: CPU time of the planner, which is real.
 
     done: how often each comparison ended well. begun: (comparison, place) of each attempt. lost: how many attempts were lost with their machine.
+    given_up: how many comparisons failed too often.
     """
 
     makespan_s: float = 0.0
@@ -25,6 +26,7 @@ class Simulated:
     done: dict[str, int] = field(default_factory=dict)
     begun: list[tuple[str, str]] = field(default_factory=list)
     lost: int = 0
+    given_up: int = 0
 
 
 def simulate(
@@ -105,11 +107,12 @@ def simulate(
         elif what == "fail":
             if told(planner.withdraw, place) is not None:
                 result.lost += 1
-                del running[place]
+                running.pop(place, None)
                 told(planner.failed, place)
             later(now + repair_s, "back", place)
         else:
             told(planner.offer, offers[place])
             later(now + dice.expovariate(failing_an_hour / HOUR), "fail", place)
         planned(now)
+    result.given_up = len(planner.given_up)
     return result

@@ -315,6 +315,8 @@ class Desk:
         elif result.how is None:
             self._lost(running, f"{len(running.arrived)} of {running.plan} runs came back")
         elif result.how == "lost":
+            self._planner.withdraw(running.place)
+            self._there.pop(running.place, None)
             self._lost(running, result.why)
         else:
             self._failed(running, result.why, again=result.how != "usage")

@@ -9,7 +9,7 @@ serves a place's tasks in the order in which they came.
 Long comparisons go first, because what is begun last decides the end (Graham 1969). A place that is much slower than others leaves a comparison
 that a faster place would end earlier, although it must be waited for: a comparison of cost c goes to a place of speed s only where
 1.5 c/s <= T + c/f, with T the time that all waiting work takes and f the speed of the fastest place. The speed of a kind of place is learned from
-what it ended; beside other kinds it begins with short comparisons.
+what it ended; beside other kinds it begins with comparisons that are rather short.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ class Planner:
     def failed(self, place: str, again: bool = True) -> bool:
         """The comparison of a place failed there, or was lost with it. True if it waits again, whole; False if it is given up.
 
-        again: whether another place could do better.
+        again: whether another place could do better. A place that fails at everything is benched; a place that is gone is not to blame.
         """
         request, _ = self._assigned.pop(place)
         failed = self._failed.setdefault(request.key, [])
         failed.append(place)
         self._apart.get(request.apart, set()).discard(place)
-        if again:
+        if again and place in self._offers:
             self._in_a_row[place] += 1
         if self._in_a_row[place] >= MOST_FAILURES:
             self.benched.add(place)
@@ -261,7 +261,7 @@ def _candidates(group: _Group, kind: str, speeds: Mapping[str, float]) -> range:
     own = speeds.get(kind)
     kinds = [other for other, number in group.places.items() if number > 0]
     if own is None and len(kinds) > 1:
-        return range(count)  # a long one could be there for hours after all others
+        return range(count // 3, count)  # a long one could be there for hours after all others; the shortest fill the gaps at the end
     fastest = max((speeds[other] for other in kinds if other in speeds), default=None)
     if own is None or fastest is None or own >= _NEARLY * fastest:
         return range(count - 1, -1, -1)
