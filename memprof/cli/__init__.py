@@ -52,6 +52,7 @@ _COMMANDS = {
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
+        "worker": ("worker", "Offer this machine, or boards beside it, to a fleet."),
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
         "marks": ("marks", "Say where the header and the Python file for marks are."),

@@ -62,6 +62,16 @@ def place_options(function: Any) -> Any:
     )
 
 
+def security_options(function: Any) -> Any:
+    """The options for reaching a fleet's scheduler."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Reach a scheduler on another machine without TLS. Only where you trust everybody in the network."
+    )(function)
+    for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
+        function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
+    return function
+
+
 cooling_option = click.option(
     "--max-temperature", metavar="45C", help="Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor."
 )

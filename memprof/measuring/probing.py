@@ -76,8 +76,17 @@ def ask(
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not the processes that it had started
         reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
-    words = f"the connection to {place.name} broke" if place.broken(process) else f"the probe ended without a result ({reason})"
+    words = _broke(place) if place.broken(process) else f"the probe ended without a result ({reason})"
     return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)
+
+
+def _broke(place: Place) -> str:
+    return f"the connection to {place.name} broke"
+
+
+def connection_broke(run: Run, place: Place) -> bool:
+    """Whether a Run was lost with the way to its place."""
+    return run.outcome.status == "lost" and run.outcome.message == _broke(place)
 
 
 def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
