@@ -8,8 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
-# more than eight: what the tests measure takes memory.
+# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there are two more than CPUs, but
+# no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
@@ -21,7 +21,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 2 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
 	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)

@@ -21,7 +21,7 @@ FLOORS = (
     ("programs", "zoo", "plan.graphs"),
     ("measuring.places",),
     ("measuring",),
-    ("plan",),
+    ("plan", "installing"),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("history",),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
