@@ -28,6 +28,8 @@ RISK = 0.01
 # Repeats of a version after each look; the ends have at least as many as the version beside them.
 LOOKS = (6, 12, 24, 40)
 _ENDS = 12
+# Versions that are tried as an end: what keeps so many from being built keeps the others too.
+MOST_ENDS = 4
 
 
 @dataclass(frozen=True)
@@ -105,25 +107,21 @@ class _Search:
     def answer(self, every: bool) -> Searched:
         first = self._end(range(self._count), "good")
         last = self._end(range(self._count - 1, first, -1), "bad")
-        ends = self._ends(first, last)
+        whole = ends = self._ends(first, last)
         found: list[Found] = []
         while ends.verdict in ("regressed", "improved"):
             found.append(self._between(first, last))
             first = found[-1].at
             if not every or first == last:
                 break
-            self._have(first, _ENDS)
-            if self._ends(first, last).verdict not in ("regressed", "improved"):
-                break
-        return Searched(ends if len(found) == 0 else self._judged(self._first, last), tuple(found), self.values, self.skipped)
+            ends = self._ends(first, last)
+        return Searched(whole, tuple(found), self.values, self.skipped)
 
     def _end(self, places: range, word: str) -> int:
-        for place in places:
+        for place in list(places)[:MOST_ENDS]:
             if self._have(place, _ENDS):
-                if word == "good":
-                    self._first = place
                 return place
-        raise Unanswered(f"no version can be measured as the {word} end: {next(iter(self.skipped.values()), 'there is none left')}")
+        raise Unanswered(f"no version near the {word} end can be measured: {next(iter(self.skipped.values()), 'there is none left')}")
 
     def _have(self, place: int, repeats: int) -> bool:
         """Measure a version until it has so many repeats; whether that can be done."""
@@ -133,8 +131,8 @@ class _Search:
         if missing > 0:
             answer = self._look(place, missing)
             if isinstance(answer, Unable):
-                self.skipped[place] = answer.reason
-                self.values.pop(place, None)
+                if place not in self.values:
+                    self.skipped[place] = answer.reason
                 return False
             self.values[place] = self.values.get(place, ()) + answer
         return True
@@ -150,7 +148,7 @@ class _Search:
         for repeats in (_ENDS, *(look for look in LOOKS if look > _ENDS)):
             for place in (first, last):
                 if not self._have(place, repeats):
-                    raise Unanswered(f"the ends cannot be measured again: {self.skipped[place]}")
+                    raise Unanswered("an end cannot be measured any more, as it could before")
             judged = self._judged(first, last)
             if judged.verdict in ("regressed", "improved"):
                 return judged
@@ -184,13 +182,9 @@ class _Search:
                 low = place
             elif side == "bad":
                 high = place
-        self._say_found(low, high)
-        return Found(low, high, self._judged(low, high), tuple(range(low + 1, high)))
-
-    def _say_found(self, low: int, high: int) -> None:
-        # The gate judges both; the version that was found last may have few repeats.
-        for place in (low, high):
+        for place in (low, high):  # the gate judges both, and the version that was found last may have few repeats
             self._have(place, _ENDS)
+        return Found(low, high, self._judged(low, high), tuple(range(low + 1, high)))
 
     def _side(self, place: int, first: int, last: int) -> Side | None:
         """Which end a version is like; None if it cannot be measured or told, and is skipped."""
