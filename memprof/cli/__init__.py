@@ -40,6 +40,7 @@ _COMMANDS = {
         "compare": ("compare", "Say what differs between two sets of runs, beyond noise."),
         "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
         "baseline": ("baseline", "Keep the samples that a gate compares with."),
+        "bisect": ("bisect", "Find the commit or the release that changed a figure."),
         "history": ("history", "Keep a project's memory commit by commit, and find its steps."),
     },
     "Understand": {
@@ -60,7 +61,8 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "grow", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
+# With any of their words; reports load it when they are asked for.
+_WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 
 class Lazy(click.Group):

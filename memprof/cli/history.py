@@ -66,7 +66,9 @@ def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, a
             click.echo(str(path))
 
 
-@command.command("show", epilog="Example: memprof history show --last 30 --phase PREPARE")
+@command.command(
+    "show", short_help="Print the newest commits, and each step.", epilog="Example: memprof history show --last 30 --phase PREPARE"
+)
 @click.option("--last", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="The newest commits in the table.")
 @click.option("--phase", metavar="PHASE", help="The phase in the table.  [default: PEAK, or the last phase of a metric without it]")
 @_metrics
@@ -84,7 +86,9 @@ def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_j
     click.echo(report("tables.history").render(history, last, metric, phase, "json" if as_json else "markdown"))
 
 
-@command.command("check", epilog="Example: memprof history check || echo worse")
+@command.command(
+    "check", short_help="Say whether the newest commit brings a step to light.", epilog="Example: memprof history check || echo worse"
+)
 @_metrics
 @_folder
 @_json
