@@ -29,3 +29,13 @@ class Sessions:
     def execute(self):
         for session in self._sessions:
             session.execute()
+
+    @property
+    def release(self):
+        return None if getattr(self._sessions[0], "release", True) is None else self._release
+
+    def _release(self):
+        for session in self._sessions:
+            close = getattr(session, "release", None)
+            if close is not None:
+                close()

@@ -27,6 +27,7 @@ _COMMANDS = {
         "exec": ("exec", "Measure a program and all that it starts."),
         "attach": ("attach", "Poll a process that already runs."),
         "import": ("import_", "Turn logs of other tools into runs."),
+        "merge": ("merge", "Put runs files of several shards together."),
     },
     "Look": {
         "table": ("table", "Print tables from runs files."),
@@ -39,6 +40,7 @@ _COMMANDS = {
         "compare": ("compare", "Say what differs between two sets of runs, beyond noise."),
         "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
         "baseline": ("baseline", "Keep the samples that a gate compares with."),
+        "history": ("history", "Keep a project's memory commit by commit, and find its steps."),
     },
     "Understand": {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
@@ -56,7 +58,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
+_WITH_NUMPY = ("explain", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
 
 
 class Lazy(click.Group):

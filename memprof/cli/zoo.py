@@ -27,6 +27,7 @@ Examples:
   memprof zoo --list
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+  memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
 """
 
 
@@ -38,9 +39,7 @@ Examples:
     "--type",
     "type_",
     type=click.Choice(zoo.TYPES),
-    default="float32",
-    show_default=True,
-    help="The type of weights and activations; int8 is fully quantized.",
+    help="The type of weights and activations; int8 is fully quantized. float16, q8_0 and q4_0 are for gguf.  [default: float32; gguf: float16]",
 )
 @click.option(
     "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
@@ -56,7 +55,7 @@ def command(
     name: str,
     format_: str,
     output: Path,
-    type_: str,
+    type_: str | None,
     size: int | None,
     open_: bool,
     external_data: bool,

@@ -1,6 +1,7 @@
 """A runtime that follows a scenario file, so that its memory is known beforehand: for tests of accuracy and of failures.
 
-The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...]}`, each step one of
+The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...], "release": [...]}`, each step
+one of
 
     {"allocate": NAME, "bytes": N, "touch": true}   an anonymous mapping; touched pages are written (random where "random" is true)
     {"free": NAME}                                  unmap it
@@ -18,7 +19,8 @@ The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...]
 A size N may be a law: {"x*y": BYTES, ...}, the sum of products of the knobs x, y and z. A factor is a knob, `up(x)` for x rounded up to a power
 of two, or `x/N` for the pages of N that x fills. The key "" is a constant. With "above": {"x": N} a step is taken only where x is larger than N.
 
-Memory comes from mmap and is touched through memset, so that neither the allocator nor the garbage collector moves a figure.
+Memory that is still there after the steps of "release" ends with the runtime. It comes from mmap and is touched through memset, so that neither
+the allocator nor the garbage collector moves a figure.
 """
 
 import ctypes
@@ -54,9 +56,11 @@ class Runtime:
                 scenario = json.load(file)
             except ValueError as error:
                 raise Refused(f"{os.path.basename(model)} is not a scenario: {error}") from None
-        unknown = set(scenario) - {"load", "prepare", "execute"} if isinstance(scenario, dict) else {"(not an object)"}
+        unknown = set(scenario) - {"load", "prepare", "execute", "release"} if isinstance(scenario, dict) else {"(not an object)"}
         if unknown:
-            raise Refused(f"{os.path.basename(model)} is not a scenario: load, prepare and execute are known, not {sorted(unknown)[0]}")
+            raise Refused(
+                f"{os.path.basename(model)} is not a scenario: load, prepare, execute and release are known, not {sorted(unknown)[0]}"
+            )
         self._folder = os.path.dirname(os.path.abspath(model))
         self._scenario = scenario
         self._held = {}
@@ -70,6 +74,9 @@ class Runtime:
 
     def execute(self):
         self._follow("execute")
+
+    def release(self):
+        self._follow("release")
 
     def _follow(self, phase):
         for step in self._scenario.get(phase, ()):
