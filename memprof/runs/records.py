@@ -22,7 +22,8 @@ SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
 PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE)
+REQUEST = "REQUEST"  # of a server that memprof asks, in place of all of these
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
