@@ -36,6 +36,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
+from .driving import Drive
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
@@ -71,7 +72,7 @@ class Suite:
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
-    max_celsius: the temperature to which the machine must have cooled down before each run.
+    max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
 
     models: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class Suite:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe | None = None
+    drive: Drive | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""

@@ -17,7 +17,7 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units and Run.work (memory by units of work)
+#       no_swap; Mark.units and Run.work (memory by units of work); Job.drive
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
@@ -69,7 +69,7 @@ class Job:
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
     shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
     and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
-    no_swap: a control group keeps its pages out of swap.
+    no_swap: a control group keeps its pages out of swap. drive: the load that memprof put on a server, in words.
     """
 
     model: Model
@@ -102,6 +102,7 @@ class Job:
     verifies: bool = False
     cpus: str | None = None
     no_swap: bool = False
+    drive: str | None = None
 
 
 @dataclass(frozen=True)

@@ -361,6 +361,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
     parts.append(counted(max(len(group) for group in summary.groups(runs).values()), "repeat"))
+    parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 
