@@ -30,7 +30,7 @@ from memprof.units import counted
 
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, ran, swap, tokens
+from . import commands, grid, load, missing, native, ran, release, swap, tokens
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -153,6 +153,7 @@ class _Tables:
         if iterations:
             tables += self._iterations(groups)
             tables += tokens.tables(groups, names, lambda key: labels(key, names), self.unit)
+            tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
 

@@ -20,12 +20,15 @@ tokens they worked on, which are the phases' units of work.
 Only `load`, `prepare` and `execute` (or these two) are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
 PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
-after the last phase, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's bytes: it is asked
-at the end of each phase from MODEL_LOAD on, outside its timed part. `build(model, folder, options)`, a static method, converts
+after the last phase that executes, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's
+bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its timed part. `release()` frees, in the phase RELEASE, whatever would
+outlive this object; the object itself is deleted after it, which is enough for most. `release = None` says that the runtime cannot be deleted:
+there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
 (None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
-results.
+results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels`
+those among all it brings along that have no wheel, so that pip may build them.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
@@ -97,7 +100,10 @@ COMMON_KNOBS = (
 
 
 class Options:
-    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None)."""
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
+
+    release: whether the job ends with RELEASE.
+    """
 
     def __init__(self, job, knobs):
         self.threads = job.get("threads")
@@ -106,6 +112,7 @@ class Options:
         self.given = dict(given)
         self.shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.inputs = job.get("inputs")
+        self.release = bool(job.get("release"))
 
 
 def all_knobs(runtime):
