@@ -39,6 +39,23 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
+def drive_options(function: Any) -> Any:
+    """The options for the load on a command that is a server."""
+    for name, meaning in (
+        ("distinct", "How many of the prompts differ; the others repeat them.  [default: all]"),
+        ("parallel", "Requests that are open at once.  [default: 1]"),
+        ("generate", "Tokens that each request generates.  [default: 32]"),
+        ("prompts", "Tokens of each prompt.  [default: 128]"),
+    ):
+        function = click.option(f"--{name}", type=int, metavar="N", help=f"With --drive: {meaning[0].lower()}{meaning[1:]}")(function)
+    return click.option(
+        "--drive",
+        metavar="openai:PORT",
+        help="The command is a server of OpenAI's API on this port, which memprof asks: --warmup and --runs are requests. It listens on "
+        "127.0.0.1; openai:HOST:PORT names another address.",
+    )(function)
+
+
 def condition_options(function: Any) -> Any:
     """The options for where a run may use CPUs and swap."""
     function = click.option(

@@ -13,6 +13,7 @@ from .measuring import (
     VERBOSE,
     condition_options,
     cooling_option,
+    drive_options,
     measure_suite,
     phase_options,
     place_options,
@@ -31,6 +32,7 @@ Examples:
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
   memprof run --suite suite.toml --on dask:tcp://127.0.0.1:8786 --machines kind=pi5 -o runs.jsonl
   memprof run model.tflite -r litert --on ssh:pi@board --python /opt/rt/bin/python
+  memprof run m.gguf --cmd 'server=./llama-server -m {model} --port 8080' --drive openai:8080 --runs 20
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
 
@@ -55,6 +57,7 @@ Examples:
     help="Any program as a variant (repeatable). VARIABLE=VALUE may stand before it. memprof fills in {model}, {threads}, {runs} and "
     "{warmup}. Its standard input is empty.",
 )
+@drive_options
 @click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
 @phase_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
@@ -178,12 +181,24 @@ def _suite(
     cpus: str | None,
     max_temperature: str | None,
     suite_file: str | None,
+    drive: str | None,
+    prompts: int | None,
+    generate: int | None,
+    parallel: int | None,
+    distinct: int | None,
     **fields: Any,
 ) -> Any:
+    from ..errors import UsageError
+    from ..measuring.driving import parse
     from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
 
+    load = {"--prompts": prompts, "--generate": generate, "--parallel": parallel, "--distinct": distinct}
+    if drive is None and any(number is not None for number in load.values()):
+        raise UsageError(
+            f"{', '.join(name for name, number in load.items() if number is not None)}: that is for --drive, which is not given"
+        )
     flags = Suite(
         models=models,
         runtimes=runtimes,
@@ -197,6 +212,7 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         cpus=canonical_cpus(cpus) if cpus is not None else None,
+        drive=parse(drive, prompts, generate, parallel, distinct) if drive is not None else None,
         max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )
