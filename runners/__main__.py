@@ -5,8 +5,8 @@ The contract:
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
                      done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "release": end
-                     with a phase RELEASE, in which the runtime is deleted. "teardown": leave as any program does, for a profiler that writes
-                     its file only then.
+                     with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes. "teardown": leave as
+                     any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -56,6 +56,11 @@ def run(job):
         say_about(marks, runtime)
         marks.end()
 
+        lines = None
+        if job.get("traced"):
+            import tracing
+
+            lines = tracing.Lines(job["traced"])
         phase = "MODEL_LOAD"
         marks.begin(phase)
         weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
@@ -83,7 +88,10 @@ def run(job):
         for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
             if count:
                 marks.begin(phase)
-                marks.end(iterate(runtime.execute, count))
+                times_ns = iterate(runtime.execute, count)
+                if lines is not None:
+                    lines.look(phase)
+                marks.end(times_ns)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):

@@ -76,7 +76,9 @@ def test_python_and_native_agree_above_their_own_baselines(nets: Path, name: str
     )
     assert held < MIB // 2
     assert anonymous < 2 * MIB
-    peaks = [max(mark.rss_peak_bytes for mark in run.before_release) - baseline for run, baseline in zip((python, own), baselines, strict=True)]
+    peaks = [
+        max(mark.rss_peak_bytes for mark in run.before_release) - baseline for run, baseline in zip((python, own), baselines, strict=True)
+    ]
     assert abs(peaks[0] - peaks[1]) < 2 * MIB + mapped + 2 * own.machine.peak_bound_bytes
     execute = own.mark("EXECUTE")
     assert len(execute.times_ns) == 3 and execute.rss_peak_exact

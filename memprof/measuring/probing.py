@@ -148,6 +148,9 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "outputs": place.result(order.outputs) if order.outputs else None,
         "release": job.release,
     }
+    if order.traced is not None:
+        place.only_here("tracemalloc, whose answer is a file,")
+        child["traced"] = order.traced
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]
