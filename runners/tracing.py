@@ -18,15 +18,16 @@ class Lines:
         self._first = None
         tracemalloc.start()
 
-    def look(self, phase):
-        """The end of a phase: after WARMUP it is kept, after EXECUTE the difference is written."""
+    def look(self):
+        """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written anew."""
         now = tracemalloc.take_snapshot().filter_traces(
             [tracemalloc.Filter(False, tracemalloc.__file__), tracemalloc.Filter(False, __file__)]
         )
-        if phase == "EXECUTE" and self._first is not None:
-            with open(self._path, "w", encoding="utf-8") as file:
-                json.dump(grown(self._first, now), file)
-        self._first = now
+        if self._first is None:
+            self._first = now
+            return
+        with open(self._path, "w", encoding="utf-8") as file:
+            json.dump(grown(self._first, now), file)
 
 
 def grown(first, last):

@@ -138,7 +138,7 @@ def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
     runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
 
-    names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
+    names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "llamacpp", "synthetic", "onnxruntime-native", "onert-native"}
     assert set(runtimes) == names
     assert "pip install" in text or all(runtime["version"] for runtime in runtimes.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
@@ -181,6 +181,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
         "memprof.probe.swapping",
         "memprof.probe.timeline",
         "memprof.probe.wire",
+        "memprof.probe.work",
     }
 
 

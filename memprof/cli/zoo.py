@@ -27,6 +27,7 @@ Examples:
   memprof zoo --list
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+  memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
 """
 
 
@@ -38,13 +39,12 @@ Examples:
     "--type",
     "type_",
     type=click.Choice(zoo.TYPES),
-    default="float32",
-    show_default=True,
-    help="The type of weights and activations; int8 is fully quantized.",
+    help="The type of weights and activations; int8 is fully quantized. float16, q8_0 and q4_0 are for gguf.  [default: float32; gguf: float16]",
 )
 @click.option(
     "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
 )
+@click.option("--open", "open_", is_flag=True, help="Leave batch, height and width open (ONNX nets for images).")
 @click.option("--external-data", is_flag=True, help="Put ONNX weights into FILE.data. Above 1.9 GiB they always go there.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option(
@@ -55,8 +55,9 @@ def command(
     name: str,
     format_: str,
     output: Path,
-    type_: str,
+    type_: str | None,
     size: int | None,
+    open_: bool,
     external_data: bool,
     force: bool,
     as_json: bool,
@@ -65,7 +66,9 @@ def command(
 
     The same name and options give the same bytes on every machine. ONNX and TFLite files of the same name hold the same weights.
     """
-    files = zoo.make(name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, overwrite=force)
+    files = zoo.make(
+        name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, open_dimensions=open_, overwrite=force
+    )
     model = zoo.describe(files)
     click.echo(f"made {' and '.join(model.files)}: {units.format_bytes(model.bytes)}, sha256 {model.sha256[:12]}", err=True)
     if as_json:

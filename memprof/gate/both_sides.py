@@ -172,7 +172,7 @@ def _heeded(wanted: Suite, variant: Variant) -> dict[str, str]:
     """The suite's settings for all runtimes, as far as this variant's runtime has such knobs. Raises what finding the runtime raises."""
     if variant.command is not None:
         return dict(wanted.set)
-    runtime = runtimes.find(variant.runtime, runtimes.interpreter(variant.python or wanted.python))
+    runtime, _ = runtimes.located(variant.runtime, variant.python or wanted.python)
     return {key: value for key, value in wanted.set.items() if runtime.knob(key)}
 
 

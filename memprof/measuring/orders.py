@@ -16,8 +16,9 @@ from ..models.identity import identify
 from ..programs import commands, native, runtimes, static_probe
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
-from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, ModelFile
 from ..units import counted
+from . import parts
 from .bundle import probe_command
 from .places.place import HERE, Place, Probe
 from .suite import DEFAULTS, MS, Suite, Variant, variants_of
@@ -143,9 +144,7 @@ def _models(suite: Suite) -> list[Model]:
     models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
-            raise UsageError(
-                f"two models are called {model.name}: their rows would look the same; measure them one at a time, each with another --name"
-            )
+            raise parts.same_name(model.name)
     return models
 
 
@@ -158,8 +157,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     chosen = []
     for variant in variants:
-        python = suite.place.interpreter(variant.python or suite.python)
-        runtime = runtimes.find(variant.runtime, python, suite.place)
+        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         chosen.append((replace(variant, name=name, python=python), runtime))
     names = [variant.name for variant, _ in chosen] + programs
@@ -381,7 +379,7 @@ def _iterations_interval(suite: Suite, threads: int | None) -> int:
 
 def intervals(job: Job) -> dict[str, int]:
     """Polling periods by phase, "" for all that are not named."""
-    return {"": job.interval_ns, EXECUTE: job.iterations_interval_ns}
+    return {"": job.interval_ns, **dict.fromkeys((EXECUTE, PROMPT, GENERATE), job.iterations_interval_ns)}
 
 
 def _assumed(suite: Suite, model: Model, runtime: Runtime) -> dict[str, tuple[int, ...]]:

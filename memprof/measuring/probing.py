@@ -151,6 +151,8 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
     if order.traced is not None:
         place.only_here("tracemalloc, whose answer is a file,")
         child["traced"] = order.traced
+    if job.sessions > 1:
+        child["sessions"] = job.sessions
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]

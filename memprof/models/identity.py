@@ -1,6 +1,7 @@
 """The files that make up a model, their content by hash, and the bytes of the weights in them.
 
-A model is a file with the external data it names (ONNX), a folder (an onert nnpackage), or a pair (OpenVINO's .xml and .bin). Files are read
+A model is a file with the external data it names (ONNX), a folder (an onert nnpackage), a pair (OpenVINO's .xml and .bin), or numbered parts
+(GGUF). Files are read
 only as far as needed, without any runtime's package. The modules that read a format cite its documents.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from ..errors import InputError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, flatbuffer, onnx_file, protobuf, tflite_file
+from . import Torn, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .protobuf import Data, Field
 
 
@@ -53,7 +54,7 @@ def files_of(path: Path) -> list[Path]:
         return [path, *_external_files(path)]
     if path.suffix == ".xml" and path.with_suffix(".bin").exists():
         return [path, path.with_suffix(".bin")]
-    return [path]
+    return gguf.parts(path) if path.suffix == ".gguf" else [path]
 
 
 def _external_files(path: Path) -> list[Path]:
@@ -77,6 +78,8 @@ def _weight_bytes(path: Path) -> int | None:
         return sum(tensor.bytes for tensor in _onnx_tensors(path)) or None
     if path.suffix in (".tflite", ".circle"):
         return _flatbuffer_weight_bytes(path)
+    if path.suffix == ".gguf":
+        return _gguf_weight_bytes(path)
     return None
 
 
@@ -121,3 +124,17 @@ def _flatbuffer_weight_bytes(path: Path) -> int | None:
             return sum(tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)) or None
         except Torn:
             return None
+
+
+# -- GGUF
+
+
+def _gguf_weight_bytes(path: Path) -> int | None:
+    size = 0
+    for part in gguf.parts(path):
+        with mapped(part) as data:
+            try:
+                size += sum(tensor.bytes for tensor in gguf.read(data).tensors)
+            except Torn:
+                return None
+    return size or None

@@ -17,11 +17,12 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; release
+#       no_swap; Mark.units and Run.work (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes and release
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE)
+PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, RELEASE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -67,7 +68,8 @@ class Job:
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
     shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
     and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
-    no_swap: a control group keeps its pages out of swap. release: it ends with the phase RELEASE, in which the runtime is deleted.
+    no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
+    processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
     """
 
     model: Model
@@ -100,6 +102,8 @@ class Job:
     verifies: bool = False
     cpus: str | None = None
     no_swap: bool = False
+    sessions: int = 1
+    processes: int = 1
     release: bool = False
 
 
@@ -112,7 +116,8 @@ class Mark:
     several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; None if the peak
     has no such bounds. hwm_bytes: the largest high-water mark since the process started, as a tool that never resets it would report. samples:
     how often it was polled. interval_ns: the polling period, 0 for no polling. swap_peak_bytes: the most that was seen swapped out;
-    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was.
+    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was. units: how much work
+    the phase did, by the name of the unit, such as token; iterations are not repeated there.
     """
 
     phase: str
@@ -143,6 +148,7 @@ class Mark:
     rss_peak_high_bytes: int | None = None
     swap_peak_bytes: int | None = None
     rss_swap_peak_bytes: int | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def swapped_bytes(self) -> int:
@@ -196,6 +202,44 @@ class Timeline:
     rss_max_high_bytes: int | None = None
     swap_t_ns: str | None = field(default=None, repr=False)
     swap: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Exact looks at a process between two units of work, packed as the columns of a Timeline.
+
+    iteration: after how many. seen: the resident set by the counters that the rows of Work are read from, in bytes; rss: the same moment by
+    smaps_rollup, which is exact on every kernel; swap: swapped out. heap_used, heap_free: bytes that the program holds of the C library's
+    allocator, and bytes that it freed and the allocator kept; None if the allocator does not tell.
+    """
+
+    iteration: str = field(repr=False)
+    seen: str = field(repr=False)
+    rss: str = field(repr=False)
+    swap: str = field(repr=False)
+    rows: int
+    heap_used: str | None = field(default=None, repr=False)
+    heap_free: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Memory right after units of a phase's work, packed as the columns of a Timeline; memprof.runs.work.unpack gives them as arrays.
+
+    units: the names, such as iteration, shape (distinct shapes so far) and token. t_ns on CLOCK_MONOTONIC; rss, file (file-backed and shared)
+    and swap (as it was read last, every 10 ms at most) in bytes; counts: how many of each unit were done by then, in the order of units. The
+    first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
+    """
+
+    phase: str
+    units: tuple[str, ...]
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    swap: str = field(repr=False)
+    counts: tuple[str, ...] = field(repr=False)
+    rows: int
+    anchors: Anchors | None = None
 
 
 @dataclass(frozen=True)
@@ -296,6 +340,23 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The attempt of a fleet at a comparison, to which a run belongs.
+
+    comparison: a hash of all that was asked for. number: from 1 on; a comparison that lost its machine begins again as the next. runs: how many
+    runs the whole comparison has. place: the machine's, as its worker offers it. labels: the machine's. kind: the machines of this kind are
+    interchangeable, None if a machine stands for itself.
+    """
+
+    comparison: str
+    number: int
+    runs: int
+    place: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -369,6 +430,7 @@ class Run:
     output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
     settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
     signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
+    attempt: None unless a fleet measured it.
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -390,6 +452,8 @@ class Run:
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
     conditions: Conditions | None = None
+    work: tuple[Work, ...] = ()
+    attempt: Attempt | None = None
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property

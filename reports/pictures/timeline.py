@@ -320,7 +320,16 @@ _HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.62
 _PHASE_FILLS = dict(
     zip(
         PHASES,
-        (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A"), Fill("#FFFFFF", "----")),
+        (
+            Fill("#FFFFFF"),
+            Fill("#C4C4C4"),
+            Fill("#858585"),
+            Fill("#E6E6E6", "////"),
+            Fill("#5A5A5A"),
+            Fill("#A3A3A3", "...."),
+            Fill("#5A5A5A"),
+            Fill("#FFFFFF", "----"),
+        ),
         strict=True,
     )
 )

@@ -13,22 +13,28 @@
 A runtime that is measured through its C interface has `native` instead of the methods: the name of a C program in native/, which is
 compiled and started in place of this interpreter, and `library`, the shared library that it opens, as a pattern among its package's files.
 
-Only `load`, `prepare` and `execute` are needed. Others are used if they exist: `signature()` returns the inputs as
+A runtime of models that generate has `prompt()` and `generate()` in place of `execute()`. PROMPT is calls of `prompt`, each evaluating a new
+prompt; GENERATE is calls of `generate`, each beginning again after the last prompt; an iteration of WARMUP is one of each. Both return how many
+tokens they worked on, which are the phases' units of work.
+
+Only `load`, `prepare` and `execute` (or these two) are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
 PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
-after EXECUTE, if the results of different settings are compared. `release()` frees, in the phase RELEASE, whatever would outlive this
-object; the object itself is deleted after it, which is enough for most. `release = None` says that the runtime cannot be deleted: there is no
-RELEASE then. `build(model, folder, options)`, a static method, converts
+after the last phase that executes, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's
+bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its timed part. `release()` frees, in the phase RELEASE, whatever would
+outlive this object; the object itself is deleted after it, which is enough for most. `release = None` says that the runtime cannot be deleted:
+there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
 (None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
-results.
+results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels`
+those among all it brings along that have no wheel, so that pip may build them.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
 
-NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "synthetic")
+NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "llamacpp", "synthetic")
 
 ON_OFF = ("on", "off")
 

@@ -31,6 +31,7 @@ def _own_threads():
 
 class Runtime:
     distribution = "apache-tvm"
+    needs = ("onnx",)  # to compile
     formats = (".onnx",)
     always_builds = True
     threads_env = "TVM_NUM_THREADS"
