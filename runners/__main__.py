@@ -4,10 +4,10 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
-                     "traced": the file for what tracing.py writes. "teardown": leave as any program does, for a profiler that writes its file
-                     only then.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
+                     "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -27,6 +27,7 @@ import gc  # noqa: E402  (the clock is read before anything else is imported)
 import importlib  # noqa: E402
 import json  # noqa: E402
 
+import repeated  # noqa: E402
 from marks import Marks, trim  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
 
@@ -59,6 +60,14 @@ def run(job):
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
         lines = None
         if job.get("traced"):
@@ -90,6 +99,14 @@ def run(job):
         steps = steps_of(runtime, job)
         phase = next(step[0] for step in steps if step[1])
         give_inputs(runtime, options)
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            end(marks, runtime)
+            steps = ()
+        work = None
         for phase, count, work in steps:
             if count:
                 marks.begin(phase)

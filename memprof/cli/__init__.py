@@ -46,6 +46,7 @@ _COMMANDS = {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
+        "grow": ("grow", "Say whether memory rises with use: iterations, shapes, reloads, requests, tokens."),
         "fit": ("fit", "Find the least memory in which a model runs."),
         "scale": ("scale", "Find the law of memory: batch, context, threads, sessions, processes."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
@@ -58,7 +59,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
+_WITH_NUMPY = ("explain", "grow", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
 
 
 class Lazy(click.Group):

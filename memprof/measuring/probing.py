@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from ..errors import InputError
 from ..programs import native
@@ -153,6 +153,8 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         child["traced"] = order.traced
     if job.sessions > 1:
         child["sessions"] = job.sessions
+    if job.use is not None:
+        child["use"] = asdict(job.use)
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]
