@@ -4,10 +4,10 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted. "use":
-                     see repeated.py; it takes the place of "warmup" and "runs". "teardown": leave as any program does, for a profiler that writes
-                     its file only then.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
+                     "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
@@ -70,6 +70,11 @@ def run(job):
             marks.done()
             return _left(job)
 
+        lines = None
+        if job.get("traced"):
+            import tracing
+
+            lines = tracing.Lines(job["traced"])
         phase = "MODEL_LOAD"
         marks.begin(phase)
         weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
@@ -100,11 +105,15 @@ def run(job):
             phase = "EXECUTE"
             marks.begin(phase)
             repeated.iterations(marks, runtime, feeds, use)
-            marks.end()
-        for phase, count, work in () if use else steps:
+            end(marks, runtime)
+            steps = ()
+        for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
+                times_ns = iterate(work, count, marks if generates(runtime) else None)
+                if lines is not None:
+                    lines.look()
+                end(marks, runtime, times_ns)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):

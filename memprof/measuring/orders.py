@@ -40,6 +40,7 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
     probe: which of the probes measures it. drive: the load for a command that is a server.
     """
@@ -67,6 +68,7 @@ class Order:
     max_celsius: float | None = None
     probe: Probe = "python"
     drive: Drive | None = None
+    traced: str | None = None
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,9 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "outputs": place.result(order.outputs) if order.outputs else None,
         "release": job.release,
     }
+    if order.traced is not None:
+        place.only_here("tracemalloc, whose answer is a file,")
+        child["traced"] = order.traced
     if job.sessions > 1:
         child["sessions"] = job.sessions
     if job.use is not None:
