@@ -13,6 +13,7 @@ from .measuring import VERBOSE, condition_options, cooling_option, measure_suite
 _EPILOG = """\b
 Examples:
   memprof run model.onnx -r onnxruntime
+  memprof run model.onnx -r all
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
@@ -25,7 +26,12 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
-    "-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote (repeatable)."
+    "-r",
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="NAME",
+    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).",
 )
 @click.option(
     "--variant",

@@ -2,7 +2,7 @@
 
     class Runtime:
         distribution = "onnxruntime"        # the package that pip installs
-        formats = (".onnx",)                # model file endings it takes; () for any
+        formats = (".onnx",)                # model file endings it takes; () for any; "/NAME" for a folder that holds NAME
         knobs = (Knob(...), ...)            # what can change its memory
 
         def __init__(self): ...             # imports the runtime; the end of this is the baseline
@@ -18,15 +18,30 @@ Only `load`, `prepare` and `execute` are needed. Others are used if they exist: 
 PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
 after the last phase, if the results of different settings are compared. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
-kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
-(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
-results.
+kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
+`converter` is then the module that it needs and a sentence for when that is missing. `default_threads` is how many threads the runtime uses
+unasked (None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with
+the results.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
 
-NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "synthetic")
+NAMES = (
+    "onnxruntime",
+    "onnxruntime-native",
+    "tflite",
+    "litert",
+    "onert",
+    "onert-native",
+    "tvm",
+    "openvino",
+    "ncnn",
+    "mnn",
+    "tflite_micro",
+    "ctranslate2",
+    "synthetic",
+)
 
 ON_OFF = ("on", "off")
 
@@ -92,7 +107,10 @@ COMMON_KNOBS = (
 
 
 class Options:
-    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None)."""
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
+
+    declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1.
+    """
 
     def __init__(self, job, knobs):
         self.threads = job.get("threads")
@@ -100,6 +118,7 @@ class Options:
         self.knobs = {knob.name: knob.value(given.get(knob.name, knob.default)) for knob in knobs}
         self.given = dict(given)
         self.shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
+        self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
         self.inputs = job.get("inputs")
 
 
