@@ -60,7 +60,7 @@ def run(job):
         runtime.load(job["model"], options)
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
@@ -70,18 +70,19 @@ def run(job):
         runtime.prepare()
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        phase = "WARMUP" if job["warmup"] else "EXECUTE"
+        steps = steps_of(runtime, job)
+        phase = next(step[0] for step in steps if step[1])
         give_inputs(runtime, options)
-        for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
+        for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                marks.end(iterate(runtime.execute, count))
+                end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
             if job.get("until") == phase:
                 break
         if job.get("outputs"):
@@ -120,15 +121,39 @@ def say_about(marks, runtime):
     marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
 
 
-def iterate(execute, count):
-    """Durations of `count` calls, in nanoseconds."""
+def steps_of(runtime, job):
+    """(phase, iterations, what an iteration calls) of all that follows PREPARE."""
+    warmup, runs = job["warmup"], job["runs"]
+    if not generates(runtime):
+        return ("WARMUP", warmup, runtime.execute), ("EXECUTE", runs, runtime.execute)
+
+    def request():
+        return runtime.prompt() + runtime.generate()
+
+    return ("WARMUP", warmup, request), ("PROMPT", runs, runtime.prompt), ("GENERATE", runs, runtime.generate)
+
+
+def generates(runtime):
+    """Whether a runtime, or its class, evaluates prompts and generates tokens."""
+    return callable(getattr(runtime, "prompt", None)) and callable(getattr(runtime, "generate", None))
+
+
+def iterate(work, count, marks=None):
+    """Durations of `count` calls in nanoseconds. marks: told how many tokens each call worked on, if the calls return that."""
     times_ns = [0] * count
     clock = time.monotonic_ns
     for index in range(count):
         begin_ns = clock()
-        execute()
+        tokens = work()
         times_ns[index] = clock() - begin_ns
+        if marks is not None:
+            marks.iteration(tokens=tokens)
     return times_ns
+
+
+def end(marks, runtime, times_ns=()):
+    """End the phase, with the runtime's figures."""
+    marks.end(times_ns, lambda: runtime.figures() if hasattr(runtime, "figures") else {})
 
 
 def give_inputs(runtime, options):
@@ -260,7 +285,8 @@ def find(name):
     runtime_class = getattr(module, "Runtime", None)
     if runtime_class is None:
         raise Refused("%s has no class Runtime with load, prepare and execute" % name)
-    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
+    needed = ("load", "prepare") if generates(runtime_class) else ("load", "prepare", "execute")
+    missing = [part for part in needed if not callable(getattr(runtime_class, part, None))]
     if missing:
         raise Refused("the class Runtime in %s lacks %s" % (name, " and ".join(missing)))
     return runtime_class

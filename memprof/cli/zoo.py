@@ -37,6 +37,7 @@ Examples:
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
   memprof zoo mobilenet_v2 --format onnx,tflite,mnn,ncnn -o mobilenet_v2
+  memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
 """
 
 
@@ -61,9 +62,7 @@ Examples:
     "--type",
     "type_",
     type=click.Choice(zoo.TYPES),
-    default="float32",
-    show_default=True,
-    help="The type of weights and activations; int8 is fully quantized.",
+    help="The type of weights and activations; int8 is fully quantized. float16, q8_0 and q4_0 are for gguf.  [default: float32; gguf: float16]",
 )
 @click.option(
     "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
@@ -81,7 +80,7 @@ def command(
     name: str,
     formats: tuple[str, ...],
     output: Path,
-    type_: str,
+    type_: str | None,
     size: int | None,
     external_data: bool,
     force: bool,

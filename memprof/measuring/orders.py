@@ -16,7 +16,7 @@ from ..models.identity import identify
 from ..programs import commands, native, runtimes, static_probe
 from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
-from ..runs.records import COMMAND, EXECUTE, Job, Model, ModelFile
+from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, ModelFile
 from ..units import counted
 from .bundle import probe_command
 from .places.place import HERE, Place, Probe
@@ -414,7 +414,7 @@ def _iterations_interval(suite: Suite, threads: int | None) -> int:
 
 def intervals(job: Job) -> dict[str, int]:
     """Polling periods by phase, "" for all that are not named."""
-    return {"": job.interval_ns, EXECUTE: job.iterations_interval_ns}
+    return {"": job.interval_ns, **dict.fromkeys((EXECUTE, PROMPT, GENERATE), job.iterations_interval_ns)}
 
 
 def _assumed(suite: Suite, model: Model, runtime: Runtime) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """The files that make up a model, their content by hash, and the bytes of the weights in them.
 
-A model is a file with the external data it names (ONNX), a folder (an onert nnpackage, a CTranslate2 model), or a pair (OpenVINO's .xml and .bin,
-ncnn's .param and .bin, MNN's .mnn and .mnn.weight). Files are read
+A model is a file with the external data it names (ONNX), a folder (an onert nnpackage, a CTranslate2 model), a pair (OpenVINO's .xml and .bin,
+ncnn's .param and .bin, MNN's .mnn and .mnn.weight), or numbered parts (GGUF). Files are read
 only as far as needed, without any runtime's package. The modules that read a format cite its documents.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import InputError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, ctranslate2_file, flatbuffer, onnx_file, protobuf, tflite_file
+from . import Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .protobuf import Data, Field
 
 
@@ -63,7 +63,7 @@ def files_of(path: Path) -> list[Path]:
     beside = path.with_name(f"{path.name}.weight")
     if path.suffix == ".mnn" and beside.is_file():
         return [path, beside]
-    return [path]
+    return gguf.parts(path) if path.suffix == ".gguf" else [path]
 
 
 def _external_files(path: Path) -> list[Path]:
@@ -89,6 +89,8 @@ def _weight_bytes(path: Path) -> int | None:
         return _flatbuffer_weight_bytes(path)
     if path.is_dir() and (path / ctranslate2_file.NAME).is_file():
         return _ctranslate2_weight_bytes(path / ctranslate2_file.NAME)
+    if path.suffix == ".gguf":
+        return _gguf_weight_bytes(path)
     return None
 
 
@@ -144,3 +146,17 @@ def _ctranslate2_weight_bytes(path: Path) -> int | None:
             return sum(variable.end - variable.begin for variable in ctranslate2_file.variables(data)) or None
         except Torn:
             return None
+
+
+# -- GGUF
+
+
+def _gguf_weight_bytes(path: Path) -> int | None:
+    size = 0
+    for part in gguf.parts(path):
+        with mapped(part) as data:
+            try:
+                size += sum(tensor.bytes for tensor in gguf.read(data).tensors)
+            except Torn:
+                return None
+    return size or None

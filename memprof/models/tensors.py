@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
 from ..files import mapped
-from . import MOST_DIMENSIONS, Torn, ctranslate2_file, flatbuffer, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -57,10 +57,12 @@ def tensors(path: Path) -> list[StoredTensor]:
     """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
-    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}
+    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf}
     reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
     if reader is None:
-        raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle and .xml files")
+        raise Unparsed(
+            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml and .gguf files"
+        )
     try:
         weights = list(reader(path))
         if any(_impossible(tensor) for tensor in weights):
@@ -224,6 +226,18 @@ def _flatbuffer(path: Path) -> Iterator[StoredTensor]:
                     seen.add(number)
                     name = flat.text(table, tflite_file.TENSOR_NAME)
                     yield StoredTensor(name, kind, tflite_file.shape(flat, table), size, str(path), offset)
+
+
+# -- GGUF
+
+
+def _gguf(path: Path) -> Iterator[StoredTensor]:
+    """Blocks of quantized values are plain bytes here: they are found in memory as they are stored."""
+    for part in gguf.parts(path):
+        with mapped(part) as data:
+            for tensor in gguf.read(data).tensors:
+                shape = tensor.shape if tensor.dtype else (tensor.bytes,)
+                yield StoredTensor(tensor.name, tensor.dtype or "uint8", shape, tensor.bytes, str(part), tensor.offset)
 
 
 # -- OpenVINO: <layer type="Const" name=""><data element_type="f32" shape="1, 2" offset="0" size="8"/></layer>, offsets into the .bin file

@@ -106,6 +106,9 @@ def _run(job, started, measurement, machine):
         record["timeline"]["rss_max_high_bytes"] = measurement.rss_max_high
     if measurement.values:
         record["values"] = measurement.values
+    work = [curve.encoded(phase) for phase, curve in measurement.work.items()]
+    if any(work):
+        record["work"] = [curve for curve in work if curve]
     if measurement.processes:
         record["processes"] = measurement.processes
     if measurement.outcome["status"] != "ok":

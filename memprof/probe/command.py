@@ -21,8 +21,6 @@ from .outside import OUTSIDE, Gap, LineMark, Outside, sampled_record
 from .tree import Tree
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
-_VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
-_MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
 _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
@@ -212,24 +210,6 @@ class Command(child.Measurement):
     def _mark_say(self, mark):
         child.say("say %s\n" % " ".join(text(mark["text"]).split())[:1000])
 
-    def _mark_value(self, mark):
-        number = mark["value"]
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise ValueError("no number")
-        value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
-        if number != number:
-            value.update(value=None, note="not a number")
-        elif abs(number) >= _MOST_VALUE:
-            size = "infinite" if abs(number) == float("inf") else "1e100 or more"
-            value.update(value=None, note=size if number > 0 else "minus " + size)
-        elif abs(number) >= 1 << 53:
-            value["value"] = float(number)
-        if self._phase:
-            value["phase"] = self._phase
-        self.values.append(value)
-        if len(self.values) > _VALUES:
-            self.values = _thinned(self.values)
-
     # -- what it prints
 
     def _heard(self, data):
@@ -387,24 +367,6 @@ def _compiled(regexes):
     import re  # takes milliseconds, and only this kind of phase needs it
 
     return tuple((phase, re.compile(regex)) for phase, regex in regexes)
-
-
-def _thinned(values):
-    """The smallest and the largest of each four neighbours of a name."""
-    kept, group = [], {}
-    for value in values:
-        group.setdefault(value["name"], []).append(value)
-    for same in group.values():
-        for start in range(0, len(same), 4):
-            part = same[start : start + 4]
-            numbers = [value for value in part if value["value"] is not None] or part[:1]
-            low, high = min(numbers, key=_number), max(numbers, key=_number)
-            kept += [low] if low is high else [low, high]
-    return sorted(kept, key=lambda value: value["t_ns"])
-
-
-def _number(value):
-    return value["value"] or 0
 
 
 def _last_line(output):

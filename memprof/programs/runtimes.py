@@ -31,6 +31,7 @@ _EXTRAS = {
     "onert": 12,
     "tvm": None,
     "openvino": None,
+    "llamacpp": None,
     "ncnn": None,
     "mnn": None,
     "tflite_micro": None,

@@ -17,11 +17,12 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap
+#       no_swap; Mark.units and Run.work (memory by units of work)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
+PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -111,7 +112,8 @@ class Mark:
     several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; None if the peak
     has no such bounds. hwm_bytes: the largest high-water mark since the process started, as a tool that never resets it would report. samples:
     how often it was polled. interval_ns: the polling period, 0 for no polling. swap_peak_bytes: the most that was seen swapped out;
-    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was.
+    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was. units: how much work
+    the phase did, by the name of the unit, such as token; iterations are not repeated there.
     """
 
     phase: str
@@ -142,6 +144,7 @@ class Mark:
     rss_peak_high_bytes: int | None = None
     swap_peak_bytes: int | None = None
     rss_swap_peak_bytes: int | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def swapped_bytes(self) -> int:
@@ -195,6 +198,44 @@ class Timeline:
     rss_max_high_bytes: int | None = None
     swap_t_ns: str | None = field(default=None, repr=False)
     swap: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Exact looks at a process between two units of work, packed as the columns of a Timeline.
+
+    iteration: after how many. seen: the resident set by the counters that the rows of Work are read from, in bytes; rss: the same moment by
+    smaps_rollup, which is exact on every kernel; swap: swapped out. heap_used, heap_free: bytes that the program holds of the C library's
+    allocator, and bytes that it freed and the allocator kept; None if the allocator does not tell.
+    """
+
+    iteration: str = field(repr=False)
+    seen: str = field(repr=False)
+    rss: str = field(repr=False)
+    swap: str = field(repr=False)
+    rows: int
+    heap_used: str | None = field(default=None, repr=False)
+    heap_free: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Memory right after units of a phase's work, packed as the columns of a Timeline; memprof.runs.work.unpack gives them as arrays.
+
+    units: the names, such as iteration, shape (distinct shapes so far) and token. t_ns on CLOCK_MONOTONIC; rss, file (file-backed and shared)
+    and swap (as it was read last, every 10 ms at most) in bytes; counts: how many of each unit were done by then, in the order of units. The
+    first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
+    """
+
+    phase: str
+    units: tuple[str, ...]
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    swap: str = field(repr=False)
+    counts: tuple[str, ...] = field(repr=False)
+    rows: int
+    anchors: Anchors | None = None
 
 
 @dataclass(frozen=True)
@@ -389,6 +430,7 @@ class Run:
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
     conditions: Conditions | None = None
+    work: tuple[Work, ...] = ()
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property

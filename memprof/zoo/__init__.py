@@ -31,15 +31,25 @@ NAMES: Mapping[str, str] = {
     "founding_example": "five operators whose order decides between 225 and 300 bytes (ONNX, --size of a large tensor)",
     "shared_if": "one large weight used by two branches of an If, as stored and transposed (ONNX, --size)",
     "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
+    "llama": "a language model's decoder of any size, its tokens the bytes (GGUF, ONNX, --size; in GGUF as float16)",
+    "llama_with_past": "the same with the KV cache as inputs and outputs (ONNX, --size)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
 }
-FORMATS = ("onnx", "tflite", "mnn", "ncnn")
-ENDINGS: Mapping[str, str] = {"onnx": ".onnx", "tflite": ".tflite", "mnn": ".mnn", "ncnn": ".param"}
-TYPES = ("float32", "int8")
+FORMATS = ("onnx", "tflite", "mnn", "ncnn", "gguf")
+ENDINGS: Mapping[str, str] = {"onnx": ".onnx", "tflite": ".tflite", "mnn": ".mnn", "ncnn": ".param", "gguf": ".gguf"}
+TYPES = ("float32", "int8", "float16", "q8_0", "q4_0")
 DEFAULT_SIZE_BYTES = 256 << 20
 FOUNDING_BYTES = 100
 
-_SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp"})
+_SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp", "llama", "llama_with_past"})
+# Those of a format; the first is its default.
+_FORMAT_TYPES = {
+    "onnx": ("float32", "int8"),
+    "tflite": ("float32", "int8"),
+    "mnn": ("float32",),
+    "ncnn": ("float32",),
+    "gguf": ("float16", "q8_0", "q4_0"),
+}
 # A protobuf message ends at 2 GiB; this leaves room for the graph.
 _EMBEDDED_LIMIT = int(1.9 * 2**30)
 
@@ -62,19 +72,22 @@ def make(
     path: Path,
     *,
     format: str,
-    type: str = "float32",
+    type: str | None = None,
     size_bytes: int | None = None,
     external_data: bool = False,
     overwrite: bool = True,
 ) -> tuple[Path, ...]:
     """Writes the model `name` to `path` and returns the files it consists of, the model first.
 
+    type: None for float32, and float16 in GGUF. size_bytes: of the weights; of llama in GGUF as float16, whatever their type is.
     external_data: ONNX only, weights go to `path` with `.data` added; above 1.9 GiB they do in any case.
     Raises UsageError for a name or a combination that does not exist, InputError where a package is missing, a file is in
     the way (without `overwrite`) or cannot be written. No failure leaves a half-written file under a final name.
     """
-    check(name, format, type, size_bytes, external_data)
+    type = check(name, format, type, size_bytes, external_data)
     try:
+        if format == "gguf":
+            return _make_gguf(path, type, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         if format == "tflite":
             return _make_tflite(name, path, type == "int8", overwrite)
         if format == "ncnn":
@@ -98,24 +111,29 @@ def describe(files: tuple[Path, ...]) -> ModelFiles:
     return ModelFiles(str(files[0]), size, sha256, tuple(str(path) for path in files))
 
 
-def check(name: str, format: str, type: str, size_bytes: int | None, external_data: bool) -> None:
-    """Raises UsageError for a request that has no meaning, before anything is imported or written."""
+def check(name: str, format: str, type: str | None, size_bytes: int | None, external_data: bool) -> str:
+    """The type, that of the format where none is given. Raises UsageError for a request that has no meaning, before anything is written."""
     if name not in NAMES:
         raise UsageError(f"the zoo has no model {name!r}{near(name, NAMES) or '; memprof zoo --list names them'}")
     if format not in FORMATS:
         raise UsageError(f"unknown format {format!r}: {', '.join(FORMATS)}")
+    type = type or _FORMAT_TYPES[format][0]
     if type not in TYPES:
         raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
-    if name in _SIZED and (format, type) != ("onnx", "float32"):
-        raise UsageError(f"{name} is made as onnx in float32 only, not as {format} in {type}")
+    if type not in _FORMAT_TYPES[format]:
+        raise UsageError(f"{format} files are made in {' or '.join(_FORMAT_TYPES[format])}, not in {type}")
+    formats = ("gguf", "onnx") if name == "llama" else ("onnx",) if name in _SIZED else ("onnx", "tflite", "mnn", "ncnn")
+    if format not in formats:
+        raise UsageError(f"{name} is made as {' or '.join(formats)}, not as {format}")
+    if name in _SIZED and format == "onnx" and type != "float32":
+        raise UsageError(f"{name} is made as onnx in float32 only, not in {type}")
     if size_bytes is not None and name not in _SIZED:
         raise UsageError(f"{name} has the size of its architecture; a size is for {', '.join(sorted(_SIZED))}")
     if size_bytes is not None and size_bytes < 1:
         raise UsageError("a model's size is at least one byte")
-    if format in ("mnn", "ncnn") and type != "float32":
-        raise UsageError(f"as {format}, a model is made in float32 only")
     if external_data and format != "onnx":
         raise UsageError(f"external data is a feature of onnx, not of {format}")
+    return type
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
@@ -156,6 +174,17 @@ def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     return (path,)
 
 
+def _make_gguf(path: Path, type: str, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
+    from .decoder import sized
+    from .gguf_writer import write
+
+    decoder = sized(size_bytes)
+    check_new(path, instead=FORCE, overwrite=overwrite)
+    with replacing(path) as (file,):
+        write(decoder, type, file)
+    return (path,)
+
+
 def _make_onnx(name: str, path: Path, quantized: bool, size_bytes: int, external: bool, overwrite: bool) -> tuple[Path, ...]:
     from .onnx_file import save
 
@@ -178,6 +207,11 @@ def _onnx_model(name: str, quantized: bool, size_bytes: int) -> OnnxModel:
 
     if name == "founding_example":
         return synthetic.founding_example(size_bytes)
+    if name in ("llama", "llama_with_past"):
+        from . import onnx_decoder
+        from .decoder import sized
+
+        return onnx_decoder.decoder(sized(size_bytes, item_bytes=4), cached=name == "llama_with_past")
     if name == "mlp":
         return synthetic.mlp(size_bytes)
     if name in _SIZED:

@@ -316,7 +316,21 @@ def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
 # -- overlay
 
 _HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.62
-_PHASE_FILLS = dict(zip(PHASES, (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A")), strict=True))
+_PHASE_FILLS = dict(
+    zip(
+        PHASES,
+        (
+            Fill("#FFFFFF"),
+            Fill("#C4C4C4"),
+            Fill("#858585"),
+            Fill("#E6E6E6", "////"),
+            Fill("#5A5A5A"),
+            Fill("#A3A3A3", "...."),
+            Fill("#5A5A5A"),
+        ),
+        strict=True,
+    )
+)
 _OTHER_FILLS = (Fill("#FFFFFF", "\\\\\\\\"), Fill("#C4C4C4", "////"), Fill("#FFFFFF", "...."), Fill("#C4C4C4", "xxxx"))
 
 

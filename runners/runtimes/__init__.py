@@ -13,10 +13,15 @@
 A runtime that is measured through its C interface has `native` instead of the methods: the name of a C program in native/, which is
 compiled and started in place of this interpreter, and `library`, the shared library that it opens, as a pattern among its package's files.
 
-Only `load`, `prepare` and `execute` are needed. Others are used if they exist: `signature()` returns the inputs as
+A runtime of models that generate has `prompt()` and `generate()` in place of `execute()`. PROMPT is calls of `prompt`, each evaluating a new
+prompt; GENERATE is calls of `generate`, each beginning again after the last prompt; an iteration of WARMUP is one of each. Both return how many
+tokens they worked on, which are the phases' units of work.
+
+Only `load`, `prepare` and `execute` (or these two) are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
 PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
-after the last phase, if the results of different settings are compared. `build(model, folder, options)`, a static method, converts
+after the last phase, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's bytes: it is asked
+at the end of each phase from MODEL_LOAD on, outside its timed part. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
 `converter` is then the module that it needs and a sentence for when that is missing. `default_threads` is how many threads the runtime uses
@@ -36,6 +41,7 @@ NAMES = (
     "onert-native",
     "tvm",
     "openvino",
+    "llamacpp",
     "ncnn",
     "mnn",
     "tflite_micro",

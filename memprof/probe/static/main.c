@@ -138,6 +138,7 @@ static void out_run(const char *job, size_t job_length, i64 started_ns) {
         out_values();
         out("]");
     }
+    out_work();
     if (m.task != OWN_SIDE && tree.most > 1) {
         out(",\"processes\":");
         out_processes();

@@ -144,6 +144,7 @@ i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
 i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
 void out_swap(struct timeline *timeline);
 void out_timeline(struct timeline *timeline, i64 rss_max_high);
+void out_numbers(const i64 *numbers, i64 rows); /* packed as the columns of a timeline */
 
 /* -- sums.c */
 
@@ -253,6 +254,8 @@ enum figure {
     MINOR_FAULTS, MAJOR_FAULTS, READ_BYTES, CPU, FIGURES
 };
 
+#define UNITS 8
+
 struct times { i64 *items; size_t count, room; };
 
 /* phase and all other names are interned: the same name is the same pointer. */
@@ -261,6 +264,7 @@ struct mark {
     i64 begin_ns, end_ns, peak, high, samples, interval_ns, swap_peak, both_peak, figures[FIGURES]; /* swap_peak: 0 for nothing */
     int exact;
     struct times times;
+    struct { const char *name; i64 count; } units[UNITS]; /* name: NULL for none */
 };
 
 struct value { const char *name, *phase, *note; i64 t_ns; struct decimal number; };
@@ -269,6 +273,7 @@ struct names { const char **items; size_t count, room; };
 
 const char *interned(const char *text);
 const char *word_of(const struct json *map, const char *name); /* NULL where it is no text or empty */
+const char *word_in(const struct json *text);
 void names_add(struct names *names, const char *name);
 void names_remove(struct names *names, const char *name);
 struct mark mark_seen(const char *phase, i64 begin_ns, i64 end_ns, i64 peak);
@@ -279,6 +284,13 @@ void marks_insert(size_t place, struct mark mark);
 void keep(struct mark record);
 int begin_phase(const char *phase);
 void out_marks(void);
+
+/* -- work.c: memory after units of a phase's work; whether a line was understood */
+
+int take_work(const struct json *mark);
+int take_anchor(const struct json *mark);
+void work_again(const char *phase);
+void out_work(void);
 
 /* -- swapping.c */
 
