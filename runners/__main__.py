@@ -4,12 +4,14 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "teardown":
-                     leave as any program does, for a profiler that writes its file only then.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
+                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
+                     "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
+    check NAME       imports the runtime and prints one line of JSON: {"version": ...} or {"error": ...}.
 
 "runtime" is one of runtimes.NAMES or the path of a user's file. Stdlib only, Python 3.8 and later, plus the one runtime that is named.
 """
@@ -20,7 +22,8 @@ import time
 
 _FIRST_NS = time.monotonic_ns()
 
-import importlib  # noqa: E402  (the clock is read before anything else is imported)
+import gc  # noqa: E402  (the clock is read before anything else is imported)
+import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
@@ -36,6 +39,8 @@ def main(arguments):
         return build(_job())
     if command == "describe":
         return describe(arguments[1:])
+    if command == "check":
+        return check(arguments[1])
     sys.stderr.write(__doc__)
     return 2
 
@@ -48,7 +53,7 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = runtime_class()
+        runtime = several(runtime_class, job["sessions"]) if job.get("sessions", 1) > 1 else runtime_class()
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
@@ -87,6 +92,18 @@ def run(job):
                 break
         if job.get("outputs"):
             save_outputs(runtime, job["outputs"])
+        if job.get("release") and can_be_deleted(runtime):
+            phase = "RELEASE"
+            marks.begin(phase)
+            close = getattr(runtime, "release", None)
+            if close is not None:
+                close()
+            # Nothing else refers to the runtime, so it ends here. Nobody trims the heap: the figures are those of a program that goes on.
+            del close, steps, work, runtime
+            gc.collect()
+            marks.end()
+        elif job.get("release"):
+            say_about(marks, runtime, NO_DELETE)
     except Refused as error:
         marks.error(phase, "refused", words(error))
         return 1
@@ -95,6 +112,21 @@ def run(job):
         return 1
     marks.done()
     return _left(job)
+
+
+def several(runtime_class, count):
+    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
+    from sessions import Sessions
+
+    return Sessions(runtime_class, count)
+
+
+NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
+
+
+def can_be_deleted(runtime):
+    """Whether the runtime ends when its object does, or has a method for it: `release = None` in its class says that it has not."""
+    return getattr(runtime, "release", True) is not None
 
 
 def _left(job):
@@ -116,9 +148,10 @@ def ballast(size):
     return memory
 
 
-def say_about(marks, runtime):
-    """Write the runtime's version and its notes."""
-    marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
+def say_about(marks, runtime, *more):
+    """Write the runtime's version and its notes, and more notes."""
+    notes = getattr(runtime, "notes", ())
+    marks.about(str(getattr(runtime, "version", "")), [*([notes] if isinstance(notes, str) else notes), *more])
 
 
 def steps_of(runtime, job):
@@ -226,8 +259,22 @@ def _described(name):
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
         "native": getattr(runtime_class, "native", None),
+        "bytes": _installed_bytes(distribution),
+        "prefix": sys.prefix,
+        "needs": list(getattr(runtime_class, "needs", ())),
+        "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
+
+
+def check(name):
+    """Import a runtime, and say its version or why that failed."""
+    try:
+        answer = {"version": str(find(name)().version)}
+    except Exception as error:
+        answer = {"error": words(error)}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
 
 
 def _installed_version(distribution):
@@ -244,6 +291,16 @@ def _no_converter(converter):
     from importlib.util import find_spec
 
     return converter[1] if converter is not None and find_spec(converter[0]) is None else None
+
+
+def _installed_bytes(distribution):
+    """The bytes of the distribution's files as its RECORD has them, None if it is not installed or has none."""
+    from importlib import metadata
+
+    try:
+        return sum(file.size or 0 for file in metadata.files(distribution) or ()) or None if distribution else None
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _as_text(path):
@@ -279,7 +336,7 @@ def find(name):
     sys.path.insert(1, os.path.dirname(os.path.abspath(name)))  # after this folder, whose `inputs` is not the user's
     spec = util.spec_from_file_location("memprof_user_runtime", name)
     if spec is None or spec.loader is None:
-        raise Refused("%s is no Python file" % name)
+        raise Refused("%s is not a Python file" % name)
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     runtime_class = getattr(module, "Runtime", None)

@@ -86,6 +86,7 @@ def test_all_tables_of_the_readme_are_there(memprof, scenario):
         "PSS at the end",
         "USS at the end",
         "EXECUTE, one iteration",
+        "Kept after release, above the baseline",
     ]
     assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
 
@@ -94,7 +95,7 @@ def test_json_is_one_row_a_run_and_phase(memprof, scenario):
     out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--json").stdout
 
     rows = {row["phase"]: row for row in json.loads(out)}
-    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "PEAK"]
+    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
     assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=NEAR)
 
 
@@ -137,7 +138,7 @@ def test_runtimes_lists_every_runtime_with_its_knobs(memprof):
     text = memprof("runtimes").stdout
     runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
 
-    names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "synthetic", "onnxruntime-native", "onert-native"}
+    names = {"onnxruntime", "tflite", "litert", "onert", "tvm", "openvino", "llamacpp", "synthetic", "onnxruntime-native", "onert-native"}
     assert set(runtimes) == names
     assert "pip install" in text or all(runtime["version"] for runtime in runtimes.values())
     wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
@@ -180,6 +181,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
         "memprof.probe.swapping",
         "memprof.probe.timeline",
         "memprof.probe.wire",
+        "memprof.probe.work",
     }
 
 

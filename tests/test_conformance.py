@@ -53,7 +53,7 @@ def test_a_runtime_speaks_the_contract(nets, name):
 
     assert run.outcome.ok, run.outcome.sentence
     executing = GENERATING if CASES[name] == "gguf" else EXECUTING
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", *executing]
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", *executing, "RELEASE"]
     assert run.about is not None
     assert run.about.runtime_version[0].isdigit()
     assert "memprof" not in run.about.packages and all(version[0].isdigit() for version in run.about.packages.values())

@@ -209,3 +209,13 @@ def test_a_users_runtime_named_without_its_path_is_pointed_to(called, folder):
 
     assert done.returncode == USAGE
     assert "your own is named by its path: -r ./mine.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("table",), ("gate",), ("import",), ("page",), ("heap", "show"), ("plan", "show"), ("compare", "/dev/null")]
+)
+def test_a_device_that_never_ends_is_refused(memprof, words):
+    done = memprof(*words, "/dev/zero")
+
+    assert done.returncode in (2, 5) and done.stdout == "", done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

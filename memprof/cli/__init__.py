@@ -27,6 +27,7 @@ _COMMANDS = {
         "exec": ("exec", "Measure a program and all that it starts."),
         "attach": ("attach", "Poll a process that already runs."),
         "import": ("import_", "Turn logs of other tools into runs."),
+        "merge": ("merge", "Put runs files of several shards together."),
     },
     "Look": {
         "table": ("table", "Print tables from runs files."),
@@ -39,12 +40,14 @@ _COMMANDS = {
         "compare": ("compare", "Say what differs between two sets of runs, beyond noise."),
         "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
         "baseline": ("baseline", "Keep the samples that a gate compares with."),
+        "history": ("history", "Keep a project's memory commit by commit, and find its steps."),
     },
     "Understand": {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
         "fit": ("fit", "Find the least memory in which a model runs."),
+        "scale": ("scale", "Find the law of memory: batch, context, threads, sessions, processes."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
@@ -55,7 +58,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "plan", "zoo")  # with any of their words; reports load it when they are asked for
+_WITH_NUMPY = ("explain", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
 
 
 class Lazy(click.Group):

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_celsius, parse_duration_ns
+from ..errors import EXIT_OK
+from ..units import counted, parse_celsius, parse_duration_ns
 from .measuring import VERBOSE, condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
 
 _EPILOG = """\b
@@ -17,6 +18,7 @@ Examples:
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
+  memprof run --suite suite.toml --shard 2/5 -o part2.jsonl
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
   memprof run model.tflite -r litert --on ssh:pi@board --python /opt/rt/bin/python
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
@@ -74,10 +76,16 @@ Examples:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
+@click.option(
+    "--release/--no-release",
+    default=None,
+    help="End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
+)
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 @click.option("--name", metavar="NAME", help="The model's name in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
+@click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
@@ -95,6 +103,7 @@ def command(
     everything: bool,
     as_json: bool,
     verbose: bool,
+    shard: str | None,
     **words: Any,
 ) -> int:
     """Measure models in runtimes: the memory and time of each phase.
@@ -103,7 +112,24 @@ def command(
     to the runs file as soon as it ends.
     """
     with reaching(on, remote_dir, words["python"]) as place:
-        return measure_suite(_suite(place=place, **words), output, append, above_baseline, as_json, verbose, brief=not everything)
+        suite = _suite(place=place, **words)
+        if shard is not None:
+            suite = _shard(suite, shard)
+            if suite is None:
+                return EXIT_OK
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything)
+
+
+def _shard(suite: Any, text: str) -> Any:
+    """The suite's shard; None, and a sentence about it, if that has nothing to measure."""
+    from ..measuring import parts
+    from . import talk
+
+    number, count = parts.parse_shard(text)
+    part = parts.shard(suite, number, count)
+    if part is None:
+        talk(f"shard {number} of {count} has nothing to measure: there are {counted(len(parts.comparisons(suite)), 'model')}")
+    return part
 
 
 def _suite(

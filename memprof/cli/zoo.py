@@ -67,6 +67,7 @@ Examples:
 @click.option(
     "--size", callback=_size, metavar="SIZE", help="The size of the weights, for models that --list marks with --size.  [default: 256MiB]"
 )
+@click.option("--open", "open_", is_flag=True, help="Leave batch, height and width open (ONNX nets for images).")
 @click.option("--external-data", is_flag=True, help="Put ONNX weights into FILE.data. Above 1.9 GiB they always go there.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option(
@@ -82,6 +83,7 @@ def command(
     output: Path,
     type_: str | None,
     size: int | None,
+    open_: bool,
     external_data: bool,
     force: bool,
     as_json: bool,
@@ -92,12 +94,22 @@ def command(
     same weights in all formats.
     """
     paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
-    externals = [external_data and (format == "onnx" or len(formats) == 1) for format in formats]
-    for format, external in zip(formats, externals, strict=True):
-        zoo.check(name, format, type_, size, external)  # all of them before the first is written
+    # Of several formats, what only ONNX has is for the ONNX file.
+    only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
+    for format, onnx in zip(formats, only_onnx, strict=True):
+        zoo.check(name, format, type_, size, external_data and onnx, open_ and onnx)  # all of them before the first is written
     made = []
-    for format, path, external in zip(formats, paths, externals, strict=True):
-        files = zoo.make(name, path, format=format, type=type_, size_bytes=size, external_data=external, overwrite=force)
+    for format, path, onnx in zip(formats, paths, only_onnx, strict=True):
+        files = zoo.make(
+            name,
+            path,
+            format=format,
+            type=type_,
+            size_bytes=size,
+            external_data=external_data and onnx,
+            open_dimensions=open_ and onnx,
+            overwrite=force,
+        )
         made.append(zoo.describe(files))
         click.echo(f"made {' and '.join(made[-1].files)}: {units.format_bytes(made[-1].bytes)}, sha256 {made[-1].sha256[:12]}", err=True)
     if as_json:

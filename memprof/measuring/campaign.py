@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
-from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
+from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
 from . import limits
 from .converting import converted
 from .leftovers import TOKEN, end_leftovers, new_token
@@ -66,7 +66,7 @@ def measure(
                     place=order.place,
                     probe=order.probe,
                 )
-            if order.outputs and run.outcome.ok:
+            if order.outputs and run.complete:
                 order.place.bring(order.outputs)
             hints, conditions = _hints(run), _conditions(before, order, run)
             if hints or conditions:
@@ -121,7 +121,7 @@ def _hints(run: Run) -> tuple[str, ...]:
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 

@@ -18,6 +18,7 @@ from ..programs.commands import Command
 from ..programs.runtimes import Knob, Runtime
 from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, ModelFile
 from ..units import counted
+from . import parts
 from .bundle import probe_command
 from .places.place import HERE, Place, Probe
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
@@ -154,10 +155,12 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
                 remarks.append(
                     f"{runtime.name} is left out: it is the same runtime without an interpreter (-r {runtime.name} measures it too)"
                 )
-        elif runtime.error or not runtime.installed:
-            remarks.append(f"{runtime.name} is left out: {runtime.error or f'not installed, {runtime.how_to_install}'}")
-        else:
+            continue
+        try:
+            runtimes.located(runtime.name, suite.python, suite.place)
             chosen.append(runtime.name)
+        except InputError as error:
+            remarks.append(f"{runtime.name} is left out: {error}")
     if not chosen and not named:
         raise UsageError(f"no runtime is installed for {python}: memprof runtimes says how to install them")
     spelled = [name for given in suite.runtimes for name in (chosen if given == ALL else [given])]
@@ -176,9 +179,7 @@ def _models(suite: Suite) -> list[Model]:
     models = [identify(Path(os.path.expanduser(path)), suite.name if len(suite.models) == 1 else None) for path in suite.models]
     for model in models:
         if sum(other.name == model.name for other in models) > 1:
-            raise UsageError(
-                f"two models are called {model.name}: their rows would look the same; measure them one at a time, each with another --name"
-            )
+            raise parts.same_name(model.name)
     return models
 
 
@@ -191,8 +192,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         raise UsageError("name a runtime to measure with, or a variant: NAME=RUNTIME,...")
     chosen = []
     for variant in variants:
-        python = suite.place.interpreter(variant.python or suite.python)
-        runtime = runtimes.find(variant.runtime, python, suite.place)
+        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
         name = variant.name or os.path.basename(variant.runtime).removesuffix(".py")
         chosen.append((replace(variant, name=name, python=python), runtime))
     names = [variant.name for variant, _ in chosen] + programs
@@ -257,6 +257,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         shapes=suite.shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(suite, model, runtime),
+        release=bool(suite.release),
     )
     return Order(job, runtime, variant.python or "", env, build if build or converted else None, place=suite.place)
 

@@ -146,7 +146,10 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "shapes": job.shapes,
         "inputs": place.file(job.inputs) if job.inputs else None,
         "outputs": place.result(order.outputs) if order.outputs else None,
+        "release": job.release,
     }
+    if job.sessions > 1:
+        child["sessions"] = job.sessions
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]

@@ -15,6 +15,7 @@ A variant is a named column of the comparison: a runtime with its settings. A su
     name = "native"
     cmd = "./onert_run --nnpackage {model} -r {runs}"
     cwd = "build"
+    release = false              # at the top: runs end after EXECUTE, without the phase RELEASE
 
 Paths in a file are relative to the file.
 """
@@ -72,6 +73,7 @@ class Suite:
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
+    release: whether runs of runtimes end with the phase RELEASE.
     max_celsius: the temperature to which the machine must have cooled down before each run.
     """
 
@@ -102,6 +104,7 @@ class Suite:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe | None = None
+    release: bool | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
@@ -114,7 +117,7 @@ class Suite:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS)
+DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS, release=True)
 
 
 def variants_of(suite: Suite) -> list[Variant]:
@@ -164,6 +167,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     build: _FileBuild | None = None
     cpus: str | None = None
     no_swap: bool | None = None
+    release: bool | None = None
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -201,6 +205,7 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         build=Build(file.build.command, file.build.python) if file.build else None,
         cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
         no_swap=file.no_swap,
+        release=file.release,
     )
 
 

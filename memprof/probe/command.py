@@ -353,9 +353,9 @@ class Command(child.Measurement):
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.marks):
                 words.append("anonymous memory, VMS, HWM, PSS and all else but peaks are of %s alone, without what it starts" % who)
         if tree.unseen:
-            words.append("at least %d process(es) started and ended between two polls and are in no figure" % tree.unseen)
+            words.append("processes that started and ended between two polls and are in no figure: at least %d" % tree.unseen)
         if tree.unfollowed:
-            words.append("%d process(es) were not followed: too many files are open here" % tree.unfollowed)
+            words.append("processes that were not followed, because too many files are open here: %d" % tree.unfollowed)
         if self._line_mark is not None and len(self._unmatched) < len(self._regexes):
             words.append("phases end where a line arrived: their times and peaks are approximate")
         return words

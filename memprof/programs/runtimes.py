@@ -22,6 +22,7 @@ import msgspec
 
 from ..errors import InputError, UsageError, near, near_or_all, os_reason
 from ..units import parse_bytes
+from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
 _EXTRAS = {
@@ -37,6 +38,8 @@ _EXTRAS = {
     "tflite_micro": None,
     "ctranslate2": None,
 }
+# Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
+_APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
@@ -101,6 +104,7 @@ class Runtime:
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can.
+    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -118,6 +122,10 @@ class Runtime:
     python: str = ""
     native: str | None = None
     library: str | None = None
+    bytes: int | None = None
+    prefix: str = ""
+    needs: tuple[str, ...] = ()
+    without_wheels: tuple[str, ...] = ()
 
     @property
     def installed(self) -> bool:
@@ -144,9 +152,16 @@ class Runtime:
         return tuple(f"a folder with {ending[1:]}" if ending[0] == "/" else ending for ending in self.formats)
 
     @property
+    def package(self) -> str:
+        """The runtime whose package it is: a runtime without an interpreter is measured from the same."""
+        return self.name.removesuffix(_NATIVE)
+
+    @property
     def how_to_install(self) -> str:
         """The command that installs it, or why there is none."""
-        name = self.name.removesuffix(_NATIVE)
+        name = self.package
+        if name in _APART:
+            return f"memprof runtimes install {name}"
         last = _EXTRAS.get(name)
         if last is not None and self.python and int(self.python.split(".")[1]) > last:
             return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
@@ -193,6 +208,9 @@ class Asked(Protocol):
 
     def __hash__(self) -> int: ...
 
+    def interpreter(self, path: str | None) -> str:
+        """The interpreter to use there: the given one, or the machine's own. Raises InputError if there is none."""
+
     def runners(self) -> str:
         """The path there of the measured side's programs. Raises InputError."""
 
@@ -207,6 +225,10 @@ class ThisMachine:
     """The machine that memprof runs on."""
 
     name = "here"
+
+    def interpreter(self, path: str | None) -> str:
+        """See Asked."""
+        return interpreter(path)
 
     def runners(self) -> str:
         """See Asked."""
@@ -264,9 +286,8 @@ def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
     if not runtime.installed:
         how = runtime.how_to_install
         elsewhere = "" if machine.name == _THIS_MACHINE.name else f" on {machine.name}"
-        if (elsewhere or python != sys.executable) and how.startswith(
-            "pip "
-        ):  # that environment need not have memprof, whose extra it would be
+        # That environment need not have memprof, whose extra it would be; and memprof's own environments are of no use to it.
+        if (elsewhere or python != sys.executable) and how.startswith(("pip ", "memprof ")):
             how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
         raise InputError(f"{name} is not installed for {python}{elsewhere}: {how}")
     return runtime
@@ -290,6 +311,44 @@ def convert(name: str, model: Path, folder: Path) -> Path:
     if "error" in answer:
         raise InputError(f"{name}: {answer['error']}")
     return folder / str(answer["path"])
+
+
+def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, str]:
+    """The runtime of that name, in that file, or `NAME@VERSION`, ready for use, and the interpreter that has it.
+
+    If no interpreter is named, a runtime with a version is looked for among the environments that memprof made, then in memprof's own;
+    without a version the other way round. Raises as `find` does.
+    """
+    runtime, at, version = (name, "", "") if name.endswith(".py") or os.sep in name else name.partition("@")
+    if at and not version:
+        raise UsageError(f"{name!r} names no version: write {runtime}@VERSION")
+    if at and machine.name != _THIS_MACHINE.name:
+        raise UsageError(f"{name}: memprof keeps versions on this machine, not on {machine.name}: --python names an interpreter there")
+    if python is not None or machine.name != _THIS_MACHINE.name:
+        chosen = machine.interpreter(python)
+        described = find(runtime, chosen, machine)
+        if at and not environments.is_of(str(described.version), version):
+            raise InputError(f"{chosen} has {runtime} {described.version}, not {version}")
+        return described, chosen
+    own = sys.executable
+    known = next((each for each in describe(own) if each.name == runtime), None)
+    if known is None or (known.installed and not at) or known.distribution is None:
+        if known is not None and at and known.distribution is None:
+            raise UsageError(f"{name!r}: {runtime} is memprof's own and has no versions")
+        return find(runtime, own), own
+    made = environments.of(known.package, version or None)
+    if made:
+        chosen = environments.use(made[0])
+        return find(runtime, chosen), chosen
+    if not at or (known.installed and environments.is_of(str(known.version), version)):
+        return find(runtime, own), own
+    there = [each.version for each in environments.of(known.package)]
+    if known.installed:
+        there.insert(0, f"{known.version} beside memprof")
+    has = f" (there is {', '.join(there)})" if there else ""
+    raise InputError(
+        f"{known.package} {version} is in no environment of memprof's{has}: memprof runtimes install {known.package}=={version}"
+    )
 
 
 def split_setting(text: str) -> tuple[str, str]:

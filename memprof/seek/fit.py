@@ -24,7 +24,6 @@ from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
-from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
@@ -124,9 +123,8 @@ class _Fitter:
         for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        python = runtimes.interpreter(request.python)
         model = identify(Path(request.model))
-        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=python)
+        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=request.python)
         suite = Suite(
             threads=(request.threads,) if request.threads else (),
             shapes=dict(request.shapes),
@@ -134,6 +132,7 @@ class _Fitter:
             warmup=1,
             runs=request.runs,
             cache="cold",
+            release=False,  # the least memory in which a model runs
         )
         self._order = orders.order(suite, model, variant)
         if not self._order.runtime.takes(model.path):

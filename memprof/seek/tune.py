@@ -131,8 +131,7 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep = request, progress, keep
-        self._python = request.place.interpreter(request.python)
-        self._runtime = runtimes.find(request.runtime, self._python, request.place)
+        self._runtime, self._python = runtimes.located(request.runtime, request.python, request.place)
         self._model = identify(Path(request.model))
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
@@ -145,6 +144,7 @@ class _Tuner:
             repeats=1,
             python=self._python,
             place=request.place,
+            release=False,  # neither the peak nor the latency is in it
         )
         self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
         job = self._order(DEFAULT, "default").job

@@ -267,7 +267,7 @@ def _trace(run: Run, rows: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} {run.outcome.where}".rstrip(),
-        peak_bytes=max((mark.height_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
+        peak_bytes=max((mark.height_bytes for mark in run.before_release), default=run.timeline.rss_max_bytes),
         peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,

@@ -104,7 +104,7 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
 
 def need_success(runs: Sequence[Run]) -> None:
     """Raises InputError where no run succeeded."""
-    if any(run.outcome.ok for run in runs):
+    if any(run.complete for run in runs):
         return
     last = runs[-1]
     failure = f"{plain(last.job.variant)}: {plain(last.outcome.sentence)}"

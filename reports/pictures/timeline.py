@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from memprof.errors import InputError, UsageError, near
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
-from memprof.runs.records import PEAK, PHASES, STARTUP, Run
+from memprof.runs.records import PEAK, PHASES, RELEASE, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
 from ..rows import named
@@ -139,7 +139,8 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
 
 def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
     marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
-    top = max(marks, key=lambda mark: mark.height_bytes, default=None)
+    before = [mark for mark in marks if mark.phase != RELEASE] or marks
+    top = max(before, key=lambda mark: mark.height_bytes, default=None)
     highest = peak(top, rows, run.machine.peak_bound_bytes) if top is not None else None
     if chosen and chosen[-1].mark is None and len(rows) and rows.rss.max() > (highest.bytes if highest else 0):
         row = int(rows.rss.argmax())
@@ -327,6 +328,7 @@ _PHASE_FILLS = dict(
             Fill("#5A5A5A"),
             Fill("#A3A3A3", "...."),
             Fill("#5A5A5A"),
+            Fill("#FFFFFF", "----"),
         ),
         strict=True,
     )

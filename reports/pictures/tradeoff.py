@@ -122,7 +122,7 @@ def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: M
     latency = metrics.METRICS["time_ns"]
     points = []
     for key, group in block.items():
-        both = [(metrics.value(run, phase, metric), metrics.value(run, EXECUTE, latency)) for run in group if run.outcome.ok]
+        both = [(metrics.value(run, phase, metric), metrics.value(run, EXECUTE, latency)) for run in group if run.complete]
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)

@@ -30,7 +30,7 @@ from memprof.units import counted
 
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, ran, swap
+from . import commands, grid, load, missing, native, ran, release, swap
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -152,6 +152,7 @@ class _Tables:
             tables += self._table(metric, names, heads, rows)
         if iterations:
             tables += self._iterations(groups)
+            tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
 
