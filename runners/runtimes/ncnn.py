@@ -76,8 +76,9 @@ class Runtime:
         return inputs
 
     def set_inputs(self, arrays):
-        self._arrays = [self._numpy.ascontiguousarray(_without_batch(name, arrays[name]), "float32") for name in self._inputs]
-        self._mats = [self._ncnn.Mat(array) for array in self._arrays]  # they lie over the arrays
+        given = [self._numpy.ascontiguousarray(_without_batch(name, arrays[name]), "float32") for name in self._inputs]
+        # Copied: a Mat over numpy's memory has no count of its users, and an operator that works in place crashes on it.
+        self._mats = [self._ncnn.Mat(array).clone() for array in given]
 
     def execute(self):
         extractor = self._net.create_extractor()
