@@ -86,8 +86,8 @@ class Marks:
         if started_ns is None:
             self._begin_ns = time.monotonic_ns()
 
-    def end(self, times_ns=()):
-        """End the phase that runs. times_ns: the durations of its iterations."""
+    def end(self, times_ns=(), values=dict):
+        """End the phase that runs. times_ns: the durations of its iterations. values: called for numbers by name that belong to the phase."""
         end_ns = time.monotonic_ns()
         if self._target is None or self._phase is None:
             return
@@ -117,6 +117,8 @@ class Marks:
             figures[name + "_end_bytes"] = after.get(name)
         figures.update(exact)
         figures.update(_heap())
+        for name, value in values().items():
+            self.write({"mark": "value", "name": name, "value": value, "t_ns": end_ns})
         line = {"mark": "end", "phase": self._phase}
         line.update((name, value) for name, value in figures.items() if value is not None)
         if units:

@@ -13,6 +13,8 @@ from .work import UNITS, Work
 
 _LINE_LIMIT = 1 << 16
 NEVER = 1 << 62
+_VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
+_MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
 _PHASES_OF_WORK = 16
 _FOLLOWED_TIMES = 4096
 _ERROR_KINDS = ("import", "refused", "error")
@@ -130,6 +132,24 @@ class Listener:
 
     def _mark_done(self, _):
         self._done = True
+
+    def _mark_value(self, mark):
+        number = mark["value"]
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise ValueError("no number")
+        value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
+        if number != number:
+            value.update(value=None, note="not a number")
+        elif abs(number) >= _MOST_VALUE:
+            size = "infinite" if abs(number) == float("inf") else "1e100 or more"
+            value.update(value=None, note=size if number > 0 else "minus " + size)
+        elif abs(number) >= 1 << 53:
+            value["value"] = float(number)
+        if self._phase:
+            value["phase"] = self._phase
+        self.values.append(value)
+        if len(self.values) > _VALUES:
+            self.values = _thinned(self.values)
 
     def _mark_end(self, mark):
         begin_ns, end_ns = count(mark["begin_ns"]), count(mark["end_ns"])
@@ -251,3 +271,21 @@ def take(descriptor):
         return None
     except OSError:  # EIO of a terminal: nobody has its other side open
         return b""
+
+
+def _thinned(values):
+    """The smallest and the largest of each four neighbours of a name."""
+    kept, group = [], {}
+    for value in values:
+        group.setdefault(value["name"], []).append(value)
+    for same in group.values():
+        for start in range(0, len(same), 4):
+            part = same[start : start + 4]
+            numbers = [value for value in part if value["value"] is not None] or part[:1]
+            low, high = min(numbers, key=_number), max(numbers, key=_number)
+            kept += [low] if low is high else [low, high]
+    return sorted(kept, key=lambda value: value["t_ns"])
+
+
+def _number(value):
+    return value["value"] or 0

@@ -277,6 +277,7 @@ def _suite(request: GrowRequest) -> Suite:
         runs=1,
         interval_ns=10 * MS,
         python=request.python,
+        release=False,
     )
 
 

@@ -619,8 +619,8 @@ void command_words(void) {
         for (at = 0; at < m.records.count; ++at) several |= m.records.items[at].figures[ANON_END] >= 0 && !m.records.items[at].exact;
         if (several) warn("anonymous memory, VMS, HWM, PSS and all else but peaks are of %s alone, without what it starts", who);
     }
-    if (tree.unseen) warn("at least %lld process(es) started and ended between two polls and are in no figure", (long long)tree.unseen);
-    if (tree.unfollowed) warn("%lld process(es) were not followed: too many files are open here", (long long)tree.unfollowed);
+    if (tree.unseen) warn("processes that started and ended between two polls and are in no figure: at least %lld", (long long)tree.unseen);
+    if (tree.unfollowed) warn("processes that were not followed, because too many files are open here: %lld", (long long)tree.unfollowed);
     for (at = 0; at < pattern_count; ++at) matched |= patterns[at].matched;
     if (line_mark.there && matched) warn("phases end where a line arrived: their times and peaks are approximate");
 }

@@ -327,7 +327,7 @@ static int take_mark(struct json *mark) {
     if (strcmp(kind, "about") == 0) return is_about(mark);
     if (strcmp(kind, "done") == 0) return m.done = 1;
     if (strcmp(kind, "program") == 0) return 1; /* a debugger says which process its program is, before that has anything to say */
-    return m.task == COMMAND && command_mark(kind, mark);
+    return (m.task == COMMAND || strcmp(kind, "value") == 0) && command_mark(kind, mark);
 }
 
 static void take_line(char *line, size_t length) {
