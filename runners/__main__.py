@@ -52,6 +52,8 @@ def run(job):
         kind = "import"
         runtime_class = find(job["runtime"])
         runtime = runtime_class()
+        if hasattr(runtime, "imports"):
+            runtime.imports(job["model"])
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)

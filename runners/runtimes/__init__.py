@@ -23,8 +23,9 @@ PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the la
 after the last phase, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's bytes: it is asked
 at the end of each phase from MODEL_LOAD on, outside its timed part. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
-kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
-(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
+kinds that it heeds, and with `always_builds` it is called with any settings. `imports(model)` imports what this kind of model needs beyond
+`__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
+`threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
 results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels`
 those among all it brings along that have no wheel, so that pip may build them.
 
