@@ -365,7 +365,7 @@ def test_the_page_stands_alone_and_holds_every_line(memprof, project):
     done = memprof("history", "page", "-o", "site")
     assert done.returncode == 0, done.stderr
     html = (project / "site/index.html").read_text()
-    assert not re.search(r"<(script|img|iframe)[^>]* src=|<link[^>]* href=\"(?!data:,)", html) and "default-src 'none'" in html
+    assert not re.search(r"<(script|img|iframe)[^>]* src=|<link[^>]* href=\"(?!data:,)", html) and "default-src &#39;none&#39;" in html
     assert f'<a href="https://github.com/people/engine/commit/{hashes[5]}"' in html
     assert f'<li class="worse">{hashes[4][:9]}..{hashes[5][:9]} (change 5): RSS peak +8.0 MiB, +3.0%' in html
     data = json.loads(html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
