@@ -85,9 +85,10 @@ bench-growth: $(VENV)/.for-tests $(VENV)/.installed
 bench-release: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/release.py
 
-# Steps in a history and the search of bisect, on synthetic series; OTHERS=PYTHON has apache-otava, ruptures and asv, to be set beside.
+# Steps in a history, the search of bisect and the site, on made-up figures; PARTS="steps bisect site" for some of it. OTHERS=PYTHON names an
+# interpreter that has apache-otava, ruptures and asv, to be set beside.
 bench-history: $(VENV)/.for-tests $(VENV)/.installed
-	cd ci && ../$(BIN)/python -m bench.history
+	cd ci && ../$(BIN)/python -m bench.history $(PARTS)
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed

@@ -26,7 +26,7 @@ FLOORS = (
     ("history",),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),
-    ("reports.heap", "reports.page"),
+    ("reports.heap", "reports.page", "reports.history"),
     ("reports.heap.page",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
