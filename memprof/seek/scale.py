@@ -284,6 +284,7 @@ class _Scaler:
             runs=request.runs,
             deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
             place=request.place,
+            release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
         )
         variant = Variant(runtime=request.runtime, name=_words(at), set={**request.knobs, **self._space.knobs(at)}, python=self._python)
         order = orders.order(suite, self._model, variant)
