@@ -24,6 +24,7 @@ from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
+from ..models.gguf import kv_cache
 from ..models.identity import identify
 from ..plan.analysis import describe
 from ..plan.graphs.read import read
@@ -35,6 +36,7 @@ from ..units import counted, format_bytes
 from .dimensions import PROCESSES, SESSIONS, THREADS, Dimension, Space, space
 
 ANONYMOUS = "anonymous memory at the end"
+_CONTEXT = "context"
 ALL = "all processes at the end"
 CHARGED = "their control group at the end"
 # The most runs, by the number of dimensions that vary.
@@ -499,10 +501,34 @@ class _Scaler:
                 findings.append(f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}.")
         findings += _sessions(answer, self._model.weight_bytes or self._model.bytes)
         findings += _processes(answer)
+        findings += self._cache(answer)
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         findings += self._growth(whole)
         return findings
+
+    def _cache(self, answer: Scaled) -> list[str]:
+        """The KV cache of a .gguf model, by its file's arithmetic, beside what a token of context costs."""
+        law = answer.named(ANONYMOUS)
+        path = Path(self._model.path)
+        if path.suffix != ".gguf" or law is None:
+            return []
+        try:
+            arithmetic = kv_cache(path).bytes_per_token((self._job.knobs if self._job else {}).get("kv_type", "f16"))
+        except InputError as error:
+            self._remark(f"{error}.")
+            return []
+        if _CONTEXT not in self._ranges():
+            return []
+        cost = next(
+            (entry for entry in law.coefficients if len(entry.term.powers) == 1 and dict(entry.term.powers).get(_CONTEXT) == 1), None
+        )
+        if cost is None:
+            return [
+                f"A token of KV cache is {format_bytes(arithmetic)} by the file, and no such term was found: memory does not grow with context so."
+            ]
+        said = f"A token of context costs {cost.bytes / 1024:.2f} KiB of anonymous memory, of which {arithmetic / 1024:.2f} KiB is the KV cache"
+        return [f"{said} by the file: it is not kept whole." if cost.bytes < (1 - _DIFFERENT) * arithmetic else f"{said}."]
 
     def _growth(self, whole: Sequence[Measured]) -> list[str]:
         """EXECUTE's growth beside the plan's, where they differ."""
