@@ -14,7 +14,8 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-growth bench-history bench-release fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-growth bench-scale bench-history bench-release
+.PHONY: fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -89,6 +90,10 @@ bench-release: $(VENV)/.for-tests $(VENV)/.installed
 # interpreter that has apache-otava, ruptures and asv, to be set beside.
 bench-history: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m bench.history $(PARTS)
+
+# Laws of `memprof scale`: known ones, and held-out places of real models; about an hour; PARTS="simulated --count 20" for some of it.
+bench-scale: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/laws.py $(PARTS)
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed
