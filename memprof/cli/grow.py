@@ -19,7 +19,7 @@ Examples:
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """
-_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
+EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
 
 
 @click.command(epilog=_EPILOG)
@@ -64,7 +64,7 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
         return answers[0]
 
     code = answer("growth", seek, output, append, picture, unit, as_json, verbose)
-    return code if code == EXIT_INTERRUPTED else _CODES[answers[0].verdict.word]
+    return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
 
 
 def _request(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.store import Columns
 from ..runs.work import Curve
 
 Word = Literal["steady", "bounded", "grows", "undecided"]
@@ -30,6 +31,7 @@ Where = Literal["in use", "kept free", "file-backed", "other mappings"]
 
 LEAST_PROCESSES = 3
 LEAST_UNITS = 32  # of the unit that counts the rows
+_GRID = 1000  # points of a curve by time
 _POINTS = 48  # of a tail, each the median of its rows
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
 _RESAMPLES = 150
@@ -112,6 +114,20 @@ def series(curve: Curve, page_bytes: int) -> Series:
     doubt = max((abs(exact - seen) for exact, seen in zip(looks.rss, looks.seen, strict=True)), default=0)
     heap = (looks.iteration, looks.heap_used, looks.heap_free) if looks.heap_used else ((), (), ())
     return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
+
+
+def by_time(timeline: Columns, page_bytes: int) -> Growth:
+    """The verdict on one process that was polled: bytes a second, and times in seconds."""
+    t_ns = np.asarray(timeline.t_ns)
+    grid_ns = np.linspace(t_ns[0], t_ns[-1], _GRID)
+    rows = np.searchsorted(t_ns, grid_ns, side="right") - 1  # a row holds until the next
+    ms = ((grid_ns - t_ns[0]) / 1e6).astype(int).tolist()
+    rss, file = (np.asarray(column)[rows].tolist() for column in (timeline.rss, timeline.file))
+    growth = judge_one(Series({"second": ms}, rss, file, page_bytes=page_bytes))
+    scaled: dict[str, Any] = {name: 1000 * getattr(growth, name) for name in ("slope", "low", "high")}
+    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "tail"))
+    needed = growth.needed // 1000 if growth.needed is not None else None
+    return replace(growth, **scaled, needed=needed)
 
 
 def judge(processes: Sequence[Series]) -> Verdict:

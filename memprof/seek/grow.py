@@ -73,7 +73,7 @@ class GrowRequest:
 @dataclass(frozen=True)
 class Grown:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
-    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round."""
+    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round."""
 
     model: str
     runtime: str
@@ -85,6 +85,7 @@ class Grown:
     threads: int | None = None
     remarks: tuple[str, ...] = ()
     interrupted: bool = False
+    runs: tuple[Run, ...] = field(default=(), repr=False)
 
 
 def grow(request: GrowRequest, progress: Progress, keep: Callable[[bytes], None]) -> Grown:
@@ -172,7 +173,7 @@ class _Grower:
     # -- deciding
 
     def _judged(self, runs: Sequence[Run]) -> Grown:
-        curves = [work.unpack(_curve(run)) for run in runs]
+        curves = [work.unpack(longest(run)) for run in runs]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
         verdict = growth.judge(series)
         if any(not run.outcome.ok for run in runs):
@@ -189,6 +190,7 @@ class _Grower:
             tuple((each.rss[0], each.rss[-1]) for each in series),
             len(self._request.varied),
             job.threads,
+            runs=tuple(runs),
         )
 
     def _goes_on(self, answer: Grown, before: Grown | None) -> bool:
@@ -225,15 +227,21 @@ def _of_one(verdict: growth.Verdict) -> growth.Verdict:
     return growth.Verdict(**facts, processes=verdict.processes)
 
 
-def _curve(run: Run) -> Work:
+def longest(run: Run) -> Work:
     """The curve of a run's work: of the phase with most rows."""
     return max(run.work, key=lambda record: record.rows)
+
+
+def last_round(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs of the last round, from runs of one variant in their order."""
+    firsts = [place for place, run in enumerate(runs) if run.job.repeat == 1]
+    return runs[firsts[-1] :] if firsts else runs
 
 
 def _done(run: Run) -> int:
     if not run.work:
         return 0
-    counts = work.unpack(_curve(run)).counts
+    counts = work.unpack(longest(run)).counts
     return int(next(iter(counts.values()))[-1])
 
 
