@@ -27,7 +27,6 @@ import gc  # noqa: E402  (the clock is read before anything else is imported)
 import importlib  # noqa: E402
 import json  # noqa: E402
 
-import repeated  # noqa: E402
 from marks import Marks, trim  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
 
@@ -61,6 +60,8 @@ def run(job):
         say_about(marks, runtime)
         marks.end()
         use = job.get("use")
+        if use:
+            import repeated  # only here, so that other jobs pay nothing for it
         if use and use["cycles"]:
             phase = "RELOAD"
             marks.begin(phase)
@@ -96,8 +97,8 @@ def run(job):
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        steps = steps_of(runtime, job)
-        phase = next(step[0] for step in steps if step[1])
+        steps, work = steps_of(runtime, job), None
+        phase = next((step[0] for step in steps if step[1]), steps[-1][0])
         give_inputs(runtime, options)
         if use:
             feeds = repeated.feeds_of(runtime, options, use)
@@ -106,7 +107,6 @@ def run(job):
             repeated.iterations(marks, runtime, feeds, use)
             end(marks, runtime)
             steps = ()
-        work = None
         for phase, count, work in steps:
             if count:
                 marks.begin(phase)

@@ -43,8 +43,10 @@ def files_of(path: Path) -> list[Path]:
     """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        if not any(file.name == "MANIFEST" for file in files):
-            raise InputError(f"model {path}: a folder without metadata/MANIFEST is not an nnpackage")
+        if not any(file.name in ("MANIFEST", "genai_config.json") for file in files):
+            raise InputError(
+                f"model {path}: a folder without metadata/MANIFEST is not an nnpackage, and without genai_config.json not one of genai"
+            )
         return files
     if not path.exists():
         raise InputError(f"model {path}: no such file")

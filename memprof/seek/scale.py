@@ -321,9 +321,8 @@ class _Scaler:
         """Whether a place surely needs more than is free: only said once a law is known."""
         if len(self._points) < 3 or self._request.place is not HERE:
             return False
-        named = self._laws()
-        predictions = _predicted(self._main, named, [at])
-        return bool(predictions) and predictions[0].low_bytes > _free()
+        law = laws.law(self._series(self._main), noise=self._noise)
+        return law is not None and law.predict(at).low_bytes > _free()
 
     def _planned(self, at: Mapping[str, int]) -> int | None:
         """The planner's own peak at a place, with the operators in the order of the file."""

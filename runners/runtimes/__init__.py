@@ -34,7 +34,21 @@ The runtime itself must be imported inside the methods, never at the top of a fi
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
 
-NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "llamacpp", "synthetic")
+NAMES = (
+    "onnxruntime",
+    "onnxruntime-native",
+    "tflite",
+    "litert",
+    "onert",
+    "onert-native",
+    "tvm",
+    "openvino",
+    "llamacpp",
+    "torch",
+    "executorch",
+    "genai",
+    "synthetic",
+)
 
 ON_OFF = ("on", "off")
 
