@@ -50,8 +50,8 @@ class GrowRequest:
     """The question: which work is repeated, and for how long at most.
 
     shapes: those that iterations take, with the seed of their order. cycles: "reload", None for iterations. command: a program that runs by itself,
-    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round of so long, and no other. variant: the name of the runs,
-    None for the runtime's.
+    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round of so long, and no other. variant: the
+    name of the runs, None for the runtime's.
     """
 
     model: str | None
