@@ -279,6 +279,8 @@ def _described(name):
         "formats": list(getattr(runtime_class, "formats", ())),
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
         "build_uses": list(getattr(runtime_class, "build_uses", ())),
+        "converts": list(getattr(runtime_class, "converts", ())),
+        "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
@@ -308,6 +310,13 @@ def _installed_version(distribution):
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _no_converter(converter):
+    """The sentence of a converter whose module is not there, else None."""
+    from importlib.util import find_spec
+
+    return converter[1] if converter is not None and find_spec(converter[0]) is None else None
 
 
 def _installed_bytes(distribution):

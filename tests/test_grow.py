@@ -36,8 +36,9 @@ class Simulated:
         monkeypatch.setattr(grow.campaign, "measure", self.measure)
         monkeypatch.setattr(grow.time, "monotonic_ns", lambda: self.now_ns)
 
-    def measure(self, orders: Any, progress: Any, keep: Any) -> Iterator[Run]:
+    def measure(self, orders: Any, progress: Any, keep: Any, so_far: Any) -> Iterator[Run]:
         (order,) = orders
+        assert so_far is not None
         units = order.job.use.iterations
         if order.job.repeat == 1:
             self.rounds.append(units)
@@ -349,3 +350,42 @@ def test_a_server_that_runs_already_is_judged_by_time(memprof, tmp_path):
     assert done.returncode in (1, 3), done.stderr  # on a busy machine it stands still at times
     answer = json.loads(done.stdout)
     assert answer["unit"] == "second" and answer["sentence"].startswith("program: ")
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_long_run_tells_how_far_it_has_come_and_ends_by_time(tmp_path):
+    lines: list[bytes] = []
+    kept: list[bytes] = []
+    body = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
+    request = GrowRequest(None, command=commands.parse(program(body)), soak_ns=3 * 10**9)
+
+    grown = grow.grow(request, Silent(), kept.append, lines.append)  # type: ignore[arg-type]
+
+    assert grown.verdict.word in ("grows", "undecided") and not grown.remarks  # on a busy machine there are few units
+    assert len(kept) == 3 and len(lines) >= 3
+    for line in lines:
+        run = store.decode(line.rstrip(b"\n"), "what is known")
+        assert run.outcome.sentence == "it was ended, with memprof, while it ran"
+    rows = [store.decode(line.rstrip(b"\n"), "").work[0].rows for line in lines[:2]]
+    assert rows[0] < rows[1]
+
+
+def test_memprof_that_is_killed_leaves_what_is_known(tmp_path):
+    import signal
+    import subprocess
+    import sys
+
+    from failing import wait_for
+
+    body = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
+    part = tmp_path / "soak.jsonl.part"
+    words = [sys.executable, "-m", "memprof", "grow", "--cmd", program(body), "--for", "30s", "-o", str(tmp_path / "soak.jsonl")]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    try:
+        wait_for(part.exists, 60)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    (run,) = store.load([part]).runs
+    assert run.work and run.work[0].rows > 32

@@ -47,7 +47,7 @@ _COMMANDS = {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
-        "grow": ("grow", "Say whether memory rises with use: iterations, shapes, reloads, requests, tokens."),
+        "grow": ("grow", "Say whether memory rises with use, and keeps rising."),
         "fit": ("fit", "Find the least memory in which a model runs."),
         "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),

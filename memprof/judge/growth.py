@@ -161,7 +161,7 @@ def combined(each: Sequence[Growth]) -> Verdict:
         fastest, slowest = max(growth.slope for growth in each), min(growth.slope for growth in each)
         if len({growth.unit for growth in each}) > 1 or fastest <= _ALIKE * slowest:
             unit = middle.unit if middle.unit in shared or not shared else sorted(shared)[0]
-            rivals = tuple(sorted(set().union(*units) - {unit}))
+            rivals = tuple(sorted(shared - {unit}))
             where = middle.where if len({growth.where for growth in each}) == 1 else None
             return Verdict("grows", unit, **whole, where=where, rivals=rivals, processes=each)  # type: ignore[arg-type]
         reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
@@ -206,7 +206,7 @@ def _judged(process: Series, unit: str) -> Growth:
     if rate is not None:
         return _grows(process, unit, tails[0], rate)
     last = tails[-1]
-    rise = max(0, round(last.rise))
+    rise = max(0, round(float(size[-1] - size[0])))
     facts: dict[str, Any] = {
         "slope": last.slope,
         "low": last.low,

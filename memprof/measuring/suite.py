@@ -44,6 +44,7 @@ from .driving import Drive
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
+ALL = "all"  # in place of a runtime's name: every one that is installed
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 

@@ -17,7 +17,7 @@ _FIRST_TOKEN, _TOKENS, _STEP = 3, 251, 97
 class Runtime:
     distribution = "onnxruntime-genai"
     needs = ("numpy",)
-    formats = ("/",)
+    formats = ("/genai_config.json",)
     default_threads = None
     knobs = (
         Knob("context", "int", None, "load", "most tokens of a prompt and what follows it (its own: prompt + generate)", tries=("2048",)),
