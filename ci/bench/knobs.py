@@ -33,6 +33,7 @@ from memprof.measuring.suite import Suite, Variant
 from memprof.models.identity import identify
 from memprof.programs.runtimes import describe
 from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Run
+from memprof.units import counted
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
@@ -144,6 +145,7 @@ def placed(repeats: int) -> Iterator[Sequence[str]]:
     cases = [
         ("ncnn", model("inception_v3", ".onnx"), {}),
         ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off"}),
+        ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off", "storage": "f32"}),
         ("mnn", model("inception_v3", ".onnx"), {}),
         ("tflite_micro", model("mobilenet_v2", ".tflite"), {}),
         ("ctranslate2", _ct2(), {}),
@@ -160,7 +162,7 @@ def placed(repeats: int) -> Iterator[Sequence[str]]:
             ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)",
             f"{(found.counted_bytes or 0) / (found.weight_bytes or 1):.1%}",
             *shares,
-            f"{phases[EXECUTE].unplaced_tensors} tensors, {(phases[EXECUTE].unplaced_bytes or 0) / MIB:.1f} MiB",
+            f"{counted(phases[EXECUTE].unplaced_tensors, 'tensor')}, {(phases[EXECUTE].unplaced_bytes or 0) / MIB:.1f} MiB",
             ", ".join(layouts),
         )
 
