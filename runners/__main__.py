@@ -4,8 +4,9 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
@@ -58,7 +59,22 @@ def run(job):
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use:
+            import repeated  # only here, so that other jobs pay nothing for it
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
+        lines = None
+        if job.get("traced"):
+            import tracing
+
+            lines = tracing.Lines(job["traced"])
         phase = "MODEL_LOAD"
         marks.begin(phase)
         weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
@@ -81,13 +97,23 @@ def run(job):
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        steps = steps_of(runtime, job)
-        phase = next(step[0] for step in steps if step[1])
+        steps, work = steps_of(runtime, job), None
+        phase = next((step[0] for step in steps if step[1]), steps[-1][0])
         give_inputs(runtime, options)
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            end(marks, runtime)
+            steps = ()
         for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
+                times_ns = iterate(work, count, marks if generates(runtime) else None)
+                if lines is not None:
+                    lines.look()
+                end(marks, runtime, times_ns)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):

@@ -12,6 +12,9 @@ class Sessions:
         self._sessions = [runtime_class() for _ in range(count)]
 
     def __getattr__(self, name):
+        if name in ("prompt", "generate"):  # of all of them, and there only if the runtime has it
+            works = [getattr(session, name) for session in self._sessions]
+            return lambda: sum(work() for work in works)
         return getattr(self._sessions[0], name)
 
     def load(self, model, options):

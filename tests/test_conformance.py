@@ -10,7 +10,6 @@ from importlib.util import find_spec
 
 import ct2_model
 import pytest
-from failing import NEAR
 
 import memprof
 from memprof.errors import InputError
@@ -62,7 +61,7 @@ def test_a_runtime_speaks_the_contract(nets, name):
         assert mark.end_ns >= mark.begin_ns
         assert mark.rss_peak_bytes >= mark.rss_end_bytes > 0
         assert mark.rss_end_bytes == mark.anon_end_bytes + mark.file_end_bytes + mark.shmem_end_bytes
-        assert mark.hwm_bytes >= mark.rss_end_bytes - NEAR  # a runtime's threads may go on between the two looks
+        assert mark.hwm_bytes >= 0.9 * mark.rss_end_bytes  # it is read first, and a runtime's threads may go on meanwhile
         assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
     assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
     assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)

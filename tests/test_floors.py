@@ -21,7 +21,7 @@ FLOORS = (
     ("programs", "plan.graphs"),
     ("measuring.places", "zoo"),
     ("measuring",),
-    ("plan", "installing"),
+    ("plan", "installing", "measuring.fleet"),
     ("api", "heap", "explain", "seek", "gate", "doctor"),
     ("history",),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),

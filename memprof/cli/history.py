@@ -66,14 +66,19 @@ def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, a
             click.echo(str(path))
 
 
-@command.command("show", epilog="Example: memprof history show --last 30 --phase PREPARE")
+@command.command(
+    "show", short_help="Print the newest commits, and each step.", epilog="Example: memprof history show --last 30 --phase PREPARE"
+)
 @click.option("--last", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="The newest commits in the table.")
 @click.option("--phase", metavar="PHASE", help="The phase in the table.  [default: PEAK, or the last phase of a metric without it]")
 @_metrics
 @_folder
 @_json
 def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_json: bool) -> None:
-    """Print the newest commits as a table with arrows at steps, and each step of the history in a line."""
+    """Print the newest commits as a table, and all steps.
+
+    Arrows stand at the steps.
+    """
     from . import report
 
     history = _read(folder, names)
@@ -81,12 +86,14 @@ def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_j
     click.echo(report("tables.history").render(history, last, metric, phase, "json" if as_json else "markdown"))
 
 
-@command.command("check", epilog="Example: memprof history check || echo worse")
+@command.command(
+    "check", short_help="Say whether the newest commit brings a step to light.", epilog="Example: memprof history check || echo worse"
+)
 @_metrics
 @_folder
 @_json
 def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
-    """Say whether the newest commit brings a step to light, which exits with 1 if it is for the worse.
+    """Say whether the newest commit shows a step.
 
     A step is told once: by the commit with which it is first seen, which need not be the commit where it lies. Exit codes: 0 no step, or one
     for the better; 1 a step for the worse; 3 nothing to compare with; 4 a variant that fails now and did not before.

@@ -1,9 +1,8 @@
 """Steps in a series of measurements, such as a project's peak from commit to commit: where the level changed, by how much, and for how long.
 
 A point of the series is the repeats of one commit. Repeats have outliers and often two modes or more, which lie further apart than the
-steps that matter, so points are not compared by a mean or a median but by how their values are distributed: each value becomes a vector of
-waves (random Fourier features of a Gaussian kernel, Rahimi and Recht 2007, at fixed frequencies), and a point is the mean of its vectors. Two
-points are then apart if many values of the first have no like in the second. The package ruptures proposes where that mean changes (PELT,
+steps that matter, so points are not compared by a mean or a median but by how their values are distributed: each value becomes a vector (see
+memprof.judge.likeness), and a point is the mean of its vectors. The package ruptures proposes where that mean changes (PELT,
 Killick 2012). A proposal stays if the change beside it is larger than chance and the values moved by more than the floor.
 
 Levels are compared over at most `_WINDOW` points on either side: what drifts slowly is no step, however far it goes.
@@ -20,12 +19,12 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import InputError
+from . import likeness
 
 # The smallest step that is told, as a share of the level; for a high-water mark the kernel's bound too (see `find`).
 SHARE = 0.004
 
 _WINDOW = 10
-_WAVES = 6
 # The least gain of a split, in squared lengths of unit vectors: a point none of whose values has its like in the other level gains 1.
 _LEAST_GAIN = 0.45
 # How many times the gain that chance gives to a split anywhere in the window.
@@ -123,13 +122,9 @@ class _Series:
         import numpy
 
         arrays = [numpy.asarray(point, dtype=float) for point in points]
-        width = max(floor / 1.2, 2 * _noise(arrays))
         counts = numpy.asarray([len(array) for array in arrays])
         values = numpy.concatenate(arrays)
-        normal = statistics.NormalDist()
-        waves = numpy.asarray([normal.inv_cdf(0.5 + (number + 0.5) / (2 * _WAVES)) for number in range(_WAVES)])
-        angles = (values - statistics.median(values))[:, None] * (waves / width)
-        each = numpy.concatenate([numpy.cos(angles), numpy.sin(angles)], axis=1) / math.sqrt(_WAVES)
+        each = likeness.vectors(values, statistics.median(values), likeness.width(floor, _noise(arrays)))
         begins = numpy.concatenate([[0], numpy.cumsum(counts)[:-1]])
         vectors = numpy.add.reduceat(each, begins, axis=0) / counts[:, None]
         moves = numpy.sort(((vectors[1:] - vectors[:-1]) ** 2).sum(axis=1) / 2)
@@ -213,11 +208,7 @@ class _Series:
 
 
 def _noise(arrays: Sequence[Any]) -> float:
-    """The standard deviation of values of one mode: from the quarter of all differences between neighbours that is smallest.
-
-    Half of the pairs are of one mode where two modes are met equally often, so other modes and steps leave this quarter alone. A quarter of
-    the differences between two values of a normal distribution is below 0.451 standard deviations.
-    """
+    """The standard deviation of values of one mode, by the differences between neighbours, which steps leave alone."""
     import numpy
 
     sizes = {len(array) for array in arrays}
@@ -227,9 +218,8 @@ def _noise(arrays: Sequence[Any]) -> float:
     else:
         pairs = numpy.concatenate([numpy.abs(now[:, None] - was[None, :]).ravel() for was, now in pairwise(arrays)])
     if len(arrays) <= _MANY:
-        upper = [numpy.abs(array[:, None] - array[None, :])[numpy.triu_indices(len(array), 1)] for array in arrays]
-        pairs = numpy.concatenate([pairs, *upper])
-    return float(numpy.quantile(pairs, 0.25)) / 0.451
+        pairs = numpy.concatenate([pairs, *map(likeness.within, arrays)])
+    return likeness.spread(pairs)
 
 
 def _ruptures() -> Any:

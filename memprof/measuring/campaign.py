@@ -16,8 +16,10 @@ from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
+from ..units import format_bytes
 from . import limits
 from .converting import converted
+from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
@@ -55,6 +57,8 @@ def measure(
             before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
+                if order.drive is not None and failed is None:
+                    check_free(order.drive, order.job.variant)
                 run, line = failed or ask(
                     order.job,
                     order_message,
@@ -65,6 +69,7 @@ def measure(
                     say=progress.say,
                     place=order.place,
                     probe=order.probe,
+                    driving=Driving(order.drive, order.job) if order.drive is not None else None,
                 )
             if order.outputs and run.complete:
                 order.place.bring(order.outputs)
@@ -142,6 +147,10 @@ def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
     busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    if available < 4 * total_model_bytes:
+    memory = place.machine().memory_bytes
+    if 0 < memory < total_model_bytes:
+        sizes = f"the model has {format_bytes(total_model_bytes)}, more than the machine's memory of {format_bytes(memory)}"
+        remarks.append(f"{sizes}: what is mapped is read from disk again and again, and what reads it whole fails")
+    elif available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

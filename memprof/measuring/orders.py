@@ -20,6 +20,7 @@ from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, Model
 from ..units import counted
 from . import parts
 from .bundle import probe_command
+from .driving import Drive
 from .places.place import HERE, Place, Probe
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
@@ -39,8 +40,9 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
-    probe: which of the probes measures it.
+    probe: which of the probes measures it. drive: the load for a command that is a server.
     """
 
     job: Job
@@ -65,6 +67,8 @@ class Order:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe = "python"
+    drive: Drive | None = None
+    traced: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def plan(suite: Suite) -> Plan:
     programs = [variant for variant in suite.variants if variant.command is not None]
     if not suite.models and not programs:
         raise UsageError("name a model to measure")
+    if suite.drive is not None:
+        _check_drive(suite, programs)
     variants = _variants(suite)
     models = _models(suite)
     orders: list[Order] = []
@@ -288,6 +294,17 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
     ]
 
 
+def _check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
+    """Raises UsageError for a load that cannot be put on what is measured."""
+    if not programs or len(programs) < len(variants_of(suite)):
+        raise UsageError("--drive is for servers, which are commands: --cmd NAME='PROGRAM WORD...'")
+    if suite.phases or suite.phase_regexes:
+        raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
+    if (suite.probe or suite.place.probe) == "static":
+        raise UsageError("--drive works with the probe in Python, and not with --probe static")
+    suite.place.only_here("--drive")
+
+
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
     counts = variant.threads or suite.threads
     if counts and not (command.has("threads") or any("{threads}" in value for value in {**suite.env, **variant.env}.values())):
@@ -336,9 +353,9 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         runtime=COMMAND,
         variant=command.name,
         repeat=0,
-        # The command decides, unless it takes the number from here.
-        warmup=_at_least(suite.warmup, 0, "warmup") if variant.command.has("warmup") else 0,
-        runs=_at_least(suite.runs, 0, "runs") if variant.command.has("runs") else 0,
+        # The command decides, unless it takes the number from here, or memprof makes the requests.
+        warmup=_at_least(suite.warmup, 0, "warmup") if suite.drive or variant.command.has("warmup") else 0,
+        runs=_at_least(suite.runs, 0, "runs") if suite.drive or variant.command.has("runs") else 0,
         knobs=knobs,
         threads=threads,
         env=command.env,
@@ -354,11 +371,23 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         program=file,
         phases=suite.phases,
         phase_regexes=suite.phase_regexes,
+        drive=suite.drive.words if suite.drive else None,
     )
-    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
+    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases), "driven": suite.drive is not None}
     reads = suite.stdin and error is None and suite.place.inherits
     return Order(
-        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=reads, error=error, place=suite.place
+        job,
+        commands.RUNTIME,
+        "",
+        env,
+        None,
+        argv=started,
+        cwd=job.cwd,
+        command=about,
+        stdin=reads,
+        error=error,
+        place=suite.place,
+        drive=suite.drive,
     )
 
 
@@ -383,7 +412,7 @@ def _without_effect(given: Suite, suite: Suite, programs: Sequence[Variant], wit
     if not programs or with_runtimes:
         return []
     remarks = []
-    for word in ("runs", "warmup"):
+    for word in () if suite.drive else ("runs", "warmup"):
         deaf = [variant.name for variant in programs if variant.command is not None and not variant.command.has(word)]
         if getattr(given, word) is not None and deaf:
             remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")

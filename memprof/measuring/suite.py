@@ -37,6 +37,7 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
+from .driving import Drive
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
@@ -74,7 +75,7 @@ class Suite:
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
     release: whether runs of runtimes end with the phase RELEASE.
-    max_celsius: the temperature to which the machine must have cooled down before each run.
+    max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
 
     models: tuple[str, ...] = ()
@@ -105,6 +106,7 @@ class Suite:
     max_celsius: float | None = None
     probe: Probe | None = None
     release: bool | None = None
+    drive: Drive | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""

@@ -43,9 +43,10 @@ def files_of(path: Path) -> list[Path]:
     """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        if not any(file.name == "MANIFEST" for file in files) and not (path / ctranslate2_file.NAME).is_file():
+        if not any(file.name in ("MANIFEST", "genai_config.json") for file in files) and not (path / ctranslate2_file.NAME).is_file():
             raise InputError(
-                f"model {path}: a folder without metadata/MANIFEST is not an nnpackage, nor a CTranslate2 model without model.bin"
+                f"model {path}: this folder has no metadata/MANIFEST of an nnpackage, no genai_config.json of onnxruntime-genai, and no "
+                f"{ctranslate2_file.NAME} of CTranslate2"
             )
         return files
     if not path.exists():

@@ -50,6 +50,7 @@ class Measurement(Listener):
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__()
         self._start = start
+        self.follows = (start.get("env") or {}).get("MEMPROF_WORK") == "1"
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live

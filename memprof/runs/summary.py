@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..errors import InputError
 from . import metrics
 from .metrics import Metric
-from .records import PEAK, PHASES, RELEASE, Run
+from .records import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,12 @@ def order(names: Iterable[str]) -> list[str]:
     phases = dict.fromkeys(names)
     own = [phase for phase in PHASES if phase in phases and phase != RELEASE]
     return [*own, *(phase for phase in phases if phase not in PHASES), *([RELEASE] if RELEASE in phases else [])]
+
+
+def timed_phase(runs: Iterable[Run]) -> str:
+    """The phase whose iterations are the model's latency: EXECUTE, or else GENERATE or REQUEST if these runs have it."""
+    names = {mark.phase for run in runs for mark in run.marks}
+    return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
 
 
 def peak_phase(runs: Iterable[Run]) -> str:

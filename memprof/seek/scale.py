@@ -275,6 +275,7 @@ class _Scaler:
             runs=request.runs,
             deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
             place=request.place,
+            release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
         )
         variant = Variant(runtime=request.runtime, name=_words(at), set={**request.knobs, **self._space.knobs(at)}, python=self._python)
         order = orders.order(suite, self._model, variant)
@@ -320,9 +321,8 @@ class _Scaler:
         """Whether a place surely needs more than is free: only said once a law is known."""
         if len(self._points) < 3 or self._request.place is not HERE:
             return False
-        named = self._laws()
-        predictions = _predicted(self._main, named, [at])
-        return bool(predictions) and predictions[0].low_bytes > _free()
+        law = laws.law(self._series(self._main), noise=self._noise)
+        return law is not None and law.predict(at).low_bytes > _free()
 
     def _planned(self, at: Mapping[str, int]) -> int | None:
         """The planner's own peak at a place, with the operators in the order of the file."""

@@ -82,7 +82,7 @@ def _coefficients(scaled: Scaled) -> Table:
             rows.append((named.name, "no simple law", "-", "-", "-"))
             continue
         for place, coefficient in enumerate(named.law.coefficients):
-            words = f"for each {coefficient.term.words}" if coefficient.term.powers else "constant"
+            words = coefficient.term.words or "constant"
             error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
             rows.append(("" if place else named.name, words, per(coefficient.bytes), _interval(coefficient), error))
     header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
@@ -167,7 +167,7 @@ def _against(scaled: Scaled) -> Table:
         both = row.measured_bytes is not None and row.planned_bytes
         rows.append(
             (
-                f"for each {row.words}",
+                row.words,
                 "-" if row.measured_bytes is None else per(row.measured_bytes),
                 "-" if row.planned_bytes is None else per(row.planned_bytes),
                 f"{(row.measured_bytes or 0) / (row.planned_bytes or 1):.2f}x" if both else "-",
