@@ -10,7 +10,7 @@ from typing import Any
 
 import made
 import pytest
-from failing import Silent
+from failing import Silent, wait_for
 from native_programs import program
 
 from memprof.errors import MeasurementError, UsageError
@@ -342,6 +342,8 @@ def test_a_server_that_runs_already_is_judged_by_time(memprof, tmp_path):
     body = "for (int i = 0; i < 600; ++i) { hold(200000); usleep(10000); }"
     server = subprocess.Popen([program(body)])
     try:
+        # The kernel gives it its new name a moment after exec has let its parent go on.
+        wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
         done = memprof("attach", "--grow", str(server.pid), "--for", "1500ms", "--interval", "10ms", "-o", "a.jsonl", "--json")
     finally:
         server.kill()

@@ -208,7 +208,7 @@ def test_a_suite_file_holds_commands_too(tmp_path):
     assert (one.job.variant, one.argv, one.cwd) == ("one", (str(app), "--runs", "3"), str(tmp_path / "build"))
     assert (dict(one.env), one.job.runs) == ({"A": "1", "B": "2"}, 3)
     assert two.argv == (str(app), "a b")
-    assert one.command == {"regexes": [("MODEL_LOAD", "loaded")], "alone": False}
+    assert one.command == {"regexes": [("MODEL_LOAD", "loaded")], "alone": False, "driven": False}
 
 
 @pytest.mark.parametrize(
