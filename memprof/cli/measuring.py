@@ -135,10 +135,11 @@ def keep_runs(
     brief: only the tables that most people look at first. silent: no tables.
     """
     from ..measuring.keeping import keeping
+    from ..runs.attempts import standing
     from . import talk
     from .progress import chosen
 
-    runs = []
+    runs: list[Any] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         try:
@@ -147,6 +148,7 @@ def keep_runs(
                     runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
         except (KeyboardInterrupt, OSError, MemprofError) as error:
             stopped = error
+        runs, _ = standing(runs)
         if runs and not silent:
             _report(runs, above_baseline, as_json, brief)
     if isinstance(stopped, MemprofError | OSError):

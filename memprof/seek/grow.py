@@ -53,7 +53,7 @@ class GrowRequest:
 
     shapes: those that iterations take, with the seed of their order. cycles: "reload", None for iterations. command: a program that runs by itself,
     in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round, whose processes share so much
-    time, and no other.
+    time, and no other. variant: the name of the runs, None for the runtime's.
     """
 
     model: str | None
@@ -71,6 +71,8 @@ class GrowRequest:
     budget: Budget = Budget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
+    env: Mapping[str, str] = field(default_factory=dict)
+    variant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,9 @@ def _order(request: GrowRequest) -> Order:
         raise UsageError("name the runtime that executes it: -r NAME")
     python = runtimes.interpreter(request.python)
     model = identify(Path(request.model))
-    variant = Variant(runtime=request.runtime, name=request.runtime, set=dict(request.knobs), python=python)
+    variant = Variant(
+        runtime=request.runtime, name=request.variant or request.runtime, set=dict(request.knobs), python=python, env=dict(request.env)
+    )
     order = orders.order(_suite(request), model, variant)
     if not order.runtime.takes(model.path):
         raise UsageError(f"{model.name}: {order.runtime.name} does not take it")
