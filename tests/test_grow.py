@@ -311,6 +311,8 @@ class Runtime:
         self.size = len(arrays["x"])
 
     def execute(self):
+        self.cache = getattr(self, "cache", {})
+        self.cache.setdefault(self.size, b"1" * (1 << 20))
         if self.size == 4:
             raise ValueError("no kernel for it")
 """
@@ -334,6 +336,19 @@ def test_a_shape_that_the_model_refuses_is_named(memprof, tmp_path):
 
     assert done.returncode == 4
     assert "ValueError: with x=4: no kernel for it" in done.stderr
+
+
+def test_what_comes_with_shapes_is_said(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,2,3 (random, seed 1)", "--budget", "400", "--json")
+
+    assert done.returncode == 0, done.stderr
+    grown = json.loads(done.stdout)
+    assert grown["verdict"]["word"] == "bounded" and grown["shapes"] == 3
+    (remark,) = grown["remarks"]
+    assert "MiB came with 3 shapes, the last of them new in iteration" in remark
 
 
 def test_a_server_that_runs_already_is_judged_by_time(memprof, tmp_path):

@@ -27,7 +27,7 @@ from ..programs.commands import Command
 from ..runs import work
 from ..runs.records import COMMAND, Run, Use, Work
 from ..runs.settings import written
-from ..units import format_bytes, parse_duration_ns
+from ..units import counted, format_bytes, parse_duration_ns
 
 RELOAD = "reload"
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
@@ -135,6 +135,8 @@ class _Grower:
                 raise
             answer = replace(answer, interrupted=True)
         assert answer is not None
+        if request.varied:
+            self._remark(_by_shapes(answer.runs[0]))
         return replace(answer, remarks=tuple(self._remarks))
 
     def _round(self, units: int) -> list[Run]:
@@ -240,6 +242,15 @@ def _of_one(verdict: growth.Verdict) -> growth.Verdict:
         return verdict
     facts = {name: getattr(last, name) for name in growth.Growth.__dataclass_fields__}
     return growth.Verdict(**facts, processes=verdict.processes)
+
+
+def _by_shapes(run: Run) -> str:
+    """How much had come when the last new shape had come, in the first process of the last round."""
+    curve = work.unpack(longest(run))
+    shapes = curve.counts["shape"]
+    place = next(place for place, count in enumerate(shapes) if count == shapes[-1])
+    rise = format_bytes(max(0, curve.rss[place] - curve.rss[0]))
+    return f"{rise} came with {counted(shapes[-1], 'shape')}, the last of them new in iteration {curve.counts['iteration'][place]:,}."
 
 
 def longest(run: Run) -> Work:
