@@ -227,7 +227,7 @@ def kills(count: int) -> None:
             right = sum(_kill(made, what, turn) for turn in range(count))
             rows.append((what, f"{right} of {count}"))
             print(rows[-1], file=sys.stderr)
-    _show("fleet-kills", aligned(("killed", "every run once, nothing mixed, nothing left"), rows), [])
+    _show("fleet-kills", aligned([("killed", "every run once, nothing mixed, nothing left"), *rows]), [])
 
 
 def _kill(made: Lab, what: str, turn: int) -> bool:
