@@ -4,12 +4,15 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "teardown":
-                     leave as any program does, for a profiler that writes its file only then.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
+                     "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
+    check NAME       imports the runtime and prints one line of JSON: {"version": ...} or {"error": ...}.
 
 "runtime" is one of runtimes.NAMES or the path of a user's file. Stdlib only, Python 3.8 and later, plus the one runtime that is named.
 """
@@ -20,11 +23,12 @@ import time
 
 _FIRST_NS = time.monotonic_ns()
 
-import importlib  # noqa: E402  (the clock is read before anything else is imported)
+import gc  # noqa: E402  (the clock is read before anything else is imported)
+import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
-from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
+from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
 
 def main(arguments):
@@ -36,6 +40,8 @@ def main(arguments):
         return build(_job())
     if command == "describe":
         return describe(arguments[1:])
+    if command == "check":
+        return check(arguments[1])
     sys.stderr.write(__doc__)
     return 2
 
@@ -48,19 +54,35 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = runtime_class()
+        count = job.get("sessions", 1)
+        runtime = several(runtime_class, count, job["model"]) if count > 1 else created(runtime_class, job["model"])
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use:
+            import repeated  # only here, so that other jobs pay nothing for it
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
+        lines = None
+        if job.get("traced"):
+            import tracing
+
+            lines = tracing.Lines(job["traced"])
         phase = "MODEL_LOAD"
         marks.begin(phase)
         weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
         runtime.load(job["model"], options)
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
@@ -70,22 +92,45 @@ def run(job):
         runtime.prepare()
         if options.knobs["malloc_trim"]:
             trim()
-        marks.end()
+        end(marks, runtime)
         if job.get("until") == phase:
             marks.done()
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        phase = "WARMUP" if job["warmup"] else "EXECUTE"
+        steps, work = steps_of(runtime, job), None
+        phase = next((step[0] for step in steps if step[1]), steps[-1][0])
         give_inputs(runtime, options)
-        for phase, count in (("WARMUP", job["warmup"]), ("EXECUTE", job["runs"])):
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            end(marks, runtime)
+            steps = ()
+        for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                marks.end(iterate(runtime.execute, count))
+                times_ns = iterate(work, count, marks if generates(runtime) else None)
+                if lines is not None:
+                    lines.look()
+                end(marks, runtime, times_ns)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):
             save_outputs(runtime, job["outputs"])
+        if job.get("release") and can_be_deleted(runtime):
+            phase = "RELEASE"
+            marks.begin(phase)
+            close = getattr(runtime, "release", None)
+            if close is not None:
+                close()
+            # Nothing else refers to the runtime, so it ends here. Nobody trims the heap: the figures are those of a program that goes on.
+            del close, steps, work, runtime
+            gc.collect()
+            marks.end()
+        elif job.get("release"):
+            say_about(marks, runtime, NO_DELETE)
     except Refused as error:
         marks.error(phase, "refused", words(error))
         return 1
@@ -94,6 +139,21 @@ def run(job):
         return 1
     marks.done()
     return _left(job)
+
+
+def several(runtime_class, count, model):
+    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
+    from sessions import Sessions
+
+    return Sessions(runtime_class, count, model)
+
+
+NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
+
+
+def can_be_deleted(runtime):
+    """Whether the runtime ends when its object does, or has a method for it: `release = None` in its class says that it has not."""
+    return getattr(runtime, "release", True) is not None
 
 
 def _left(job):
@@ -115,20 +175,45 @@ def ballast(size):
     return memory
 
 
-def say_about(marks, runtime):
-    """Write the runtime's version and its notes."""
-    marks.about(str(getattr(runtime, "version", "")), getattr(runtime, "notes", ()))
+def say_about(marks, runtime, *more):
+    """Write the runtime's version and its notes, and more notes."""
+    notes = getattr(runtime, "notes", ())
+    marks.about(str(getattr(runtime, "version", "")), [*([notes] if isinstance(notes, str) else notes), *more])
 
 
-def iterate(execute, count):
-    """Durations of `count` calls, in nanoseconds."""
+def steps_of(runtime, job):
+    """(phase, iterations, what an iteration calls) of all that follows PREPARE."""
+    warmup, runs = job["warmup"], job["runs"]
+    if not generates(runtime):
+        return ("WARMUP", warmup, runtime.execute), ("EXECUTE", runs, runtime.execute)
+
+    def request():
+        return runtime.prompt() + runtime.generate()
+
+    return ("WARMUP", warmup, request), ("PROMPT", runs, runtime.prompt), ("GENERATE", runs, runtime.generate)
+
+
+def generates(runtime):
+    """Whether a runtime, or its class, evaluates prompts and generates tokens."""
+    return callable(getattr(runtime, "prompt", None)) and callable(getattr(runtime, "generate", None))
+
+
+def iterate(work, count, marks=None):
+    """Durations of `count` calls in nanoseconds. marks: told how many tokens each call worked on, if the calls return that."""
     times_ns = [0] * count
     clock = time.monotonic_ns
     for index in range(count):
         begin_ns = clock()
-        execute()
+        tokens = work()
         times_ns[index] = clock() - begin_ns
+        if marks is not None:
+            marks.iteration(tokens=tokens)
     return times_ns
+
+
+def end(marks, runtime, times_ns=()):
+    """End the phase, with the runtime's figures."""
+    marks.end(times_ns, lambda: runtime.figures() if hasattr(runtime, "figures") else {})
 
 
 def give_inputs(runtime, options):
@@ -195,12 +280,28 @@ def _described(name):
         "formats": list(getattr(runtime_class, "formats", ())),
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
         "build_uses": list(getattr(runtime_class, "build_uses", ())),
+        "converts": list(getattr(runtime_class, "converts", ())),
+        "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
         "native": getattr(runtime_class, "native", None),
+        "bytes": _installed_bytes(distribution),
+        "prefix": sys.prefix,
+        "needs": list(getattr(runtime_class, "needs", ())),
+        "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
+
+
+def check(name):
+    """Import a runtime, and say its version or why that failed."""
+    try:
+        answer = {"version": str(find(name)().version)}
+    except Exception as error:
+        answer = {"error": words(error)}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
 
 
 def _installed_version(distribution):
@@ -208,6 +309,23 @@ def _installed_version(distribution):
 
     try:
         return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _no_converter(converter):
+    """The sentence of a converter whose module is not there, else None."""
+    from importlib.util import find_spec
+
+    return converter[1] if converter is not None and find_spec(converter[0]) is None else None
+
+
+def _installed_bytes(distribution):
+    """The bytes of the distribution's files as its RECORD has them, None if it is not installed or has none."""
+    from importlib import metadata
+
+    try:
+        return sum(file.size or 0 for file in metadata.files(distribution) or ()) or None if distribution else None
     except metadata.PackageNotFoundError:
         return None
 
@@ -245,13 +363,14 @@ def find(name):
     sys.path.insert(1, os.path.dirname(os.path.abspath(name)))  # after this folder, whose `inputs` is not the user's
     spec = util.spec_from_file_location("memprof_user_runtime", name)
     if spec is None or spec.loader is None:
-        raise Refused("%s is no Python file" % name)
+        raise Refused("%s is not a Python file" % name)
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     runtime_class = getattr(module, "Runtime", None)
     if runtime_class is None:
         raise Refused("%s has no class Runtime with load, prepare and execute" % name)
-    missing = [part for part in ("load", "prepare", "execute") if not callable(getattr(runtime_class, part, None))]
+    needed = ("load", "prepare") if generates(runtime_class) else ("load", "prepare", "execute")
+    missing = [part for part in needed if not callable(getattr(runtime_class, part, None))]
     if missing:
         raise Refused("the class Runtime in %s lacks %s" % (name, " and ".join(missing)))
     return runtime_class

@@ -12,10 +12,17 @@ Each line is at most PIPE_BUF bytes, so that lines of several processes never mi
     {"mark": "done", "pid"}                             the job is complete; the process may end now
     {"mark": "value", "pid", "name", "value", "t_ns"}   a figure of the program's own, such as an arena's size: a number, or NaN, Infinity or
                                                         -Infinity, as Python's json has them
+    {"mark": "work", "pid", "phase", "units", "rows"}   with MEMPROF_WORK=1: memory after units of the phase's work. units: their names, the first
+                                                        is iteration; rows: one list of numbers, for each row t_ns, rss, file, swap, and how many
+                                                        of each unit were done by then. The first row is from before the first unit
+    {"mark": "anchor", "pid", "phase", "iteration", "seen", "rss", "swap", "heap_used", "heap_free"}   the same moment by exact counters:
+                                                        seen is the rss of the rows, rss and swap are those of smaps_rollup
     {"mark": "stray", "pid", "what", "phase"}           a call in the wrong order: a "begin" while that phase was open (which ends there), an
                                                         "end" with none open (the last phase's name, "" for none)
 
 native/memprof.h and memprof_marks.py write the same lines for programs and scripts that are not memprof's own.
+
+An "end" has "units" too if the phase counted others than iterations: {"token": 640}.
 
 With `MEMPROF_HOLD=1` beside it, the process stops itself (SIGSTOP) after each "end" line, and goes on when it is sent SIGCONT.
 
@@ -31,6 +38,8 @@ import resource
 import select
 import sys
 import time
+
+import marks_work
 
 # /proc/self/status, in kB.
 _STATUS = {
@@ -55,6 +64,8 @@ class Marks:
         self._target = _target(environment.get("MEMPROF_MARKS", ""))
         self._highest = 0  # of every high-water mark read so far: the figure of a tool that never resets it
         self._phase = None
+        self.follows = self._target is not None and environment.get("MEMPROF_WORK") == "1"  # whether memory by units is wanted
+        self._work = None
         self._hold = self._target is not None and environment.get("MEMPROF_HOLD") == "1"
 
     def begin(self, phase, started_ns=None):
@@ -62,6 +73,8 @@ class Marks:
         if self._target is None:
             return
         self._phase = phase
+        if started_ns is None:
+            self._begin_work(phase)
         before = read_status()
         self._highest = max(self._highest, before.get("hwm", 0))
         self._reset = started_ns is not None or reset_high_water()
@@ -73,11 +86,12 @@ class Marks:
         if started_ns is None:
             self._begin_ns = time.monotonic_ns()
 
-    def end(self, times_ns=()):
-        """End the phase that runs. times_ns: the durations of its iterations."""
+    def end(self, times_ns=(), values=dict):
+        """End the phase that runs. times_ns: the durations of its iterations. values: called for numbers by name that belong to the phase."""
         end_ns = time.monotonic_ns()
         if self._target is None or self._phase is None:
             return
+        units = self._work.end() if self._work is not None else {}
         after = read_status()
         counters = _counters()
         exact = shares("self", after)
@@ -103,11 +117,29 @@ class Marks:
             figures[name + "_end_bytes"] = after.get(name)
         figures.update(exact)
         figures.update(_heap())
+        for name, value in values().items():
+            self.write({"mark": "value", "name": name, "value": value, "t_ns": end_ns})
         line = {"mark": "end", "phase": self._phase}
         line.update((name, value) for name, value in figures.items() if value is not None)
+        if units:
+            line["units"] = units
         self._phase = None
         if self.write(line) and self._hold:
             _stop()
+
+    def iteration(self, shape=None, **units):
+        """An iteration of the phase has ended. shape: what tells its inputs' shape; units: how many of other units it did, such as tokens=12."""
+        if self._target is None or self._phase is None:
+            return
+        if self._work is None:
+            self._work = marks_work.Work(self._send, False)
+        self._work.iteration(shape, [(name[:-1] if name.endswith("s") else name, count) for name, count in units.items()])
+
+    def _begin_work(self, phase):
+        if self.follows:
+            self._work = self._work or marks_work.Work(self._send, True)
+        if self._work is not None:
+            self._work.begin(json.dumps(phase).encode())
 
     def about(self, runtime_version, notes):
         """Write the versions of the runtime and the interpreter, and notes for the reader of the figures."""
@@ -133,17 +165,20 @@ class Marks:
         """Write a line if somebody listens, with this process's id if it has none; False if it is too long for that."""
         if self._target is None:
             return True
-        number, device, inode = self._target
         data = json.dumps(dict({"pid": os.getpid()}, **line), separators=(",", ":")).encode() + b"\n"
         if len(data) > select.PIPE_BUF:
             return False
+        self._send(data)
+        return True
+
+    def _send(self, data):
+        number, device, inode = self._target
         try:
             file = os.fstat(number)
             if (file.st_dev, file.st_ino) == (device, inode):
                 os.write(number, data)
         except OSError:
             pass  # nobody listens any more; the process goes on as if it had never been measured
-        return True
 
 
 def _packages():
@@ -233,23 +268,10 @@ def shares(process, after):
     return figures
 
 
-class _MallInfo2(ctypes.Structure):
-    # struct mallinfo2 of malloc.h, glibc 2.33 and later
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    ]
-
-
 def _heap():
     """Bytes that glibc's allocator holds for the program, and bytes that it kept when they were freed; nothing elsewhere."""
-    try:
-        ask = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        return {}
-    ask.restype = _MallInfo2
-    heap = ask()
-    return {"heap_used_end_bytes": heap.uordblks + heap.hblkhd, "heap_free_end_bytes": heap.fordblks}
+    sizes = marks_work.heap()
+    return {} if sizes is None else {"heap_used_end_bytes": sizes[0], "heap_free_end_bytes": sizes[1]}
 
 
 def trim():

@@ -8,9 +8,12 @@
     with phase("EXECUTE"):
         for batch in batches:
             model.run(batch)
-            iteration()
+            iteration(tokens=batch.tokens, shape=batch.shape)  # or iteration() alone
 
     cp "$(memprof marks --python)" .  &&  memprof exec -- python script.py
+
+`memprof grow` reads memory after each iteration and says whether it rises with iterations, with tokens or with each new shape. Any other plural
+is as good a unit: requests=1, sessions=1.
 
 Without memprof around it, nothing is done. Phases do not nest. The lines are those of runners/marks.py, which has the contract.
 """
@@ -24,12 +27,27 @@ _TARGET = tuple(int(part) for part in os.environ.get("MEMPROF_MARKS", "").split(
 _STATUS = {"VmRSS": "rss", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem", "VmSwap": "swap", "VmSize": "vms", "VmHWM": "hwm"}
 _laps: list = []  # when the phase began, and each iteration after it
 _peaks = [0]  # high-water marks read so far, in bytes
+_FOLLOWS = os.environ.get("MEMPROF_WORK") == "1"  # whether memory after each iteration is wanted
+_BUFFER, _ROW, _ROWS_A_RATE, _SHAPES = (
+    2400,
+    260,
+    4096,
+    4096,
+)  # bytes of rows a line, most bytes a row, rows until the rate is halved, places
+_text = bytearray(_BUFFER if _FOLLOWS else 0)  # made before the first iteration: a list of rows would itself grow with the iterations
+_seen = memoryview(bytearray(8 * _SHAPES if _TARGET else 0)).cast("q")  # hashes of shapes
+_units: dict = {}  # how many iterations, and of other units, the phase has done
+_at: dict = dict.fromkeys(("filled", "rows", "every", "flushed_ns", "look", "look_ns", "swap", "swap_ns", "rss", "told"), 0)
 
 
 def _write(mark, **fields):
+    _send(json.dumps({"mark": mark, "pid": os.getpid(), **fields}).encode() + b"\n")
+
+
+def _send(line):
     with contextlib.suppress(OSError):  # nobody listens any more
         if tuple(os.fstat(_TARGET[0]))[2:0:-1] == _TARGET[1:]:  # st_dev, st_ino
-            os.write(_TARGET[0], json.dumps({"mark": mark, "pid": os.getpid(), **fields}).encode() + b"\n")
+            os.write(_TARGET[0], line)
 
 
 def _rows(name):
@@ -59,6 +77,8 @@ def phase(name, started_ns=None):
     if not _laps and not started_ns:
         with phase("STARTUP", int(os.environ.get("MEMPROF_STARTED_NS", 1))):
             pass
+    if not started_ns:
+        _begin_units(name)
     before, reset = {} if started_ns else _status(), True
     _write("begin", phase=name, t_ns=started_ns or time.monotonic_ns())
     try:
@@ -72,7 +92,9 @@ def phase(name, started_ns=None):
     try:
         yield
     finally:
-        end_ns, after = time.monotonic_ns(), _status()
+        end_ns = time.monotonic_ns()
+        units = {} if started_ns else _end_units()
+        after = _status()
         _exact(after)
         for at in range(0, len(_laps) - 1, 100):  # so that a line fits into PIPE_BUF bytes
             times_ns = [later - earlier for earlier, later in zip(_laps[at : at + 100], _laps[at + 1 : at + 101])]
@@ -80,13 +102,138 @@ def phase(name, started_ns=None):
         figures = {key + "_end_bytes": size for key, size in after.items() if key != "hwm"}
         _peaks.extend(status.get("hwm", 0) for status in (before, after))
         figures.update(hwm_bytes=max(_peaks), hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
-        _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures)
+        _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures, **units)
 
 
-def iteration():
-    """An iteration of the phase that runs has ended; the next one begins here."""
-    if _TARGET:
-        _laps.append(time.monotonic_ns())
+def iteration(shape=None, **units):
+    """An iteration of the phase that runs has ended; the next one begins here.
+
+    shape: what tells its inputs' shape from others. units: how much it did of other units, as plurals: tokens=12, requests=1.
+    """
+    if not _TARGET:
+        return
+    now = time.monotonic_ns()
+    if not _FOLLOWS:  # a list of times grows too
+        _laps.append(now)
+    _units["iteration"] = _units.get("iteration", 0) + 1
+    for name, count in units.items():
+        _count(name[:-1] if name.endswith("s") else name, count)
+    if shape is not None:
+        _count("shape", _is_new(hash(shape) or 1))
+    if _FOLLOWS and "phase" in _at and _units["iteration"] % _at["every"] == 0:
+        _take(now)
+
+
+def _begin_units(phase):
+    """Count from 0; all that reading and writing need for the first time is taken now, not in the first iteration."""
+    for place in range(_SHAPES if "shape" in _units else 0):
+        _seen[place] = 0
+    _units.clear()
+    _units["iteration"] = 0
+    _at.update(dict.fromkeys(_at, 0), every=1, phase=phase)
+    if _FOLLOWS:
+        for _ in range(4):
+            _row(time.monotonic_ns())
+            _line(_BUFFER)
+            _look()
+        _at.update(filled=0, rows=0)
+        _row(time.monotonic_ns())
+        _at["first"] = _look()
+
+
+def _end_units():
+    if _FOLLOWS and _units["iteration"]:
+        _take(time.monotonic_ns(), last=True)
+    _at.pop("phase", None)
+    others = {name: count for name, count in _units.items() if name != "iteration"}
+    return {"units": others} if others else {}
+
+
+def _count(name, count):
+    if name[:30] in _units or len(_units) < 8:
+        if name[:30] not in _units:
+            _flush()
+        _units[name[:30]] = _units.get(name[:30], 0) + count
+
+
+def _is_new(key):
+    place = key % _SHAPES
+    while _seen[place] not in (0, key):
+        place = (place + 1) % _SHAPES
+    if _seen[place] == key or _units.get("shape", 0) >= _SHAPES * 3 // 4:
+        return 0
+    _seen[place] = key
+    return 1
+
+
+def _take(now, last=False):
+    if _at["first"]:
+        _send(_at["first"])
+        _at["first"] = None
+    done = _units["iteration"]
+    if _at["told"] != done:
+        _row(now)
+    _at["told"] = done
+    if last or (done >= _at["look"] and now >= _at["look_ns"]):
+        _send(_look())
+        after = time.monotonic_ns()
+        _at.update(look=done + max(1, done // 32), look_ns=after + 100 * (after - now))  # it takes milliseconds in a large process
+    if last or now - _at["flushed_ns"] > 100_000_000:
+        _flush()
+        _at["flushed_ns"] = now
+    if _at["rows"] >= _ROWS_A_RATE:
+        _at.update(rows=0, every=2 * _at["every"])
+
+
+def _row(now):
+    fields = _bytes("statm").split(None, 3)  # in pages: size, resident, shared
+    page = os.sysconf("SC_PAGE_SIZE")
+    if now - _at["swap_ns"] > 10_000_000:
+        _at.update(swap=_kib(_bytes("status"), b"\nVmSwap:"), swap_ns=now)
+    _at["rss"] = int(fields[1]) * page
+    text = b",%d,%d,%d,%d" % (now, _at["rss"], int(fields[2]) * page, _at["swap"])
+    for count in _units.values():
+        text += b",%d" % count
+    text = text if _at["filled"] else text[1:]
+    _text[_at["filled"] : _at["filled"] + len(text)] = text
+    _at.update(filled=_at["filled"] + len(text), rows=_at["rows"] + 1)
+    if _at["filled"] > _BUFFER - _ROW:
+        _flush()
+
+
+def _flush():
+    if _FOLLOWS and _at["filled"] and _units["iteration"]:
+        _send(_line(_at["filled"]))
+        _at["filled"] = 0
+
+
+def _line(filled):
+    units = json.dumps(list(_units)).encode()
+    head = b'{"mark":"work","pid":%d,"phase":%s,"units":%s,"rows":[' % (os.getpid(), json.dumps(_at["phase"]).encode(), units)
+    return head + bytes(_text[:filled]) + b"]}\n"
+
+
+def _look():
+    """The resident set by smaps_rollup, which is exact on every kernel, beside the one that the rows have."""
+    rollup = _bytes("smaps_rollup")
+    figures = (_units["iteration"], _at["rss"], _kib(rollup, b"\nRss:") or _at["rss"], _kib(rollup, b"\nSwap:"))
+    head = b'{"mark":"anchor","pid":%d,"phase":%s,' % (os.getpid(), json.dumps(_at["phase"]).encode())
+    return head + b'"iteration":%d,"seen":%d,"rss":%d,"swap":%d}\n' % figures
+
+
+def _bytes(name):
+    with contextlib.suppress(OSError):
+        descriptor = os.open("/proc/self/" + name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    return b"0 0 0 0"
+
+
+def _kib(text, name):
+    place = text.find(name)
+    return int(text[place + len(name) : text.find(b"kB", place)]) * 1024 if place >= 0 else 0
 
 
 def value(name, number):

@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 
-from memprof.runs.records import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline
+from memprof.runs.records import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
 
 MIB = 1 << 20
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
@@ -128,3 +128,11 @@ def timeline(samples: Sequence[tuple[int, int, int, int]]) -> Timeline:
 def packed(column: Sequence[int]) -> str:
     steps = [now - before for before, now in zip([0, *column], column, strict=False)]
     return base64.b64encode(zlib.compress(array("q", steps).tobytes())).decode()
+
+
+def worked(iterations: Sequence[int], rss: Sequence[int], phase: str = "EXECUTE", **more: Sequence[int]) -> Work:
+    """A curve of bytes by iterations; `file` and `swap` are columns too, and any other word is a unit's."""
+    none = [0] * len(rss)
+    times = [1_000_000 * done for done in iterations]
+    columns = [packed(column) for column in (times, rss, more.pop("file", none), more.pop("swap", none))]
+    return Work(phase, ("iteration", *more), *columns, tuple(map(packed, (iterations, *more.values()))), len(rss))

@@ -25,6 +25,7 @@ np = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")
 
 MIB = 1 << 20
+NET_FORMATS, NET_TYPES = ("onnx", "tflite"), ("float32", "int8")  # of networks of layers
 
 # These change only if the format of a model is changed on purpose.
 MNIST_SHA256 = {
@@ -101,8 +102,8 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestBytes:
-    @pytest.mark.parametrize("format", zoo.FORMATS)
-    @pytest.mark.parametrize("type", zoo.TYPES)
+    @pytest.mark.parametrize("format", NET_FORMATS)
+    @pytest.mark.parametrize("type", NET_TYPES)
     def test_are_the_same_every_time(self, made: Any, tmp_path: Path, format: str, type: str) -> None:
         first = made("mnist", format, type).read_bytes()
         zoo.make("mnist", tmp_path / "again", format=format, type=type)
@@ -159,7 +160,7 @@ class TestArchitectures:
     def test_end_in_the_published_feature_map(self, name: str, shape: tuple[int, ...]) -> None:
         assert [operator.output.shape for operator in ARCHITECTURES[name]().operators if len(operator.output.shape) == 3][-1] == shape
 
-    @pytest.mark.parametrize("format", zoo.FORMATS)
+    @pytest.mark.parametrize("format", NET_FORMATS)
     def test_inception_v3_has_the_size_of_its_weights(self, made: Any, format: str) -> None:
         size = made("inception_v3", format).stat().st_size
         assert 4 * 23_817_352 < size < 4 * 23_817_352 + 100_000
@@ -176,7 +177,7 @@ class TestOnnx:
     @pytest.mark.parametrize(
         ("name", "type"),
         [
-            *((name, type) for name in ("mnist", "mobilenet_v2") for type in zoo.TYPES),
+            *((name, type) for name in ("mnist", "mobilenet_v2") for type in NET_TYPES),
             ("inception_v3", "int8"),
             *((name, "float32") for name in ("shared_if", "shared_if_rewritten", "mlp")),
         ],
@@ -212,7 +213,7 @@ class TestTflite:
     def test_is_marked_as_tflite(self, made: Any) -> None:
         assert made("mnist", "tflite").read_bytes()[4:8] == b"TFL3"
 
-    @pytest.mark.parametrize("type", zoo.TYPES)
+    @pytest.mark.parametrize("type", NET_TYPES)
     def test_constants_begin_at_16_bytes(self, tables: Any, type: str) -> None:
         _, model = tables("mobilenet_v2", type)
         fields = [model.Buffers(index)._tab for index in range(model.BuffersLength())]
@@ -368,7 +369,7 @@ class TestRefusals:
             ("zebra", {"format": "onnx"}, "--list"),
             ("mnist", {"format": "pth"}, "'pth'"),
             ("mnist", {"format": "onnx", "type": "int4"}, "'int4'"),
-            ("shared_if", {"format": "tflite"}, "onnx in float32 only"),
+            ("shared_if", {"format": "tflite"}, "made as onnx, not as tflite"),
             ("mlp", {"format": "onnx", "type": "int8"}, "onnx in float32 only"),
             ("mnist", {"format": "onnx", "size_bytes": MIB}, "size"),
             ("shared_if", {"format": "onnx", "size_bytes": 100}, "at least 4096"),
@@ -462,3 +463,44 @@ class TestCommand:
     def test_refuses_a_size_that_is_none(self, tmp_path: Path) -> None:
         error = self.invoke("mlp", "--format", "onnx", "-o", tmp_path / "m", "--size", "big").exception
         assert isinstance(error, MemprofError) and error.exit_code == 2
+
+
+class TestDecoder:
+    """The language model as ONNX: with the cache, token by token, it gives the logits of the whole text."""
+
+    SIZE = 2 * MIB
+
+    def test_passes_the_checker(self, made: Any) -> None:
+        for name in ("llama", "llama_with_past"):
+            onnx.checker.check_model(str(made(name, "onnx")), full_check=True)
+
+    def test_its_weights_have_the_size(self, made: Any) -> None:
+        assert made("llama", "onnx").stat().st_size == pytest.approx(self.SIZE, rel=0.25)
+
+    def test_the_cache_changes_nothing_in_the_logits(self, made: Any) -> None:
+        runtime = pytest.importorskip("onnxruntime")
+        whole, cached = (runtime.InferenceSession(str(made(name, "onnx"))) for name in ("llama", "llama_with_past"))
+        text = (np.arange(24).reshape(2, 12) * 37 + 3) % 259
+        expected = whole.run(["logits"], {"input_ids": text})[0]
+
+        past = {i.name: np.zeros((2, i.shape[1], 0, 64), "f4") for i in cached.get_inputs() if i.name != "input_ids"}
+        names = [output.name for output in cached.get_outputs()]
+        logits = []
+        for begin, end in ((0, 5), (5, 6), (6, 12)):
+            results = dict(zip(names, cached.run(None, {"input_ids": text[:, begin:end], **past}), strict=True))
+            logits.append(results.pop("logits"))
+            past = {name.replace("present", "past_key_values"): array for name, array in results.items()}
+
+        assert np.allclose(np.concatenate(logits, axis=1), expected, atol=1e-4)
+        assert expected.std() > 0.1
+        assert all(array.shape[2] == 12 for array in past.values())
+
+    def test_a_later_token_changes_no_earlier_logits(self, made: Any) -> None:
+        runtime = pytest.importorskip("onnxruntime")
+        session = runtime.InferenceSession(str(made("llama", "onnx")))
+        text = np.arange(10).reshape(1, 10) + 3
+        before = session.run(None, {"input_ids": text})[0]
+        text[0, 7] = 200
+        after = session.run(None, {"input_ids": text})[0]
+        assert np.array_equal(before[:, :7], after[:, :7])
+        assert not np.allclose(before[:, 7:], after[:, 7:], atol=1e-3)

@@ -62,7 +62,7 @@ def plan(count: int) -> None:
             )
         )
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    table = aligned(("comparisons run on", "makespan / ideal", "worst", "planning (s)", "lost with a machine"), rows)
+    table = aligned([("comparisons run on", "makespan / ideal", "worst", "planning (s)", "lost with a machine"), *rows])
     _show("fleet-plan", table, [f"{count} campaigns each. The process that planned and simulated had {memory} MiB at most."])
 
 
@@ -211,7 +211,7 @@ def real(count: int) -> None:
                 (str(len(runs)), f"{ideal_s:.1f}", f"{span_s:.1f}", f"{span_s / ideal_s:.2f}", f"{overhead_ms:.0f}", f"{wall_s:.1f}")
             )
             print(rows[-1], file=sys.stderr)
-    table = aligned(("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the whole command (s)"), rows)
+    table = aligned([("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the whole command (s)"), *rows])
     _show(
         "fleet-lab",
         table,

@@ -13,6 +13,7 @@ from .measuring import (
     VERBOSE,
     condition_options,
     cooling_option,
+    drive_options,
     measure_suite,
     phase_options,
     place_options,
@@ -24,6 +25,7 @@ from .measuring import (
 _EPILOG = """\b
 Examples:
   memprof run model.onnx -r onnxruntime
+  memprof run model.onnx -r all
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
@@ -31,6 +33,7 @@ Examples:
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
   memprof run --suite suite.toml --on dask:tcp://127.0.0.1:8786 --machines kind=pi5 -o runs.jsonl
   memprof run model.tflite -r litert --on ssh:pi@board --python /opt/rt/bin/python
+  memprof run m.gguf --cmd 'server=./llama-server -m {model} --port 8080' --drive openai:8080 --runs 20
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
 
@@ -38,7 +41,12 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
-    "-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote (repeatable)."
+    "-r",
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="NAME",
+    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).",
 )
 @click.option(
     "--variant",
@@ -55,6 +63,7 @@ Examples:
     help="Any program as a variant (repeatable). VARIABLE=VALUE may stand before it. memprof fills in {model}, {threads}, {runs} and "
     "{warmup}. Its standard input is empty.",
 )
+@drive_options
 @click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
 @phase_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
@@ -81,6 +90,11 @@ Examples:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
 @probe_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
+@click.option(
+    "--release/--no-release",
+    default=None,
+    help="End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
+)
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
 @click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
 @click.option("--name", metavar="NAME", help="The model's name in tables.")
@@ -173,12 +187,24 @@ def _suite(
     cpus: str | None,
     max_temperature: str | None,
     suite_file: str | None,
+    drive: str | None,
+    prompts: int | None,
+    generate: int | None,
+    parallel: int | None,
+    distinct: int | None,
     **fields: Any,
 ) -> Any:
+    from ..errors import UsageError
+    from ..measuring.driving import parse
     from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
 
+    load = {"--prompts": prompts, "--generate": generate, "--parallel": parallel, "--distinct": distinct}
+    if drive is None and any(number is not None for number in load.values()):
+        raise UsageError(
+            f"{', '.join(name for name, number in load.items() if number is not None)}: that is for --drive, which is not given"
+        )
     flags = Suite(
         models=models,
         runtimes=runtimes,
@@ -192,6 +218,7 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         cpus=canonical_cpus(cpus) if cpus is not None else None,
+        drive=parse(drive, prompts, generate, parallel, distinct) if drive is not None else None,
         max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )

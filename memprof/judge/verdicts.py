@@ -40,6 +40,7 @@ _ADVICE = "--deterministic or more repeats help"
 Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
 WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok")
 OUTCOME = "outcome"
+GROWTH = "growth_bytes"  # bytes a unit of work, by several processes together: see growing.py
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended.
+    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended; `growth_bytes` has no samples,
+    its phase is the unit.
 
     base and head are the samples, if that side has them. threshold, in the metric's unit, and p of the one-sided test are None if the verdict
     did not need them. budget: the limit in the metric's unit if the verdict is on a budget; base is None then. cause: phase and metric of the

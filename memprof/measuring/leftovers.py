@@ -25,6 +25,7 @@ from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
 from ..probe import procfs
+from ..programs import environments
 
 TOKEN = "MEMPROF_TOKEN"
 
@@ -86,7 +87,10 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
 
 
 def end_leftovers() -> int:
-    """End the processes of memprofs that were killed, remove their folders and half-converted models; the number of processes ended."""
+    """End the processes of memprofs that were killed, remove their folders, half-converted models and half-made environments.
+
+    Returns the number of processes ended.
+    """
     orphaned = [note for note in cache_folder("running").iterdir() if not note.name.startswith(".") and not _owner_lives(note)]
     ended = end_marked({note.name for note in orphaned}) if orphaned else 0
     for note in orphaned:
@@ -94,6 +98,7 @@ def end_leftovers() -> int:
             shutil.rmtree(work, ignore_errors=True)
         _remove_folder(note)
         note.unlink(missing_ok=True)
+    environments.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
     return ended
 
 

@@ -50,6 +50,7 @@ class Measurement(Listener):
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__()
         self._start = start
+        self.follows = (start.get("env") or {}).get("MEMPROF_WORK") == "1"
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
@@ -67,11 +68,14 @@ class Measurement(Listener):
         self.output_bytes = 0
         self.periods = numbers(4096)
         self.timed_polls = 0
+        self._reports = 0
         self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._held_seen_ns = 0
         self._unsent = b""
         self._heard_ns = 0  # when standard input last had anything
         self.silence_ns = 0  # how long it may have nothing, 0 for ever
+        self.report_ns = 0  # how often to tell how far it has come, 0 for never
+        self.report = None
         self.early = b""  # its bytes that came before the loop watched it
         self._rss = 0
         self._last_poll_ns = 0
@@ -252,6 +256,9 @@ class Measurement(Listener):
                 if next_ns <= now:
                     next_ns = now + interval
             if now >= tick_ns:
+                if self.report_ns and now - self._begin_ns > self.report_ns * (self._reports + 1):
+                    self._reports += 1
+                    self.report()
                 if self.silence_ns and now - self._heard_ns > self.silence_ns:
                     raise Stopped
                 if not interval:
@@ -476,14 +483,14 @@ class Measurement(Listener):
                 break
             if pid == 0 and len(refused) == len(pids):
                 who = ", ".join(procfs.name(pid) or str(pid) for pid in refused)
-                self.warnings.append("%d process(es) of another user could not be ended and may still run: %s" % (len(refused), who))
+                self.warnings.append("processes of another user that could not be ended and may still run: %d (%s)" % (len(refused), who))
                 break
             left += pid not in (0, getattr(self, "pid", 0))
             if pid == 0:
                 time.sleep(0.001)
         if left and self.outcome["status"] != "timeout":
             who = ", ".join(sorted(name for name in names if name))
-            self.warnings.append("%d process(es) outlived the measured one and were ended%s" % (left, ": " + who if who else ""))
+            self.warnings.append("processes that outlived the measured one and were ended: %d%s" % (left, " (%s)" % who if who else ""))
 
     def _let_orphans_end(self):
         """Wait for orphans that clean up and end by themselves: Python's resource tracker removes shared memory that was forgotten."""

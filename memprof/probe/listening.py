@@ -9,9 +9,14 @@ import time
 from . import procfs, wire
 from .swapping import Swapped
 from .timeline import Timeline
+from .work import UNITS, Work
 
 _LINE_LIMIT = 1 << 16
 NEVER = 1 << 62
+_VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
+_MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
+_PHASES_OF_WORK = 16
+_FOLLOWED_TIMES = 4096
 _ERROR_KINDS = ("import", "refused", "error")
 
 
@@ -33,6 +38,8 @@ class Listener:
         self._phase = ""
         self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
+        self.work = {}  # phase: its Work, if the process reports it
+        self.follows = False  # memory after each unit of work is wanted
         self._error = None
         self._done = False
         self._foreign = 0
@@ -87,9 +94,28 @@ class Listener:
         self._open.append(self._phase)
         self._times = []
         self._polls_begin = self.polls
+        if self._phase in self.work:
+            self.work[self._phase].again()
 
     def _mark_times(self, mark):
         self._times += [count(time_ns) for time_ns in mark["times_ns"]]
+
+    def _mark_work(self, mark):
+        units = [word(unit) for unit in mark["units"]]
+        self._work(mark).take(units, [count(number) for number in mark["rows"]])
+
+    def _mark_anchor(self, mark):
+        figures = [count(mark[name]) for name in ("iteration", "seen", "rss", "swap")]
+        heap = [count(mark[name]) if name in mark else None for name in ("heap_used", "heap_free")]
+        self._work(mark).anchor([*figures, *heap])
+
+    def _work(self, mark):
+        phase = word(mark["phase"])
+        if phase not in self.work:
+            if len(self.work) == _PHASES_OF_WORK:
+                raise ValueError("too many phases with units")
+            self.work[phase] = Work()
+        return self.work[phase]
 
     def _mark_about(self, mark):
         self.about = {
@@ -106,6 +132,24 @@ class Listener:
 
     def _mark_done(self, _):
         self._done = True
+
+    def _mark_value(self, mark):
+        number = mark["value"]
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise ValueError("no number")
+        value = {"name": word(mark["name"]), "t_ns": count(mark["t_ns"]), "value": number}
+        if number != number:
+            value.update(value=None, note="not a number")
+        elif abs(number) >= _MOST_VALUE:
+            size = "infinite" if abs(number) == float("inf") else "1e100 or more"
+            value.update(value=None, note=size if number > 0 else "minus " + size)
+        elif abs(number) >= 1 << 53:
+            value["value"] = float(number)
+        if self._phase:
+            value["phase"] = self._phase
+        self.values.append(value)
+        if len(self.values) > _VALUES:
+            self.values = _thinned(self.values)
 
     def _mark_end(self, mark):
         begin_ns, end_ns = count(mark["begin_ns"]), count(mark["end_ns"])
@@ -126,6 +170,10 @@ class Listener:
         record.update({"rss_peak_bytes": peak, "rss_peak_exact": exact, "samples": self.polls - self._polls_begin})
         record["interval_ns"] = self._intervals.get(phase, self._intervals[""])
         record.update(figures)
+        if "units" in mark:
+            if len(mark["units"]) > UNITS:
+                raise ValueError("too many units")
+            record["units"] = {word(unit): count(total) for unit, total in mark["units"].items()}
         self._keep(record)
         if phase in self._open:
             self._open.remove(phase)
@@ -150,6 +198,8 @@ class Listener:
             return
         times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
         times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
+        if self.follows:
+            del times_ns[_FOLLOWED_TIMES:]  # of hours the first are enough, as in native/memprof.h
         record["times_ns"] = times_ns
         record["begin_ns"] = before["begin_ns"]
         if "swap_peak_bytes" in before or "swap_peak_bytes" in record:
@@ -161,6 +211,9 @@ class Listener:
         for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
             if name in before and name in record:
                 record[name] += before[name]
+        if "units" in before:
+            units = record.setdefault("units", {})
+            units.update((unit, total + units.get(unit, 0)) for unit, total in before["units"].items())
         if "rss_peak_high_bytes" in before:
             record["rss_peak_high_bytes"] = max(before["rss_peak_high_bytes"], record["rss_peak_bytes"])
         if "rss_begin_bytes" in before:
@@ -218,3 +271,21 @@ def take(descriptor):
         return None
     except OSError:  # EIO of a terminal: nobody has its other side open
         return b""
+
+
+def _thinned(values):
+    """The smallest and the largest of each four neighbours of a name."""
+    kept, group = [], {}
+    for value in values:
+        group.setdefault(value["name"], []).append(value)
+    for same in group.values():
+        for start in range(0, len(same), 4):
+            part = same[start : start + 4]
+            numbers = [value for value in part if value["value"] is not None] or part[:1]
+            low, high = min(numbers, key=_number), max(numbers, key=_number)
+            kept += [low] if low is high else [low, high]
+    return sorted(kept, key=lambda value: value["t_ns"])
+
+
+def _number(value):
+    return value["value"] or 0

@@ -79,7 +79,7 @@ class Timeline:
     def encoded(self):
         """The columns as text: base64 of zlib of the differences between neighbours as little-endian 64-bit integers."""
         self.close()
-        return {name: _packed(column[: self.rows]) for name, column in zip(("t_ns", "rss", "file", "vms"), self.columns)}
+        return {name: packed(column[: self.rows]) for name, column in zip(("t_ns", "rss", "file", "vms"), self.columns)}
 
     def _keep(self, t_ns, values):
         if self.rows >= self._capacity:
@@ -116,7 +116,8 @@ def numbers(count):
     return memoryview(mmap.mmap(-1, 8 * count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("q")
 
 
-def _packed(column):
+def packed(column):
+    """A column as text, see `encoded`."""
     steps = memoryview(bytearray(column)).cast("q")
     for index in range(len(steps) - 1, 0, -1):
         steps[index] -= steps[index - 1]

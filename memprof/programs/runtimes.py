@@ -5,6 +5,7 @@ The interpreter itself is asked in a short process (`runners describe`), because
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -21,9 +22,24 @@ import msgspec
 
 from ..errors import InputError, UsageError, near, near_or_all, os_reason
 from ..units import parse_bytes
+from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
-_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None}
+_EXTRAS = {
+    "onnxruntime": None,
+    "tflite": 11,
+    "litert": None,
+    "onert": 12,
+    "tvm": None,
+    "openvino": None,
+    "llamacpp": None,
+    "ncnn": None,
+    "mnn": None,
+    "tflite_micro": None,
+    "ctranslate2": None,
+}
+# Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
+_APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
@@ -86,6 +102,9 @@ class Runtime:
     """A runtime as one interpreter has it; version is None if it is not installed.
 
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
+    always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
+    that cannot be done here, None if it can.
+    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -94,6 +113,8 @@ class Runtime:
     formats: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
     always_builds: bool = False
+    converts: tuple[str, ...] = ()
+    no_converter: str | None = None
     build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None
@@ -101,6 +122,10 @@ class Runtime:
     python: str = ""
     native: str | None = None
     library: str | None = None
+    bytes: int | None = None
+    prefix: str = ""
+    needs: tuple[str, ...] = ()
+    without_wheels: tuple[str, ...] = ()
 
     @property
     def installed(self) -> bool:
@@ -112,25 +137,41 @@ class Runtime:
         return next((knob for knob in self.knobs if knob.name == name), None)
 
     def takes(self, path: str) -> bool:
-        """Whether a model's name ends in a way this runtime reads; a folder is an nnpackage, which onert reads."""
-        ending = os.path.splitext(path)[1].lower() if not os.path.isdir(path) else "/"
-        return not self.formats or ending in self.formats
+        """Whether a model's name ends in a way this runtime reads, or it is a folder that holds what this runtime looks for."""
+        if os.path.isdir(path):
+            return not self.formats or any(form[0] == "/" and os.path.exists(path + form) for form in self.formats)
+        return not self.formats or _ending(path) in self.formats
+
+    def builds(self, path: str) -> bool:
+        """Whether this model is converted with any settings before it can be loaded."""
+        return self.always_builds or _ending(path) in self.converts
 
     @property
     def endings(self) -> tuple[str, ...]:
         """The endings of the files it takes as a person reads them; none if it takes any file."""
-        return tuple("a folder" if ending == "/" else ending for ending in self.formats)
+        return tuple(f"a folder with {ending[1:]}" if ending[0] == "/" else ending for ending in self.formats)
+
+    @property
+    def package(self) -> str:
+        """The runtime whose package it is: a runtime without an interpreter is measured from the same."""
+        return self.name.removesuffix(_NATIVE)
 
     @property
     def how_to_install(self) -> str:
         """The command that installs it, or why there is none."""
-        name = self.name.removesuffix(_NATIVE)
+        name = self.package
+        if name in _APART:
+            return f"memprof runtimes install {name}"
         last = _EXTRAS.get(name)
         if last is not None and self.python and int(self.python.split(".")[1]) > last:
             return f"there is no package for Python {self.python}; the last one is for 3.{last} (--python takes another interpreter)"
         if name in _EXTRAS:
             return f"pip install 'ml-memprof[{name}]'"
         return f"pip install {self.distribution}" if self.distribution else ""
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 class _Described(msgspec.Struct):
@@ -167,6 +208,9 @@ class Asked(Protocol):
 
     def __hash__(self) -> int: ...
 
+    def interpreter(self, path: str | None) -> str:
+        """The interpreter to use there: the given one, or the machine's own. Raises InputError if there is none."""
+
     def runners(self) -> str:
         """The path there of the measured side's programs. Raises InputError."""
 
@@ -181,6 +225,10 @@ class ThisMachine:
     """The machine that memprof runs on."""
 
     name = "here"
+
+    def interpreter(self, path: str | None) -> str:
+        """See Asked."""
+        return interpreter(path)
 
     def runners(self) -> str:
         """See Asked."""
@@ -238,12 +286,69 @@ def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
     if not runtime.installed:
         how = runtime.how_to_install
         elsewhere = "" if machine.name == _THIS_MACHINE.name else f" on {machine.name}"
-        if (elsewhere or python != sys.executable) and how.startswith(
-            "pip "
-        ):  # that environment need not have memprof, whose extra it would be
+        # That environment need not have memprof, whose extra it would be; and memprof's own environments are of no use to it.
+        if (elsewhere or python != sys.executable) and how.startswith(("pip ", "memprof ")):
             how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
         raise InputError(f"{name} is not installed for {python}{elsewhere}: {how}")
     return runtime
+
+
+def convert(name: str, model: Path, folder: Path) -> Path:
+    """A model as this runtime loads it, converted into the folder with the runtime's defaults, by memprof's own interpreter.
+
+    Raises InputError if the runtime is not installed or its converter refuses.
+    """
+    runtime = find(name, sys.executable)
+    if runtime.no_converter:
+        raise InputError(runtime.no_converter)
+    job = {"runtime": name, "model": str(model), "folder": str(folder)}
+    command = [sys.executable, str(runners_path()), "build"]
+    done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, check=False)
+    try:
+        answer = json.loads((folder / "built.json").read_bytes())
+    except (OSError, ValueError):
+        raise InputError(f"{name}: converting {model.name} ended with exit code {done.returncode}") from None
+    if "error" in answer:
+        raise InputError(f"{name}: {answer['error']}")
+    return folder / str(answer["path"])
+
+
+def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, str]:
+    """The runtime of that name, in that file, or `NAME@VERSION`, ready for use, and the interpreter that has it.
+
+    If no interpreter is named, a runtime with a version is looked for among the environments that memprof made, then in memprof's own;
+    without a version the other way round. Raises as `find` does.
+    """
+    runtime, at, version = (name, "", "") if name.endswith(".py") or os.sep in name else name.partition("@")
+    if at and not version:
+        raise UsageError(f"{name!r} names no version: write {runtime}@VERSION")
+    if at and machine.name != _THIS_MACHINE.name:
+        raise UsageError(f"{name}: memprof keeps versions on this machine, not on {machine.name}: --python names an interpreter there")
+    if python is not None or machine.name != _THIS_MACHINE.name:
+        chosen = machine.interpreter(python)
+        described = find(runtime, chosen, machine)
+        if at and not environments.is_of(str(described.version), version):
+            raise InputError(f"{chosen} has {runtime} {described.version}, not {version}")
+        return described, chosen
+    own = sys.executable
+    known = next((each for each in describe(own) if each.name == runtime), None)
+    if known is None or (known.installed and not at) or known.distribution is None:
+        if known is not None and at and known.distribution is None:
+            raise UsageError(f"{name!r}: {runtime} is memprof's own and has no versions")
+        return find(runtime, own), own
+    made = environments.of(known.package, version or None)
+    if made:
+        chosen = environments.use(made[0])
+        return find(runtime, chosen), chosen
+    if not at or (known.installed and environments.is_of(str(known.version), version)):
+        return find(runtime, own), own
+    there = [each.version for each in environments.of(known.package)]
+    if known.installed:
+        there.insert(0, f"{known.version} beside memprof")
+    has = f" (there is {', '.join(there)})" if there else ""
+    raise InputError(
+        f"{known.package} {version} is in no environment of memprof's{has}: memprof runtimes install {known.package}=={version}"
+    )
 
 
 def split_setting(text: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from ..errors import InputError, os_reason
+from ..files import opened
 from . import attempts, settings
 from .records import SCHEMA, Run, Timeline
 
@@ -148,7 +149,7 @@ def lines(path: Path, warn: Callable[[str], None]) -> Iterator[tuple[str, bytes]
     """
     count, torn = 0, b""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n") and not _is_whole(line):
                     torn = line
@@ -358,10 +359,7 @@ _MOST_TIMES = 100
 
 def unpack(timeline: Timeline) -> Columns:
     """The columns of a timeline. Raises InputError if they are damaged."""
-    try:
-        return Columns(*(array("q", accumulate(_steps(data))) for data in unpacked(timeline)))
-    except OverflowError:
-        raise InputError("a timeline is damaged: its numbers are larger than any that was measured") from None
+    return Columns(*numbers(unpacked(timeline), "a timeline"))
 
 
 def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...]:
@@ -370,24 +368,39 @@ def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...
     A few bytes can be packed so that they unpack to gigabytes. So no column may have more rows than there were samples, and beyond _USUAL_ROWS
     all columns together may be at most _MOST_TIMES as long as they are packed.
     """
+    texts = (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)
+    # Three quarters of the text are the packed bytes.
+    most = min(timeline.samples, max(_USUAL_ROWS, _MOST_TIMES * sum(map(len, texts)) * 3 // 4 // 32))
+    columns = unpacked_columns(texts, most, called)
+    if timeline.samples and not columns[0]:
+        raise InputError(f"{called} is damaged: there is no row in it")
+    return columns
+
+
+def unpacked_columns(texts: Sequence[str], most: int, called: str) -> tuple[bytes, ...]:
+    """Packed columns of at most that many rows, as the differences between neighbours, all of one length. Raises InputError as `unpacked` does."""
     columns: list[bytes] = []
     try:
-        packed = [base64.b64decode(text, validate=True) for text in (timeline.t_ns, timeline.rss, timeline.file, timeline.vms)]
-        most = min(timeline.samples, max(_USUAL_ROWS, _MOST_TIMES * sum(map(len, packed)) // 32))
-        for data in packed:
+        for text in texts:
             stream = zlib.decompressobj()
-            columns.append(stream.decompress(data, 8 * most + 1))
+            columns.append(stream.decompress(base64.b64decode(text, validate=True), 8 * most + 1))
             if len(columns[-1]) > 8 * most:
                 raise InputError(f"{called} is damaged: it unpacks to more than {most} rows")
             if not stream.eof or len(columns[-1]) % 8:
                 raise InputError(f"{called} is damaged: a column of it is cut off")
     except (ValueError, zlib.error) as error:
         raise InputError(f"{called} is damaged: {error}") from None
-    if len({len(column) for column in columns}) != 1:
+    if len({len(column) for column in columns}) > 1:
         raise InputError(f"{called} is damaged: its columns differ in length")
-    if timeline.samples and not columns[0]:
-        raise InputError(f"{called} is damaged: there is no row in it")
     return tuple(columns)
+
+
+def numbers(columns: Iterable[bytes], called: str) -> list[array[int]]:
+    """The values of columns of differences. Raises InputError if they are larger than any that was measured."""
+    try:
+        return [array("q", accumulate(_steps(data))) for data in columns]
+    except OverflowError:
+        raise InputError(f"{called} is damaged: its numbers are larger than any that was measured") from None
 
 
 def _steps(data: bytes) -> array[int]:

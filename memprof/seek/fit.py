@@ -24,10 +24,10 @@ from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
-from ..programs import runtimes
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
+from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
 
 WHOLE = "whole run"
@@ -124,9 +124,8 @@ class _Fitter:
         for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        python = runtimes.interpreter(request.python)
         model = identify(Path(request.model))
-        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=python)
+        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=request.python)
         suite = Suite(
             threads=(request.threads,) if request.threads else (),
             shapes=dict(request.shapes),
@@ -134,6 +133,7 @@ class _Fitter:
             warmup=1,
             runs=request.runs,
             cache="cold",
+            release=False,  # the least memory in which a model runs
         )
         self._order = orders.order(suite, model, variant)
         if not self._order.runtime.takes(model.path):
@@ -346,7 +346,7 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
         return At(limit, None, None, None, _ended(runs[0].outcome))
-    marks = [mark for run in completed if (mark := run.mark(EXECUTE)) is not None]
+    marks = [mark for run in completed if (mark := run.mark(timed_phase([run]))) is not None]
     faults = [
         statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
         for name in ("minor_faults", "major_faults")
@@ -357,7 +357,7 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
 
 def _time(run: Run) -> float:
     """The median iteration in ns, 0 if there was none."""
-    mark = run.mark(EXECUTE)
+    mark = run.mark(timed_phase([run]))
     return statistics.median(mark.times_ns) if mark is not None and mark.times_ns else 0.0
 
 

@@ -19,8 +19,13 @@
  *                              WARMUP and EXECUTE by these names; any other name is as good. Repeats of a name become one phase with the
  *                              durations of all.
  * memprof_iteration()          an iteration of the open phase has ended; the next one begins here
+ * memprof_iteration_of(tokens, shape)   the same, and how many tokens it did, -1 if it has none; and what tells its inputs' shape from others,
+ *                              such as "1x3x224x224", NULL if that is always the same
+ * memprof_work(unit, count)    the iteration that runs does so much of another unit: memprof_work("request", 1)
  * memprof_value(name, number)  a figure of the program; the name says what it is: arena_bytes, wait_ns, loss
  * memprof_end()                the open phase ends
+ *
+ * `memprof grow` reads memory after each iteration and says whether it rises with iterations, with tokens or with each new shape.
  *
  * They may be called from any thread, but not from a signal's handler. Files of one program that include this header share one state, across
  * shared libraries too if the linker exports it (-rdynamic). The lines that are written are those of runners/marks.py, where the contract stands: MEMPROF_MARKS=FD:DEV:INO, each
@@ -52,6 +57,12 @@ extern "C" {
 #define MEMPROF_NAME 100  /* most bytes of a name */
 #define MEMPROF_LINE 3072 /* most bytes of a line; PIPE_BUF is 4096 on Linux, and a line is written whole */
 #define MEMPROF_TIMES 128 /* iterations a line: each takes at most 21 bytes */
+#define MEMPROF_UNITS 8   /* units of work, iteration and shape among them */
+#define MEMPROF_UNIT 30   /* most bytes of a unit's name */
+#define MEMPROF_SHAPES 4096 /* places for distinct shapes: more of them are not told from those before */
+#define MEMPROF_ROWS 2300 /* bytes of rows a line */
+#define MEMPROF_ROW 260   /* most bytes of a row */
+#define MEMPROF_ROWS_A_RATE 4096 /* rows until each second one is left out */
 #define MEMPROF_WEAK __attribute__((weak, visibility("default")))
 #define MEMPROF_USED __attribute__((unused))
 
@@ -85,6 +96,14 @@ struct memprof_state {
     long minor_begin, major_begin;
     char phase[MEMPROF_NAME + 1];
     long long times_ns[MEMPROF_TIMES];
+    int follows;          /* memory after each iteration is wanted; what follows is touched before the first */
+    int shaped;           /* places of shapes are taken */
+    int units;            /* how many have a name */
+    int filled, rows, first; /* bytes of rows not yet written, rows at this rate, bytes of the look from before the first iteration */
+    char unit[MEMPROF_UNITS][MEMPROF_UNIT + 1];
+    long long done[MEMPROF_UNITS], every, flushed_ns, look_at, look_ns, swap, swap_ns, seen, told;
+    unsigned long long shapes[MEMPROF_SHAPES];
+    char row_text[MEMPROF_ROWS], first_look[MEMPROF_NAME + 400];
 };
 
 /* Weak, so that all files of a program that include this header share it, C and C++ alike. */
@@ -220,12 +239,150 @@ static MEMPROF_USED void memprof_exact_end(struct memprof_status *status, const 
     if (status->file < 0) status->file = 0;
 }
 
+/* -- memory after each iteration, for `memprof grow`: lines "work" and "anchor", as runners/marks_work.py writes them */
+
+static MEMPROF_USED void memprof_flush(void) {
+    char line[MEMPROF_LINE];
+    int at, index;
+    if (memprof_state_.filled == 0 || memprof_state_.done[0] == 0) return;
+    at = snprintf(line, sizeof line, "{\"mark\":\"work\",\"pid\":%ld,\"phase\":\"%s\",\"units\":[", (long)getpid(), memprof_state_.phase);
+    for (index = 0; index < memprof_state_.units; ++index)
+        at += snprintf(line + at, sizeof line - (size_t)at, index ? ",\"%s\"" : "\"%s\"", memprof_state_.unit[index]);
+    at += snprintf(line + at, sizeof line - (size_t)at, "],\"rows\":[%.*s]}\n", memprof_state_.filled, memprof_state_.row_text);
+    memprof_write(line, at);
+    memprof_state_.filled = 0;
+}
+
+static MEMPROF_USED void memprof_row(long long now_ns) {
+    char text[256], *shared = NULL;
+    char *row;
+    long long page = sysconf(_SC_PAGESIZE);
+    int index, at = memprof_state_.filled;
+    if (now_ns - memprof_state_.swap_ns > 10000000) {
+        char status[4096];
+        memprof_read("/proc/self/status", status, (int)sizeof status);
+        memprof_state_.swap = memprof_field(status, "VmSwap", 1024);
+        if (memprof_state_.swap < 0) memprof_state_.swap = 0;
+        memprof_state_.swap_ns = now_ns;
+    }
+    /* /proc/self/statm, in pages: size, resident, shared (proc_pid_statm(5)) */
+    if (!memprof_read("/proc/self/statm", text, (int)sizeof text) || (row = strchr(text, ' ')) == NULL) return;
+    memprof_state_.seen = strtoll(row, &shared, 10) * page;
+    row = memprof_state_.row_text;
+    at += snprintf(row + at, MEMPROF_ROWS - (size_t)at, at ? ",%lld,%lld,%lld,%lld" : "%lld,%lld,%lld,%lld", now_ns, memprof_state_.seen,
+                   strtoll(shared, NULL, 10) * page, memprof_state_.swap);
+    for (index = 0; index < memprof_state_.units; ++index)
+        at += snprintf(row + at, MEMPROF_ROWS - (size_t)at, ",%lld", memprof_state_.done[index]);
+    memprof_state_.filled = at;
+    ++memprof_state_.rows;
+    if (at > MEMPROF_ROWS - MEMPROF_ROW) memprof_flush();
+}
+
+/* An exact look, as a line: its length. */
+static MEMPROF_USED int memprof_exact_look(char *line, int size) {
+    char text[2048];
+    long long rss, swap;
+    int at;
+    memprof_read("/proc/self/smaps_rollup", text, (int)sizeof text);
+    rss = memprof_field(text, "Rss", 1024);
+    swap = memprof_field(text, "Swap", 1024);
+    at = snprintf(line, (size_t)size, "{\"mark\":\"anchor\",\"pid\":%ld,\"phase\":\"%s\",\"iteration\":%lld,\"seen\":%lld,\"rss\":%lld,\"swap\":%lld",
+                  (long)getpid(), memprof_state_.phase, memprof_state_.done[0], memprof_state_.seen, rss < 0 ? memprof_state_.seen : rss,
+                  swap < 0 ? memprof_state_.swap : swap);
+#ifdef MEMPROF_HAS_MALLINFO2
+    {
+        struct mallinfo2 heap = mallinfo2();
+        at += snprintf(line + at, (size_t)(size - at), ",\"heap_used\":%lld,\"heap_free\":%lld", (long long)(heap.uordblks + heap.hblkhd),
+                       (long long)heap.fordblks);
+    }
+#endif
+    at += snprintf(line + at, (size_t)(size - at), "}\n");
+    return at;
+}
+
+static MEMPROF_USED void memprof_begin_units(void) {
+    int turn;
+    strcpy(memprof_state_.unit[0], "iteration");
+    memprof_state_.units = 1;
+    memset(memprof_state_.done, 0, sizeof memprof_state_.done);
+    if (memprof_state_.follows || memprof_state_.shaped) memset(memprof_state_.shapes, 0, sizeof memprof_state_.shapes);
+    memprof_state_.shaped = 0;
+    if (!memprof_state_.follows) return;
+    memset(memprof_state_.row_text, ' ', sizeof memprof_state_.row_text);
+    memprof_state_.every = 1;
+    memprof_state_.flushed_ns = memprof_state_.look_at = memprof_state_.look_ns = memprof_state_.swap_ns = memprof_state_.told = 0;
+    for (turn = 0; turn < 4; ++turn) { /* what this needs for the first time is taken now, not in the first iteration */
+        memprof_state_.filled = memprof_state_.rows = 0;
+        memprof_row(memprof_now_ns());
+        memprof_state_.first = memprof_exact_look(memprof_state_.first_look, (int)sizeof memprof_state_.first_look);
+    }
+}
+
+static MEMPROF_USED void memprof_take(long long now_ns, int last) {
+    char line[MEMPROF_NAME + 400];
+    if (memprof_state_.first) memprof_write(memprof_state_.first_look, memprof_state_.first);
+    memprof_state_.first = 0;
+    if (memprof_state_.told != memprof_state_.done[0]) memprof_row(now_ns);
+    memprof_state_.told = memprof_state_.done[0];
+    if (last || (memprof_state_.done[0] >= memprof_state_.look_at && now_ns >= memprof_state_.look_ns)) {
+        long long after_ns;
+        memprof_write(line, memprof_exact_look(line, (int)sizeof line));
+        after_ns = memprof_now_ns();
+        memprof_state_.look_at = memprof_state_.done[0] + (memprof_state_.done[0] < 32 ? 1 : memprof_state_.done[0] / 32);
+        memprof_state_.look_ns = after_ns + 100 * (after_ns - now_ns); /* it takes milliseconds in a large process: 1% of the time at most */
+    }
+    if (last || now_ns - memprof_state_.flushed_ns > 100000000) {
+        memprof_flush();
+        memprof_state_.flushed_ns = now_ns;
+    }
+    if (memprof_state_.rows >= MEMPROF_ROWS_A_RATE) {
+        memprof_state_.rows = 0;
+        memprof_state_.every *= 2;
+    }
+}
+
+static MEMPROF_USED void memprof_count_unit(const char *name, long long count) {
+    char clean[MEMPROF_NAME + 1];
+    int index;
+    memprof_name(clean, name);
+    clean[MEMPROF_UNIT] = 0;
+    for (index = 0; index < memprof_state_.units && strcmp(memprof_state_.unit[index], clean) != 0; ++index) {}
+    if (index == MEMPROF_UNITS || count < 0) return;
+    if (index == memprof_state_.units) {
+        memprof_flush(); /* the rows before it lack it */
+        strcpy(memprof_state_.unit[index], clean);
+        ++memprof_state_.units;
+    }
+    memprof_state_.done[index] += count;
+}
+
+/* 1 for a shape that is seen for the first time (FNV-1a of its text). */
+static MEMPROF_USED int memprof_is_new(const char *shape) {
+    unsigned long long hash = 14695981039346656037ULL;
+    int place, tried;
+    for (; *shape; ++shape) hash = (hash ^ (unsigned char)*shape) * 1099511628211ULL;
+    if (hash == 0) hash = 1;
+    place = (int)(hash % MEMPROF_SHAPES);
+    for (tried = 0; tried < MEMPROF_SHAPES; ++tried) {
+        if (memprof_state_.shapes[place] == hash) return 0;
+        if (memprof_state_.shapes[place] == 0) {
+            memprof_state_.shapes[place] = hash;
+            memprof_state_.shaped = 1;
+            return 1;
+        }
+        place = (place + 1) % MEMPROF_SHAPES;
+    }
+    return 0;
+}
+
 static MEMPROF_USED void memprof_write_end(long long end_ns) {
-    struct memprof_status after = memprof_look();
+    struct memprof_status after;
     char line[MEMPROF_LINE], text[2048];
     long minor, major;
     long long read_bytes, cpu_ns, private_clean;
-    int at;
+    int at, index;
+    if (memprof_state_.follows && memprof_state_.units && memprof_state_.done[0]) memprof_take(memprof_now_ns(), 1);
+    after = memprof_look();
     memprof_count(&minor, &major, &read_bytes, &cpu_ns);
     memprof_read("/proc/self/smaps_rollup", text, (int)sizeof text); /* takes milliseconds in a large process; empty where there is none */
     memprof_exact_end(&after, text);
@@ -261,8 +418,12 @@ static MEMPROF_USED void memprof_write_end(long long end_ns) {
         at = memprof_put(line, at, "heap_free_end_bytes", (long long)heap.fordblks);
     }
 #endif
-    at += snprintf(line + at, sizeof line - (size_t)at, "}\n");
+    for (index = 1; index < memprof_state_.units; ++index)
+        at += snprintf(line + at, sizeof line - (size_t)at, index == 1 ? ",\"units\":{\"%s\":%lld" : ",\"%s\":%lld", memprof_state_.unit[index],
+                       memprof_state_.done[index]);
+    at += snprintf(line + at, sizeof line - (size_t)at, memprof_state_.units > 1 ? "}}\n" : "}\n");
     memprof_write(line, at);
+    memprof_state_.units = 0;
     memprof_state_.open = 0;
     if (getenv("MEMPROF_HOLD") != NULL) raise(SIGSTOP); /* memprof looks at the process as it is now, and lets it go */
 }
@@ -302,6 +463,8 @@ static MEMPROF_USED int memprof_enter(void) {
         if (text == NULL || sscanf(text, "%d:%llu:%llu", &memprof_state_.descriptor, &memprof_state_.device, &memprof_state_.inode) != 3)
             memprof_state_.descriptor = -1;
         memprof_state_.looked = 1;
+        text = getenv("MEMPROF_WORK");
+        memprof_state_.follows = text != NULL && strcmp(text, "1") == 0;
     }
     if (memprof_state_.descriptor >= 0) return 1;
     __atomic_store_n(&memprof_state_.lock, 0, __ATOMIC_RELEASE);
@@ -322,6 +485,7 @@ static MEMPROF_USED void memprof_begin(const char *phase) {
     if (!memprof_state_.started) memprof_write_startup(now_ns);
     memprof_state_.started = 1;
     memprof_name(memprof_state_.phase, phase);
+    memprof_begin_units();
     before = memprof_look();
     if (before.hwm > memprof_state_.highest) memprof_state_.highest = before.hwm;
     memprof_state_.hwm_begin = before.hwm;
@@ -347,15 +511,32 @@ static MEMPROF_USED void memprof_end(void) {
     memprof_leave();
 }
 
-static MEMPROF_USED void memprof_iteration(void) {
+static MEMPROF_USED void memprof_work(const char *unit, long long count) {
+    if (!memprof_enter()) return;
+    if (memprof_state_.open) memprof_count_unit(unit, count);
+    memprof_leave();
+}
+
+static MEMPROF_USED void memprof_iteration_of(long long tokens, const char *shape) {
     if (!memprof_enter()) return;
     if (memprof_state_.open) {
-        memprof_state_.times_ns[memprof_state_.times++] = memprof_now_ns() - memprof_state_.last_ns;
-        if (memprof_state_.times == MEMPROF_TIMES) memprof_write_times();
+        int before = errno;
+        long long now_ns = memprof_now_ns();
+        ++memprof_state_.done[0];
+        if (tokens >= 0) memprof_count_unit("token", tokens);
+        if (shape != NULL) memprof_count_unit("shape", memprof_is_new(shape));
+        if (!memprof_state_.follows || memprof_state_.every == 1) { /* of a run of hours the first times are kept */
+            memprof_state_.times_ns[memprof_state_.times++] = now_ns - memprof_state_.last_ns;
+            if (memprof_state_.times == MEMPROF_TIMES) memprof_write_times();
+        }
+        if (memprof_state_.follows && memprof_state_.done[0] % memprof_state_.every == 0) memprof_take(now_ns, 0);
         memprof_state_.last_ns = memprof_now_ns();
+        errno = before;
     }
     memprof_leave();
 }
+
+static MEMPROF_USED void memprof_iteration(void) { memprof_iteration_of(-1, NULL); }
 
 static MEMPROF_USED void memprof_value(const char *name, double number) {
     char line[MEMPROF_LINE], clean[MEMPROF_NAME + 1], text[40], *comma;

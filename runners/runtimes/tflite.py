@@ -5,6 +5,7 @@ from ._interpreter import KNOBS, InterpreterRuntime
 
 class Runtime(InterpreterRuntime):
     distribution = "tflite-runtime"
+    needs = ("numpy<2",)  # it was built against numpy 1
     knobs = KNOBS
 
     def __init__(self):

@@ -19,7 +19,7 @@ import psutil
 
 from ...errors import InputError, UsageError, os_reason
 from ...probe import procfs
-from ...programs import commands, runtimes
+from ...programs import commands
 from ...programs.commands import Command
 from ...programs.runtimes import Asked, ThisMachine
 from ...runs.records import Machine, Model, ModelFile
@@ -83,9 +83,6 @@ class Place(Asked, Protocol):
 
     def only_here(self, subject: str) -> None:
         """Raises UsageError if the place is another machine; subject: who needs this one, as the begin of a sentence."""
-
-    def interpreter(self, path: str | None) -> str:
-        """The interpreter to use there: the given one, or the place's own. Raises InputError if there is none."""
 
     def executable(self, path: str) -> str:
         """As `file`, for a program: it can be started there."""
@@ -159,9 +156,6 @@ class Here(ThisMachine):
 
     def only_here(self, subject: str) -> None:
         pass
-
-    def interpreter(self, path: str | None) -> str:
-        return runtimes.interpreter(path)
 
     def executable(self, path: str) -> str:
         return path

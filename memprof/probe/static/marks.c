@@ -3,6 +3,7 @@
 
 #define LINE_LIMIT 65536
 #define READ 65536
+#define FOLLOWED_TIMES 4096
 
 static const char *const figure_names[FIGURES] = {
     "hwm_bytes", "rss_begin_bytes", "rss_end_bytes", "anon_end_bytes", "file_end_bytes", "shmem_end_bytes", "swap_end_bytes",
@@ -27,8 +28,7 @@ const char *interned(const char *text) {
 }
 
 /* A text of words as one word, of at most 200 characters. */
-const char *word_of(const struct json *map, const char *name) {
-    const struct json *found = json_get(map, name);
+const char *word_in(const struct json *found) {
     char word[4 * 200 + 1];
     size_t at = 0, filled = 0, used;
     int count = 0, gap = 0;
@@ -48,6 +48,8 @@ const char *word_of(const struct json *map, const char *name) {
     word[filled] = 0;
     return filled ? interned(word) : NULL;
 }
+
+const char *word_of(const struct json *map, const char *name) { return word_in(json_get(map, name)); }
 
 void names_add(struct names *names, const char *name) {
     names->items = grown(names->items, names->count, &names->room, sizeof *names->items);
@@ -107,6 +109,16 @@ void marks_insert(size_t place, struct mark mark) {
 
 static i64 both(i64 before, i64 after) { return before >= 0 && after >= 0 ? before + after : after; }
 
+/* 0 if there are too many units. */
+static int add_units(struct mark *mark, const char *name, i64 count) {
+    size_t at = 0;
+    while (at < UNITS && mark->units[at].name != NULL && mark->units[at].name != name) ++at;
+    if (at == UNITS) return 0;
+    mark->units[at].name = name;
+    mark->units[at].count += count;
+    return 1;
+}
+
 /* Keep a phase. One that was there before has come once more: each time is an iteration of it, its figures at the end are the last. */
 static void merge(struct mark record) {
     static const enum figure counted[] = {MINOR_FAULTS, MAJOR_FAULTS, READ_BYTES, CPU};
@@ -121,10 +133,12 @@ static void merge(struct mark record) {
     if (!times.count) times_add(&times, before->end_ns - before->begin_ns);
     for (at = 0; at < record.times.count; ++at) times_add(&times, record.times.items[at]);
     if (!record.times.count) times_add(&times, record.end_ns - record.begin_ns);
+    if (m.follows && times.count > FOLLOWED_TIMES) times.count = FOLLOWED_TIMES; /* of hours the first are enough */
     free(record.times.items);
     record.times = times;
     record.begin_ns = before->begin_ns;
     swapped_merge(&record, before);
+    for (at = 0; at < UNITS && before->units[at].name != NULL; ++at) add_units(&record, before->units[at].name, before->units[at].count);
     record.peak = max64(before->peak, record.peak);
     record.exact = before->exact && record.exact;
     record.samples += before->samples;
@@ -159,7 +173,12 @@ void out_marks(void) {
             out(",\"swap_peak_bytes\":%lld,\"rss_swap_peak_bytes\":%lld", (long long)mark->swap_peak, (long long)mark->both_peak);
         for (index = 0; index < FIGURES; ++index)
             if (mark->figures[index] >= 0) out(",\"%s\":%lld", figure_names[index], (long long)mark->figures[index]);
-        out("}");
+        for (index = 0; index < UNITS && mark->units[index].name != NULL; ++index) {
+            out(index ? "," : ",\"units\":{");
+            out_text(mark->units[index].name);
+            out(":%lld", (long long)mark->units[index].count);
+        }
+        out(index ? "}}" : "}");
     }
 }
 
@@ -171,6 +190,7 @@ int begin_phase(const char *phase) {
     names_add(&m.open, phase);
     m.times.count = 0;
     m.polls_begin = m.polls;
+    work_again(phase);
     return 1;
 }
 
@@ -227,6 +247,7 @@ static int take_error(const struct json *mark) {
 
 static int take_end(const struct json *mark, int pid) {
     const char *phase = word_of(mark, "phase");
+    const struct json *units = json_get(mark, "units"), *unit;
     struct mark record;
     i64 begin_ns, end_ns, seen, hwm = 0, hwm_begin = 0;
     size_t at;
@@ -238,6 +259,12 @@ static int take_end(const struct json *mark, int pid) {
     for (at = 0; at < FIGURES; ++at) {
         const struct json *figure = json_get(mark, figure_names[at]);
         if (figure != NULL && !json_count(figure, &record.figures[at])) return 0;
+    }
+    if (units != NULL && units->kind != J_MAP) return 0;
+    for (unit = units != NULL ? units->first : NULL; unit != NULL; unit = unit->next) {
+        struct json name = {J_STRING, 0, NULL, unit->name, strlen(unit->name), 0, 0, NULL, NULL};
+        i64 total;
+        if (word_in(&name) == NULL || !json_count(unit, &total) || !add_units(&record, word_in(&name), total)) return 0;
     }
     if (json_get(mark, "hwm_phase_bytes") != NULL && !json_count(json_get(mark, "hwm_phase_bytes"), &hwm)) return 0;
     if (json_get(mark, "hwm_begin_bytes") != NULL && !json_count(json_get(mark, "hwm_begin_bytes"), &hwm_begin)) return 0;
@@ -294,11 +321,13 @@ static int take_mark(struct json *mark) {
     if (strcmp(kind, "begin") == 0) return take_begin(mark, (int)pid);
     if (strcmp(kind, "end") == 0) return take_end(mark, (int)pid);
     if (strcmp(kind, "times") == 0) return take_times(mark);
+    if (strcmp(kind, "work") == 0) return take_work(mark);
+    if (strcmp(kind, "anchor") == 0) return take_anchor(mark);
     if (strcmp(kind, "error") == 0) return take_error(mark);
     if (strcmp(kind, "about") == 0) return is_about(mark);
     if (strcmp(kind, "done") == 0) return m.done = 1;
     if (strcmp(kind, "program") == 0) return 1; /* a debugger says which process its program is, before that has anything to say */
-    return m.task == COMMAND && command_mark(kind, mark);
+    return (m.task == COMMAND || strcmp(kind, "value") == 0) && command_mark(kind, mark);
 }
 
 static void take_line(char *line, size_t length) {

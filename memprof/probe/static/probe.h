@@ -144,6 +144,7 @@ i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
 i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns);
 void out_swap(struct timeline *timeline);
 void out_timeline(struct timeline *timeline, i64 rss_max_high);
+void out_numbers(const i64 *numbers, i64 rows); /* packed as the columns of a timeline */
 
 /* -- sums.c */
 
@@ -253,6 +254,8 @@ enum figure {
     MINOR_FAULTS, MAJOR_FAULTS, READ_BYTES, CPU, FIGURES
 };
 
+#define UNITS 8
+
 struct times { i64 *items; size_t count, room; };
 
 /* phase and all other names are interned: the same name is the same pointer. */
@@ -261,6 +264,7 @@ struct mark {
     i64 begin_ns, end_ns, peak, high, samples, interval_ns, swap_peak, both_peak, figures[FIGURES]; /* swap_peak: 0 for nothing */
     int exact;
     struct times times;
+    struct { const char *name; i64 count; } units[UNITS]; /* name: NULL for none */
 };
 
 struct value { const char *name, *phase, *note; i64 t_ns; struct decimal number; };
@@ -269,6 +273,7 @@ struct names { const char **items; size_t count, room; };
 
 const char *interned(const char *text);
 const char *word_of(const struct json *map, const char *name); /* NULL where it is no text or empty */
+const char *word_in(const struct json *text);
 void names_add(struct names *names, const char *name);
 void names_remove(struct names *names, const char *name);
 struct mark mark_seen(const char *phase, i64 begin_ns, i64 end_ns, i64 peak);
@@ -280,6 +285,15 @@ void keep(struct mark record);
 int begin_phase(const char *phase);
 void out_marks(void);
 
+/* -- work.c: memory after units of a phase's work; whether a line was understood */
+
+int take_work(const struct json *mark);
+int take_anchor(const struct json *mark);
+void work_again(const char *phase);
+void work_line(const char *unit); /* one more of a unit that ends with a line */
+void work_lines(i64 t_ns, i64 rss, i64 file, i64 swap); /* memory after the lines that came together */
+void out_work(void);
+
 /* -- swapping.c */
 
 extern int swapped_threads; /* the most that a process was seen with */
@@ -287,6 +301,7 @@ extern int swapped_threads; /* the most that a process was seen with */
 void swapped_look(int pid, i64 now);
 void swapped_take(i64 now, i64 rss, i64 swap, int threads);
 void swapped_forget(void);
+i64 swapped_newest(void); /* what was swapped out when it was last read */
 void swapped_tell(struct mark *mark);
 void swapped_merge(struct mark *record, const struct mark *before);
 void out_swapped(void);
@@ -299,12 +314,13 @@ extern struct measurement {
     enum task task;
     const struct json *start, *hold, *intervals;
     char *early; /* what came on standard input with the first line */
-    i64 timeout_ns, silence_ns, heard_ns;
+    i64 timeout_ns, silence_ns, heard_ns, report_ns; /* report_ns: how often to tell how far it has come, 0 for never */
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
     i64 begin_ns, polls, polls_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
+    int follows; /* memory after each unit of work is wanted */
     struct statm statm;
     struct timeline timeline;
     struct marks records;
@@ -336,6 +352,7 @@ void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *formatted(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int is_late(i64 now);
 int usable_cpus(int pid);
+void report(void); /* tell how far it has come */
 int follow(void); /* 0 where it was told to stop */
 int attach(void);
 i64 interval_of(const char *phase);

@@ -109,20 +109,20 @@ i64 timeline_mean(const struct timeline *timeline) {
     return (i64)(timeline->area / (double)(timeline->last_ns - timeline->first_ns) * KIB);
 }
 
-i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
-    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? timeline->last_rss : 0;
+static i64 highest(const struct timeline *timeline, const uint32_t *column, i64 last, i64 begin_ns, i64 end_ns) {
+    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? last : 0;
     int at;
     for (at = timeline->rows - 1; at >= 0 && timeline->t[at] >= begin_ns; --at)
-        if (timeline->t[at] <= end_ns) best = max64(best, (i64)timeline->rss[at] * KIB);
+        if (timeline->t[at] <= end_ns) best = max64(best, (i64)column[at] * KIB);
     return best;
 }
 
+i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
+    return highest(timeline, timeline->rss, timeline->last_rss, begin_ns, end_ns);
+}
+
 i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
-    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? timeline->last_file : 0;
-    int at;
-    for (at = timeline->rows - 1; at >= 0 && timeline->t[at] >= begin_ns; --at)
-        if (timeline->t[at] <= end_ns) best = max64(best, (i64)timeline->file[at] * KIB);
-    return best;
+    return highest(timeline, timeline->file, timeline->last_file, begin_ns, end_ns);
 }
 
 /* -- packing: the differences between neighbours as little-endian 64-bit integers, zlib (RFC 1950), base64 (RFC 4648).
@@ -133,8 +133,9 @@ i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end
 enum column { T, RSS, FILES, VMS };
 
 static struct {
-    const struct timeline *timeline;
+    const struct timeline *timeline; /* and its column, or plain numbers */
     enum column column;
+    const i64 *numbers;
     i64 place, step; /* the difference that was computed last, and of which row */
 } source;
 
@@ -142,6 +143,7 @@ static struct { uint32_t bits; int count, taken; unsigned char group[3]; } packe
 
 static i64 cell(i64 at) {
     const struct timeline *timeline = source.timeline;
+    if (timeline == NULL) return source.numbers[at];
     if (source.column == T) return timeline->t[at];
     if (source.column == VMS) return timeline->vms[at];
     return (i64)(source.column == RSS ? timeline->rss : timeline->file)[at] * KIB;
@@ -213,13 +215,11 @@ static void put_match(int length, int distance) {
     else put_code(7, 5), put_bits(3, 2);
 }
 
-static void out_column(const struct timeline *timeline, enum column column) {
+static void out_source(i64 rows) {
     static const int distances[] = {8, 1, 16};
-    i64 size = (i64)timeline->rows * 8, at = 0, end;
+    i64 size = rows * 8, at = 0, end;
     uint32_t low = 1, high = 0; /* Adler-32 */
     memset(&packed, 0, sizeof packed);
-    source.timeline = timeline;
-    source.column = column;
     source.place = -1;
     put_byte(0x78);
     put_byte(0x01);
@@ -249,6 +249,18 @@ static void out_column(const struct timeline *timeline, enum column column) {
     put_byte(low >> 8);
     put_byte(low & 255);
     if (packed.taken) put_group();
+}
+
+static void out_column(const struct timeline *timeline, enum column column) {
+    source.timeline = timeline;
+    source.column = column;
+    out_source(timeline->rows);
+}
+
+void out_numbers(const i64 *numbers, i64 rows) {
+    source.timeline = NULL;
+    source.numbers = numbers;
+    out_source(rows);
 }
 
 void out_timeline(struct timeline *timeline, i64 rss_max_high) {

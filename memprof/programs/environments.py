@@ -1,0 +1,190 @@
+"""Environments of memprof's own: in its cache, a folder each, with one runtime at one version and the packages that it needs.
+
+    environments/NAME.TOKEN/
+        bin/python, lib/...      made by `python -m venv`. An environment works only where it was made, so it is never renamed
+        environment.json         written last: without it the environment is half made, and nobody uses it
+        used                     locked, shared, by every memprof that measures with it; its time is that of the last use
+
+Here they are found, held and removed; memprof.installing makes them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from .. import files
+from ..cache import cache_folder
+from ..errors import InputError, os_reason
+
+_STAMP = "environment.json"
+_USED = "used"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A whole environment. python: the version of its interpreter. packages: their versions by name. bytes: what it takes on the disk.
+
+    kept: a person asked for it; others were made by a search, and go when room is needed.
+    """
+
+    runtime: str
+    version: str
+    python: str
+    interpreter: str
+    bytes: int
+    kept: bool
+    packages: dict[str, str]
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return Path(self.interpreter).parent.parent
+
+    @property
+    def last_used(self) -> float:
+        """When it was last used, in seconds since 1970."""
+        try:
+            return (self.folder / _USED).stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+def version_key(version: str) -> tuple[object, ...]:
+    """A key that sorts versions as PEP 440 does, for releases, pre-releases and development releases; a local part (`+cpu`) does not count."""
+    public = version.lower().partition("+")[0]
+    release, rest = re.match(r"v?([\d.]*)(.*)", public, re.DOTALL).groups()  # type: ignore[union-attr]
+    numbers = [int(part) for part in release.split(".") if part]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    before = re.match(r"[._-]?(dev|a|b|rc|c)[a-z]*[._-]?(\d*)", rest)
+    kind = ("dev", "a", "b", "c", "rc").index(before[1]) if before else 5
+    return tuple(numbers), kind, int(before[2] or 0) if before else 0, "" if before else rest
+
+
+def is_of(version: str, wanted: str) -> bool:
+    """Whether a version is the wanted one, or, if that has fewer than three numbers, a release of its line: 1.17.3 is of 1.17."""
+    if version_key(version) == version_key(wanted) and ("+" not in wanted or version == wanted):
+        return True
+    return is_line(wanted) and version.startswith(f"{wanted}.")
+
+
+def is_line(wanted: str) -> bool:
+    """Whether the text names a line of releases, as 1 and 1.17 do, and not one release."""
+    return re.fullmatch(r"\d+(\.\d+)?", wanted) is not None
+
+
+def every() -> list[Environment]:
+    """All whole environments, the newest version of each runtime first."""
+    environments = []
+    for stamp in place().glob(f"*/{_STAMP}"):
+        with suppress(OSError, msgspec.DecodeError):
+            environment = msgspec.json.decode(stamp.read_bytes(), type=Environment)
+            # A cache that was moved or copied has stamps of environments that do not work there.
+            if environment.folder.samefile(stamp.parent) and os.access(environment.interpreter, os.X_OK):
+                environments.append(environment)
+    environments.sort(key=lambda environment: (version_key(environment.version), environment.last_used), reverse=True)
+    return sorted(environments, key=lambda environment: environment.runtime)
+
+
+def of(runtime: str, version: str | None = None) -> list[Environment]:
+    """The environments of a runtime, or those at a version as `is_of` means it, the newest first."""
+    return [each for each in every() if each.runtime == runtime and (version is None or is_of(each.version, version))]
+
+
+# -- use
+
+_held: dict[Path, int] = {}  # the descriptors of the locks
+
+
+def use(environment: Environment) -> str:
+    """The interpreter of an environment, which nobody removes from now on until this memprof ends. Raises InputError if it is gone."""
+    folder = environment.folder
+    if folder not in _held:
+        try:
+            descriptor = os.open(folder / _USED, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except OSError as error:
+            raise InputError(f"the environment {folder} cannot be used: {os_reason(error)}") from None
+        if not (folder / _STAMP).exists():
+            raise InputError(f"the environment {folder} was removed just now")
+        _held[folder] = descriptor
+    os.utime(folder / _USED)
+    return environment.interpreter
+
+
+def remove(environment: Environment) -> bool:
+    """Remove an environment; False, and nothing is removed, if another memprof uses it. Raises InputError."""
+    folder = environment.folder
+    held = _held.pop(folder, None)
+    if held is not None:
+        os.close(held)
+    try:
+        with (folder / _USED).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            (folder / _STAMP).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another memprof that starts now removes the rest of it too
+                shutil.rmtree(folder)
+    except OSError as error:
+        raise InputError(f"{error.filename or folder} cannot be removed: {os_reason(error)}") from None
+    return True
+
+
+# -- making
+
+
+def new_folder(runtime: str, token: str) -> Path:
+    """The folder of an environment that is about to be made."""
+    return place() / f"{runtime}.{token}"
+
+
+def finish(environment: Environment) -> None:
+    """From now on the environment is whole. Raises InputError."""
+    (environment.folder / _USED).touch()
+    files.write(environment.folder / _STAMP, msgspec.json.encode(environment))
+
+
+def remove_unless_finished(folder: Path) -> None:
+    """Remove what is left of an environment that was not finished."""
+    if not (folder / _STAMP).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unfinished(is_being_made: Callable[[str], bool]) -> None:
+    """Remove what is left of environments that were never finished, or not wholly removed. is_being_made: whether a token's memprof runs."""
+    for folder in place().iterdir():
+        if folder.is_dir() and not (folder / _STAMP).exists() and not is_being_made(folder.name.rpartition(".")[2]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
+    """The block in which environments of a runtime are made, for one memprof at a time: the second says so and waits. Raises InputError."""
+    path = place() / f"{runtime}.lock"
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another memprof installs {runtime}: waiting until it is done")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def place() -> Path:
+    """The folder of all environments. Raises InputError if it cannot be made."""
+    return cache_folder("environments")
