@@ -38,6 +38,7 @@ from simulated_fleet import simulate
 from bench import docs
 from bench.table import aligned
 from memprof.runs import store
+from memprof.units import counted
 
 _COUNTS = {"plan": 3, "lab": 1, "kills": 20}
 _WORKERS = 8
@@ -63,7 +64,7 @@ def plan(count: int) -> None:
         )
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     table = aligned([("comparisons run on", "makespan / ideal", "worst", "planning (s)", "lost with a machine"), *rows])
-    _show("fleet-plan", table, [f"{count} campaigns each. The process that planned and simulated had {memory} MiB at most."])
+    _show("fleet-plan", table, [f"{counted(count, 'campaign')} each. The process that planned and simulated had {memory} MiB at most."])
 
 
 # -- the lab
