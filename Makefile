@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, and bench-NAME for boards, explain, gate, growth, history, plan, release, runtimes, scale  the claims of the manual, measured and written into it
+# make bench, and bench-NAME for boards, explain, fleet, gate, growth, history, plan, release, runtimes, scale  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +15,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what the
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-growth bench-scale bench-history
-.PHONY: bench-release bench-runtimes fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -73,6 +73,10 @@ attack-faults attack-hostile: $(VENV)/.for-tests $(VENV)/.installed
 
 attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	bad=0; for reader in heap models runs; do $(BIN)/python ci/fuzz/$$reader.py --seconds $(ATTACK_SECONDS) || bad=1; done; exit $$bad
+
+# Many machines: the planner by simulation, a lab of eight workers in network namespaces (as root), and kills; PARTS="plan lab kills" for some of it.
+bench-fleet: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/fleet.py $(PARTS)
 
 # Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed

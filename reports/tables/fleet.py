@@ -22,7 +22,7 @@ def render(fleet: Fleet, *, format: str = "markdown") -> str:
     if fleet.desks:
         rows = tuple((desk.desk, str(desk.running), str(desk.waiting), str(desk.done)) for desk in fleet.desks)
         tables.append(Table("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
-    notes = [] if fleet.places else ["There is no machine: start `memprof worker` beside one."]
+    notes = [] if fleet.places else ["There is no machine: memprof worker offers one."]
     notes += fleet.unusable
     if fleet.dashboard:
         notes.append(f"Dask's own pages: {fleet.dashboard}")

@@ -32,6 +32,7 @@ from .security import Security, unreachable
 _LOOK_S = 1.0  # between two looks at who is there
 _WAIT_S = 0.2  # for the next message
 _PATIENCE_S = 20.0  # how long the scheduler may be away
+_CONNECT_S = 10
 _PIECE = 8 << 20
 _SENDERS = 4
 # All that Dask's client raises while its scheduler is away, or is another.
@@ -40,16 +41,12 @@ _LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, Val
 
 @dataclass(frozen=True)
 class There:
-    """A place at the scheduler. address: of its Dask worker. doing: what it does now."""
+    """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
 
+    name: str
     address: str
     offered: Offered
     doing: Doing
-
-    @property
-    def name(self) -> str:
-        """The place among all of the fleet."""
-        return f"{self.offered.place} of {self.offered.host}" if self.offered.place == "here" else self.offered.place
 
     @property
     def kind(self) -> str:
@@ -65,7 +62,7 @@ def connected(address: str, security: Security) -> Iterator[Any]:
 
     worker.calm()
     try:
-        client = Client(address, security=security.dask("client"), timeout=10, set_as_default=False, name="memprof")
+        client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
     except (OSError, TimeoutError) as error:
         raise unreachable(address, error) from None
     try:
@@ -89,8 +86,11 @@ def places(client: Any) -> tuple[list[There], list[str]]:
             )
             continue
         doing = (facts.get("metrics") or {}).get(FACTS) or {}
-        there.append(There(address, msgspec.convert(told, Offered), msgspec.convert(doing, Doing)))
-    return there, sentences
+        offered = msgspec.convert(told, Offered)
+        there.append(There(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
+    names = Counter(place.name for place in there)
+    # Containers of one machine, each with a worker: they have the same names for themselves.
+    return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
 
 
 def described(labels: Labels) -> str:
@@ -102,7 +102,7 @@ def offered_words(there: Sequence[There]) -> str:
     """What is there, for the error of a request that fits nothing."""
     if not there:
         return "there is no place at all: start `memprof worker` beside the machines"
-    kinds = Counter(place.kind or "no labels" for place in there)
+    kinds = Counter(sorted(place.kind or "no labels" for place in there))
     return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
 
 

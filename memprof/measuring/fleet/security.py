@@ -74,7 +74,7 @@ def unreachable(address: str, error: BaseException) -> InputError:
     reason: BaseException | None = error
     while reason is not None:
         if isinstance(reason, ssl.SSLError):
-            words = (reason.reason or str(reason)).replace("_", " ").lower()
+            words = (getattr(reason, "reason", None) or str(reason)).replace("_", " ").lower()
             return InputError(f"{address}: the certificates do not fit ({words}); desk, workers and scheduler need those of one authority")
         reason = reason.__cause__ or reason.__context__
     return InputError(f"no scheduler answers at {address}; `dask scheduler` starts one")

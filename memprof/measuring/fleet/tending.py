@@ -7,7 +7,6 @@ figures, and lets a comparison be stopped at any moment.
 
 from __future__ import annotations
 
-import _thread
 import fcntl
 import os
 import queue
@@ -74,8 +73,8 @@ class _Lost(Exception):
 def _read(tasks: queue.SimpleQueue[bytes]) -> None:
     for line in sys.stdin.buffer:
         tasks.put(line)
-    _thread.interrupt_main()
     threading.Timer(_LAST_S, os._exit, (1,)).start()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # a thread that waits hears nothing but a signal
 
 
 def _write(word: str, text: str = "") -> None:
@@ -113,9 +112,8 @@ def _measure(task: Task, place: Place) -> None:
     folder = message.folder_of(task)
     before = os.getcwd()
     try:
-        for name in task.names:
-            if name.startswith("commands/"):
-                (folder / name).mkdir(parents=True, exist_ok=True)
+        for name in task.names.keys() - {file.name for file in task.files}:  # folders that commands run in
+            (folder / name).mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
         planned = plan(message.suite_of(task.suite, place))
         orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
@@ -161,4 +159,6 @@ def _renamed(model: Model, names: Mapping[str, str]) -> Model:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # the thread that reads would hold its buffer while the interpreter ends

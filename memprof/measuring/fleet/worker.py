@@ -203,6 +203,10 @@ def measure(data: bytes, queue: str) -> bytes:
         return message.encode(Result(0, "refused", str(error)))
     except Cancelled:
         stand.close()
+        try:
+            stand.open()  # so that the place stays leased
+        except InputError:
+            worker.loop.add_callback(stand.gone.set)
         return message.encode(Result(0, "lost", "it was cancelled"))
     except Gone as error:
         stand.close()

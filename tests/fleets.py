@@ -1,0 +1,103 @@
+"""A fleet on this machine's loopback: a real scheduler, and workers that each believe to be alone."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from failing import wait_for
+
+
+def _ends_with_us() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+@dataclass
+class Fleet:
+    """A scheduler by its address, in a folder for all that its processes write."""
+
+    folder: Path
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """A worker with caches of its own, once its places are offered; its words on standard error are in NAME.log."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "memprof", "worker", self.address, *words], env=env, stderr=log, preexec_fn=_ends_with_us
+            )
+        self.workers.append(process)
+        wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes(), 60)
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def kept(self, name: str) -> list[Path]:
+        """The files that a worker keeps by their content."""
+        return [path for path in (self.folder / name / "cache/memprof/fleet/files").glob("*") if path.is_file()]
+
+
+@contextmanager
+def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
+    """A scheduler without workers; all processes are gone at the end. certificates: of the authority, its own, and the key."""
+    facts = folder / "scheduler.json"
+    words = ["--host", f"{'tls' if certificates else 'tcp'}://127.0.0.1:0", "--no-dashboard", "--scheduler-file", str(facts)]
+    words += [
+        word
+        for option, path in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), certificates, strict=False)
+        for word in (option, str(path))
+    ]
+    with (folder / "scheduler.log").open("wb") as log:
+        scheduler = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
+        )
+    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"), 60)
+    made = Fleet(folder, json.loads(facts.read_text())["address"], scheduler)
+    try:
+        yield made
+    finally:
+        for process in (*made.workers, scheduler):
+            process.terminate()
+        for process in (*made.workers, scheduler):
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes that tend a worker's places."""
+    return [child for child in psutil.Process(worker.pid).children() if "memprof.measuring.fleet.tending" in child.cmdline()]
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def until(what, seconds: float = 60) -> object:
+    """As `wait_for`, for what takes longer between two looks."""
+    end = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)
+    return result

@@ -1,0 +1,295 @@
+"""A fleet with a real scheduler and real workers: comparisons stay whole, Runs come once, and each error is a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+
+import psutil
+import pytest
+from failing import runs_in, runtime_file, sentence, started, wait_for
+from fleets import fleet, free_port, tenders, until
+
+pytest.importorskip("distributed")
+
+from memprof.measuring.fleet import desk
+from memprof.runs import store
+
+SHORT = ("-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 2)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A scheduler and two workers of two kinds, each with this machine."""
+    with fleet(tmp_path_factory.mktemp("fleet")) as made:
+        for kind in ("a", "b"):
+            made.worker(kind, "--labels", f"kind={kind},pool=lab")
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def quiet_desk(monkeypatch):
+    monkeypatch.setattr(desk, "_LOOK_S", 0.2)
+
+
+def on(lab, *words):
+    return ("--on", f"dask:{lab.address}", *words)
+
+
+def scenarios(scenario, *names, **phases):
+    for name in names:
+        scenario(f"{name}.json", load=[{"allocate": name, "bytes": 1 << 20}], **phases)
+
+
+def test_a_suite_is_measured_on_the_fleet_and_goes_on_where_it_was(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "m1", "m2", "m3")
+    words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab), "-o", "runs.jsonl")
+
+    done = memprof(*words)
+
+    assert done.returncode == 0, done.stderr
+    assert all(f"{name}.json" in done.stdout for name in ("m1", "m2", "m3"))
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert Counter(run.job.model.name for run in runs) == dict.fromkeys(("m1.json", "m2.json", "m3.json"), 4)
+    for name in ("m1.json", "m2.json", "m3.json"):
+        mine = [run for run in runs if run.job.model.name == name]
+        assert len({run.attempt.place for run in mine}) == 1
+        # Interleaved, on one machine.
+        assert [(run.job.repeat, run.job.threads) for run in mine] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        assert {(run.job.model.path, run.attempt.runs, run.signature) for run in mine} == {(str(tmp_path / name), 4, None)}
+        assert mine[0].attempt.labels["pool"] == "lab"
+    assert len({run.attempt.place for run in runs}) == 1 or len({run.machine.name for run in runs}) == 2
+
+    lines = (tmp_path / "runs.jsonl").read_bytes().splitlines(keepends=True)
+    half = [line for line in lines if b'"name":"m1.json"' in line][:2]
+    (tmp_path / "runs.jsonl").write_bytes(b"".join([line for line in lines if b'"name":"m1.json"' not in line] + half))
+    again = memprof(*words, "--append")
+
+    assert "2 comparisons of 3 are in the file already" in again.stderr
+    loaded = store.load([tmp_path / "runs.jsonl"])
+    assert len(runs_in(tmp_path / "runs.jsonl")) == 14
+    assert Counter((run.job.model.name, run.attempt.number) for run in loaded.runs) == {
+        ("m1.json", 2): 4,
+        ("m2.json", 1): 4,
+        ("m3.json", 1): 4,
+    }
+    assert loaded.warnings == ("m1.json: 2 runs of attempts that lost their machine are left out; the comparison began again elsewhere",)
+
+
+def test_each_kind_measures_everything_and_a_file_travels_once(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "each")
+    before = [len(lab.kept(name)) for name in "ab"]
+
+    for output in ("one.jsonl", "two.jsonl"):
+        done = memprof("run", "each.json", *SHORT, *on(lab, "--each", "kind"), "-o", output)
+        assert done.returncode == 0, done.stderr
+    nowhere = memprof("run", "each.json", *SHORT, *on(lab, "--each", "sort"), "-o", "none.jsonl")
+
+    runs = store.load([tmp_path / "one.jsonl"]).runs
+    assert Counter(run.attempt.labels["kind"] for run in runs) == {"a": 2, "b": 2}
+    assert len({run.machine.name for run in runs}) == 2  # one host, but two machines to the fleet
+    assert "kind=a" in done.stdout and "kind=b" in done.stdout
+    assert [len(lab.kept(name)) - count for name, count in zip("ab", before, strict=True)] == [1, 1]
+    assert nowhere.returncode == 5
+    assert "--each sort: no machine that fits has this label; there are the labels arch, host, kind, machine, place, pool" in nowhere.stderr
+
+
+def test_repeats_are_spread_over_machines(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "wide")
+
+    done = memprof(
+        "run", "wide.json", *SHORT[:-1], 4, "--threads", "1,2", *on(lab, "--spread", "--machines", "pool=lab"), "-o", "runs.jsonl"
+    )
+
+    assert done.returncode == 0, done.stderr
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    by_machine = {name: [run for run in runs if run.machine.name == name] for name in {run.machine.name for run in runs}}
+    assert sorted(sorted({run.job.repeat for run in group}) for group in by_machine.values()) == [[1, 3], [2, 4]]
+    assert all(Counter(run.job.threads for run in group) == {1: 2, 2: 2} for group in by_machine.values())
+    assert {run.attempt.kind for run in runs} == {"pool=lab"}
+
+
+def test_a_runtime_and_a_program_of_the_users_travel(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "own")
+    runtime_file(tmp_path)
+    program = tmp_path / "bin" / "app"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\ncat bin/data; sleep 0.05\n")
+    program.chmod(0o755)
+    (program.parent / "data").write_text("from the desk\n")
+
+    mine = memprof("run", "own.json", "-r", "./mine.py", *SHORT[2:], *on(lab), "-o", "mine.jsonl")
+    done = memprof("run", "--cmd", "app=./bin/app bin/data", "--repeats", 1, *on(lab), "-o", "app.jsonl")
+
+    assert (mine.returncode, done.returncode) == (0, 0), mine.stderr + done.stderr
+    assert {run["job"]["runtime"] for run in runs_in(tmp_path / "mine.jsonl")} == {str(tmp_path / "mine.py")}
+    (run,) = store.load([tmp_path / "app.jsonl"]).runs
+    assert (run.job.argv, run.job.cwd) == ((str(program), "bin/data"), str(tmp_path))
+    assert run.output_bytes == len("from the desk\n")
+
+
+def test_what_no_machine_has_and_what_nobody_can_mean(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "m")
+
+    nowhere = memprof("run", "m.json", *SHORT, *on(lab, "--machines", "kind=pi5"), "-o", "runs.jsonl")
+    unknown = memprof("run", "m.json", *SHORT, "--set", "no_such_knob=1", *on(lab), "-o", "runs.jsonl")
+
+    assert nowhere.returncode == 5
+    assert "no place of the fleet has kind=pi5: it has 1 place with arch=x86_64,kind=a,pool=lab; 1 place with" in nowhere.stderr.replace(
+        os.uname().machine, "x86_64"
+    )
+    assert unknown.returncode == 4
+    assert (
+        unknown.stderr.count("synthetic has no knob 'no_such_knob'") == 2
+    )  # said once as it happens and once at the end: it is not tried elsewhere
+    assert not (tmp_path / "runs.jsonl").exists()
+
+
+def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "poison")
+
+    done = memprof("run", "poison.json", *SHORT, "--python", "/no/such/python", *on(lab), "-o", "runs.jsonl")
+
+    assert done.returncode == 4
+    assert done.stderr.count("begins again elsewhere, whole") == 2
+    assert "poison.json failed on 3 machines and is given up" in done.stderr
+    assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
+
+
+def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof, lab, tmp_path):
+    scenarios(scenario, "long", execute=[{"sleep_s": 0.4}])
+    words = ("run", "long.json", "-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 8, *on(lab, "--machines", "pool=lab"))
+    path = tmp_path / "runs.jsonl"
+
+    with started(tmp_path, *words, "-o", path) as process:
+        until(lambda: path.exists() and path.read_bytes().count(b"\n") >= 2)
+        # The process that tends the place and measures has a probe; the other has none.
+        (busy,) = [tender for worker in lab.workers for tender in tenders(worker) if tender.children()]
+        busy.kill()
+        until(lambda: b'"number":2' in path.read_bytes())
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130, errors
+    assert "long.json begins again elsewhere, whole: here of" in errors
+    lines = runs_in(path)
+    assert {line["attempt"]["number"] for line in lines} == {1, 2}
+    assert len({(line["attempt"]["number"], line["job"]["repeat"]) for line in lines}) == len(lines)  # every Run once
+    until(lambda: not any(tender.children() for worker in lab.workers for tender in tenders(worker)))  # nothing is left running
+
+    done = memprof(*words, "-o", path, "--append")
+
+    assert done.returncode == 0, done.stderr
+    runs = store.load([path]).runs
+    assert [(run.attempt.number, run.job.repeat) for run in runs] == [(3, repeat) for repeat in range(1, 9)]
+    assert len({run.attempt.place for run in runs}) == 1
+
+
+def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
+    extra = lab.worker("extra", "--labels", "kind=extra,pool=deadly")
+    lab.worker("spare", "--labels", "kind=spare,pool=deadly")
+    scenarios(scenario, "one", "two", execute=[{"sleep_s": 0.4}])
+    words = (
+        "run",
+        "one.json",
+        "two.json",
+        "-r",
+        "synthetic",
+        "--warmup",
+        0,
+        "--runs",
+        1,
+        "--repeats",
+        8,
+        *on(lab, "--machines", "pool=deadly"),
+    )
+
+    with started(tmp_path, *words, "-o", "x.jsonl") as first, started(tmp_path, *words, "-o", "y.jsonl") as second:
+        until(lambda: (tmp_path / "x.jsonl").exists() and (tmp_path / "x.jsonl").read_bytes().count(b"\n") >= 2)
+        shown = json.loads(memprof("fleet", lab.address, "--json").stdout)
+        os.kill(extra.pid, signal.SIGKILL)
+        errors = [process.communicate(timeout=120)[1] for process in (first, second)]
+
+    assert [first.returncode, second.returncode] == [0, 0], errors
+    for name in ("x.jsonl", "y.jsonl"):
+        runs = store.load([tmp_path / name]).runs
+        assert sorted((run.job.model.name, run.job.repeat) for run in runs) == [
+            (m, r) for m in ("one.json", "two.json") for r in range(1, 9)
+        ]
+        for model in ("one.json", "two.json"):
+            assert len({(run.attempt.number, run.attempt.place) for run in runs if run.job.model.name == model}) == 1
+    assert len(shown["desks"]) == 2
+    assert {place["labels"]["kind"] for place in shown["places"]} == {"a", "b", "extra", "spare"}
+    assert any(place["doing"]["title"] in ("one.json", "two.json") for place in shown["places"])
+    assert not psutil.pid_exists(extra.pid) or psutil.Process(extra.pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario, lab, monkeypatch):
+    scenarios(scenario, "m")
+    monkeypatch.setattr(desk, "PROTOCOL", 99)
+    monkeypatch.setattr("memprof.measuring.fleet.message.version", lambda: "9.9")
+
+    done = memprof("run", "m.json", *SHORT, *on(lab), "-o", "runs.jsonl")
+
+    assert done.returncode == 5
+    assert "has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol 1 and 99)" in done.stderr
+
+
+def test_the_fleet_is_shown(memprof, lab):
+    done = memprof("fleet", lab.address)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{lab.address}: " in done.stdout
+    assert "kind=a" in done.stdout and "kind=b" in done.stdout
+
+
+def test_one_worker_at_a_time_offers_a_machine(memprof, lab, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.folder / "a" / "cache"))
+
+    done = memprof("worker", lab.address)
+
+    assert done.returncode == 5
+    assert sentence(done) == "memprof: here cannot be offered: here: another worker offers this machine"
+
+
+def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
+    first = lab.worker("leased", "--labels", "kind=leased")
+    (tender,) = tenders(first)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    wait_for(lambda: not tender.is_running() or tender.status() == psutil.STATUS_ZOMBIE, 20)
+
+    lab.worker("leased", "--labels", "kind=leased")
+
+    assert b"is offered at" in lab.log("leased").read_bytes()
+
+
+def test_a_scheduler_that_ends_is_said_and_what_was_measured_is_kept(scenario, memprof, tmp_path):
+    scenarios(scenario, "m", execute=[{"sleep_s": 0.3}])
+    (tmp_path / "fleet").mkdir()
+    with fleet(tmp_path / "fleet") as made:
+        worker = made.worker("w")
+        words = ("run", "m.json", "-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 60, *on(made), "-o", "runs.jsonl")
+        with started(tmp_path, *words) as process:
+            until(lambda: (tmp_path / "runs.jsonl").exists() and (tmp_path / "runs.jsonl").read_bytes().count(b"\n") >= 2)
+            made.scheduler.kill()
+            _, errors = process.communicate(timeout=90)
+        assert process.returncode == 5, errors
+        assert "the connection to the scheduler broke" in errors and "--append goes on" in errors
+        assert len(runs_in(tmp_path / "runs.jsonl")) >= 2
+        until(lambda: b"waits for it" in made.log("w").read_bytes())
+        assert worker.poll() is None
+        until(lambda: not any(tender.children() for tender in tenders(worker)))
+
+
+def test_no_scheduler(memprof, scenario, monkeypatch):
+    scenarios(scenario, "m")
+    monkeypatch.setattr(desk, "_CONNECT_S", 1)
+    address = f"tcp://127.0.0.1:{free_port()}"
+
+    done = memprof("run", "m.json", *SHORT, "--on", f"dask:{address}", "-o", "runs.jsonl")
+
+    assert done.returncode == 5
+    assert sentence(done) == f"memprof: no scheduler answers at {address}; `dask scheduler` starts one"

@@ -1,0 +1,275 @@
+"""Who may reach a fleet: TLS where the address is not this machine's, certificates that fit, and sentences where they do not."""
+
+from __future__ import annotations
+
+import errno
+import ssl
+import subprocess
+
+import pytest
+from conftest import need_tool
+from fleets import fleet
+
+from memprof.errors import InputError, UsageError
+from memprof.measuring.fleet import packing, worker
+from memprof.measuring.fleet.message import Doing, Offered, Sent, Task, encode, result, suite_of, task, words_of
+from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
+from memprof.measuring.fleet.security import Security, secured, unreachable
+from memprof.measuring.places.place import HERE
+from memprof.measuring.suite import Suite, parse_cmd, parse_variant
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
+def test_this_machine_needs_no_certificates(address):
+    assert secured(address, None, None, None, insecure=False) == Security()
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://lab:8786", "tcp://0.0.0.0:8786", "tcp://[2001:db8::1]:8786"])
+def test_another_machine_is_refused_in_the_clear(address):
+    with pytest.raises(UsageError, match="is not encrypted, and who reaches it can run programs on every worker"):
+        secured(address, None, None, None, insecure=False)
+    assert secured(address, None, None, None, insecure=True) == Security()
+
+
+@pytest.mark.parametrize("address", ["lab:8786", "http://lab:8786", "tcp://lab", "tcp://:8786", "tcp://lab:port", "", "tcp://lab:1/x"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(UsageError, match="write the scheduler's address"):
+        secured(address, None, None, None, insecure=True)
+
+
+def test_certificates_go_together_and_with_tls(tmp_path):
+    files = [str(tmp_path / name) for name in ("ca", "cert", "key")]
+    with pytest.raises(UsageError, match="go together"):
+        secured("tls://lab:1", files[0], None, files[2], insecure=False)
+    with pytest.raises(UsageError, match="needs certificates"):
+        secured("tls://lab:1", None, None, None, insecure=True)
+    with pytest.raises(UsageError, match="write tls://lab:1"):
+        secured("tcp://lab:1", *files, insecure=False)
+    with pytest.raises(InputError, match="ca: no such file"):
+        secured("tls://lab:1", *files, insecure=False)
+
+
+def test_the_reason_of_a_certificate_is_found_behind_the_error():
+    try:
+        try:
+            raise ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+        except ssl.SSLError as cause:
+            raise OSError("Timed out") from cause
+    except OSError as error:
+        sentence = str(unreachable("tls://lab:1", error))
+
+    assert sentence.startswith("tls://lab:1: the certificates do not fit (")
+
+
+def test_options_for_a_fleet_need_a_fleet(memprof):
+    done = memprof("run", "m.json", "-r", "synthetic", "--each", "kind")
+    folder = memprof("run", "m.json", "-r", "synthetic", "--on", "dask:tcp://127.0.0.1:1", "--remote-dir", "x")
+
+    assert (done.returncode, folder.returncode) == (2, 2)
+    assert "go with --on dask:ADDRESS" in done.stderr
+    assert "its workers choose the folders" in folder.stderr
+
+
+# -- what travels
+
+
+@pytest.mark.parametrize("text", ["", "kind", "kind=", "=pi5", "kind=a,kind=b", "kind=a,,"])
+def test_labels_that_are_none(text):
+    with pytest.raises(UsageError, match=r"--labels"):
+        parse_labels(text, "--labels")
+
+
+def test_a_suite_travels_whole(tmp_path):
+    suite = Suite(
+        models=("m.onnx",),
+        variants=(parse_variant("a=onnxruntime,threads=2,mem_pattern=off,env.X=1"), parse_cmd("b=X=1 ./app {model}")),
+        shapes={"x": (1, 3)},
+        set={"arena": "off"},
+        threads=(1, 2),
+        warmup=3,
+        cache="cold",
+        cpus="0-1",
+        max_celsius=45.0,
+    )
+
+    assert suite_of(words_of(suite), HERE) == suite
+    with pytest.raises(InputError, match="a suite that this memprof does not know: it has colour"):
+        suite_of({"colour": "red"}, HERE)
+    with pytest.raises(InputError, match="a suite that this memprof does not know: Expected"):
+        suite_of({"threads": "many"}, HERE)
+
+
+def model(tmp_path, name="m.json", content="{}"):
+    path = tmp_path / name
+    path.write_text(content)
+    return str(path)
+
+
+def test_a_comparison_is_known_by_content(tmp_path):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
+    (first,) = packed(suite, Wanted(), [])
+    (same,) = packed(suite, Wanted(), [{"kind": "later"}])
+    model(tmp_path, content="{ }")
+    (changed,) = packed(suite, Wanted(), [])
+
+    assert first.request.key == same.request.key != changed.request.key
+    assert encode(task(encode(first.task))) == encode(first.task)
+
+
+def test_each_and_spread_make_comparisons(tmp_path):
+    suite = Suite(models=(model(tmp_path), model(tmp_path, "n.json")), runtimes=("synthetic",), repeats=5)
+    machines = [{"kind": "a"}, {"kind": "a"}, {"kind": "b"}, {"other": "x"}]
+
+    each = packed(suite, Wanted(each="kind"), machines)
+    spread = packed(suite, Wanted(each="kind", spread=True), machines)
+
+    assert sorted(sorted(item.request.needs) for item in each) == [[("kind", "a")]] * 2 + [[("kind", "b")]] * 2
+    assert sorted((item.task.kind, item.task.title, item.task.repeats) for item in spread) == [
+        ("a", "m.json", (1, 3, 5)),
+        ("a", "m.json", (2, 4)),
+        ("a", "n.json", (1, 3, 5)),
+        ("a", "n.json", (2, 4)),
+        ("b", "m.json", (1, 2, 3, 4, 5)),
+        ("b", "n.json", (1, 2, 3, 4, 5)),
+    ]
+    assert len({item.request.apart for item in spread if item.task.kind == "a"}) == 2
+    with pytest.raises(UsageError, match="--spread says that machines are interchangeable: say which"):
+        packed(suite, Wanted(spread=True), machines)
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [({"no_swap": True}, "--no-swap"), ({"phases": {"MODEL_LOAD": "load"}}, "--phase"), ({"models": ()}, "name a model to measure")],
+)
+def test_what_a_fleet_cannot_measure(tmp_path, words, refusal):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",))
+    with pytest.raises(UsageError, match=refusal):
+        packed(Suite(**{**vars(suite), **words}), Wanted(), [])
+
+
+def test_a_file_outside_of_a_commands_folder_is_not_sent(tmp_path):
+    model(tmp_path, "data")
+    (tmp_path / "inside").mkdir()
+    suite = Suite(variants=(parse_cmd("app=true ../data"),), cwd=str(tmp_path / "inside"))
+    with pytest.raises(InputError, match="it lies outside of the folder"):
+        packed(suite, Wanted(), [])
+
+
+# -- a worker's side, without a scheduler
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(worker, "_LOOK_S", 0.01)
+    return tmp_path
+
+
+HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
+
+
+def asked(name="m/hello"):
+    return Task("c", 1, "t", "me", {}, (Sent(name, "/there/hello", HELLO, 5),), None)
+
+
+def test_a_file_comes_in_pieces_and_stays_for_the_next(kept):
+    needs = []
+
+    def desk(**words):
+        needs.append(words["needs"])
+        assert worker.receive("task", HELLO, 0, 5, b"hel") == ""
+        assert worker.receive("task", HELLO, 3, 5, b"lo") == ""
+
+    for _ in range(2):
+        worker._bring(asked(), desk, lambda: False)
+
+    assert needs == [(HELLO,)]
+    folder = kept / "cache/memprof/fleet/comparison-c-1"
+    assert (folder / "m/hello").read_text() == "hello"
+
+
+def test_a_full_disk_at_a_worker_is_said(kept, monkeypatch):
+    monkeypatch.setattr(worker.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
+    with pytest.raises(InputError, match=r"hello cannot be kept on .*: 5 B are to be sent and 3 B are free; XDG_CACHE_HOME of its worker"):
+        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+
+
+def test_a_disk_that_becomes_full_is_said(kept, monkeypatch):
+    def write(path, data):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(worker.Path, "write_bytes", write)
+    with pytest.raises(InputError, match="No space left on device"):
+        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+
+
+def test_a_damaged_file_is_refused(kept):
+    with pytest.raises(InputError, match="it was damaged or changed on its way"):
+        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
+
+
+def test_a_desk_that_sends_nothing_is_not_waited_for(kept, monkeypatch):
+    monkeypatch.setattr(worker, "_SILENCE_S", 0.05)
+    with pytest.raises(InputError, match="the desk sent nothing of a file"):
+        worker._bring(asked(), lambda **words: None, lambda: False)
+    with pytest.raises(worker.Cancelled):
+        worker._bring(asked(), lambda **words: None, lambda: True)
+
+
+def test_no_name_leads_out_of_a_comparisons_folder(kept):
+    with pytest.raises(InputError, match="outside of its folder"):
+        worker._bring(asked("../../../evil"), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+
+
+def test_clocks_that_differ_do_not_matter(monkeypatch):
+    # A worker says how long it has been at it; the time of day of neither side is in it.
+    stand = worker.Stand("here", None, None, {})
+    stand.doing, stand.since_s = Doing("m", "desk"), worker.time.monotonic() - 7
+    monkeypatch.setattr(worker.time, "time", lambda: 0)
+
+    assert 7 <= stand.doing_now()["for_s"] < 1000
+    assert "time" not in Offered.__dataclass_fields__
+
+
+def test_a_place_that_cannot_be_reached_is_said(kept):
+    with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
+        worker.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
+
+
+def test_the_answer_of_a_worker_travels():
+    assert result(encode(worker.Result(3, "refused", "why"))).why == "why"
+    assert packing.desk_name().count("@") == 1
+
+
+# -- over TLS
+
+
+def certificates(folder):
+    """An authority, and a certificate of it."""
+    openssl = need_tool("openssl")
+    words = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    folder.mkdir()
+    subprocess.run([*words, "-keyout", str(folder / "key"), "-out", str(folder / "cert")], check=True, capture_output=True)
+    return folder / "cert", folder / "cert", folder / "key"
+
+
+def test_a_fleet_over_tls_and_a_certificate_of_a_stranger(memprof, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    from memprof.measuring.fleet import desk
+
+    monkeypatch.setattr(desk, "_CONNECT_S", 3)
+    own, strange = certificates(tmp_path / "own"), certificates(tmp_path / "strange")
+    (tmp_path / "fleet").mkdir()
+    with fleet(tmp_path / "fleet", own) as made:
+        words = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), own, strict=True) for word in (option, path)]
+        other = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), strange, strict=True) for word in (option, path)]
+        shown = memprof("fleet", made.address, *words)
+        refused = memprof("fleet", made.address, *other)
+        alone = memprof("fleet", made.address)
+
+    assert made.address.startswith("tls://")
+    assert shown.returncode == 0, shown.stderr
+    assert "There is no machine: memprof worker offers one." in shown.stdout
+    assert refused.returncode == 5
+    assert "the certificates do not fit" in refused.stderr
+    assert alone.returncode == 2
