@@ -297,8 +297,8 @@ def _row(case: Case, answer: Scaled, errors: Sequence[float], covered: Sequence[
 
 
 def processes(count: int, _models: Sequence[str]) -> str:
-    """What the next process costs, by its proportional share and by the control group."""
-    rows = ["| model | runtime | next process, PSS | next process, control group | difference |", "| --- | --- | ---: | ---: | ---: |"]
+    """What the next process costs, by the sum of their memory and by the control group."""
+    rows = ["| model | runtime | next process | next process, control group | difference |", "| --- | --- | ---: | ---: | ---: |"]
     with tempfile.TemporaryDirectory() as folder:
         for model, format, runtime in (("mobilenet_v2", "tflite", "litert"), ("mobilenet_v2", "onnx", "onnxruntime")):
             path = Path(folder) / f"{model}.{format}"
