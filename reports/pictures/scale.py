@@ -79,6 +79,9 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
             zorder=4,
             **look,
         )
+        if point.shift_bytes:
+            heights = [point.sizes[scaled.main] / size.size, (point.sizes[scaled.main] + point.shift_bytes) / size.size]
+            axes.plot([point.at[name]] * 2, heights, color=look["color"], linewidth=0.9, zorder=3)
         if point.least:
             axes.annotate(
                 "at least", (point.at[name], point.sizes[scaled.main] / size.size), (0, 6), textcoords="offset points", fontsize=style.SMALL
@@ -138,6 +141,8 @@ def _legend(scaled: Scaled, curves: Sequence[_Others], points: Sequence[Measured
         entries.append(Entry("95% of the law", fill=style.Fill("#DCE9F4")))
         if any(prediction.beyond for prediction in scaled.predict([point.at for point in points])):
             entries.append(Entry("beyond the measured range", line={"linestyle": (0, (4, 2.5))}))
+    if any(point.shift_bytes for point in points):
+        entries.append(Entry("freed memory that the run did not keep, by chance", line={"linewidth": 0.9}))
     if scaled.within_bytes:
         entries.append(Entry(f"limit {format_bytes(scaled.within_bytes)}", line=_LIMIT))
     return entries
