@@ -28,7 +28,7 @@ import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
-from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
+from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
 
 def main(arguments):
@@ -54,7 +54,8 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = several(runtime_class, job["sessions"]) if job.get("sessions", 1) > 1 else runtime_class()
+        count = job.get("sessions", 1)
+        runtime = several(runtime_class, count, job["model"]) if count > 1 else created(runtime_class, job["model"])
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
@@ -140,11 +141,11 @@ def run(job):
     return _left(job)
 
 
-def several(runtime_class, count):
+def several(runtime_class, count, model):
     """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
     from sessions import Sessions
 
-    return Sessions(runtime_class, count)
+    return Sessions(runtime_class, count, model)
 
 
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
@@ -279,6 +280,8 @@ def _described(name):
         "formats": list(getattr(runtime_class, "formats", ())),
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
         "build_uses": list(getattr(runtime_class, "build_uses", ())),
+        "converts": list(getattr(runtime_class, "converts", ())),
+        "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
@@ -308,6 +311,13 @@ def _installed_version(distribution):
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _no_converter(converter):
+    """The sentence of a converter whose module is not there, else None."""
+    from importlib.util import find_spec
+
+    return converter[1] if converter is not None and find_spec(converter[0]) is None else None
 
 
 def _installed_bytes(distribution):

@@ -6,7 +6,9 @@ The nets are made by the zoo; a runtime or the zoo's packages that are missing s
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
+import ct2_model
 import pytest
 
 import memprof
@@ -15,6 +17,7 @@ from memprof.programs import runtimes
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
+CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
 # The phases after PREPARE: of a model that generates, and of all others.
 GENERATING, EXECUTING = ["WARMUP", "PROMPT", "GENERATE"], ["WARMUP", "EXECUTE"]
 
@@ -28,6 +31,11 @@ def nets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nets")
     for form in ("onnx", "tflite"):
         zoo.make("mnist", folder / f"mnist.{form}", format=form)
+    zoo.make("mnist", folder / "mnist.param", format="ncnn")
+    if find_spec("MNN"):
+        zoo.make("mnist", folder / "mnist.mnn", format="mnn")
+    if find_spec("ctranslate2"):
+        ct2_model.make(folder / "mnist.folder")
     zoo.make("llama", folder / "mnist.gguf", format="gguf", size_bytes=1 << 20)
     return folder
 

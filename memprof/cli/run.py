@@ -25,6 +25,7 @@ from .measuring import (
 _EPILOG = """\b
 Examples:
   memprof run model.onnx -r onnxruntime
+  memprof run model.onnx -r all
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
@@ -40,7 +41,12 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
-    "-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote (repeatable)."
+    "-r",
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="NAME",
+    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).",
 )
 @click.option(
     "--variant",
