@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from made import MIB
-from test_laws import SIX, line, measured
+from test_laws import QUIET, SIX, line, measured
 
 from memprof.errors import MeasurementError, UsageError
 from memprof.judge import laws
@@ -261,3 +262,52 @@ def test_a_group_of_processes_is_removed(scenario):
     with together._group(1 << 30) as group:
         pass
     assert group is None or not group.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("slope", "said"),
+    [
+        (8.05 * KIB, "A token of context costs 8.05 KiB of anonymous memory, of which 8.00 KiB is the KV cache."),
+        (4 * KIB, "8.00 KiB is the KV cache by the file: it is not kept whole."),
+        (0, "no such term was found"),
+    ],
+)
+def test_what_a_token_costs_stands_beside_the_arithmetic_of_the_kv_cache(slope, said, monkeypatch):
+    asked_types = []
+
+    class Cache:
+        def bytes_per_token(self, keys):
+            asked_types.append(keys)
+            return 8.0 * KIB
+
+    scaler = object.__new__(scale._Scaler)
+    scaler._model = SimpleNamespace(path="llama.gguf")
+    scaler._job = SimpleNamespace(knobs={"kv_type": "q8_0"})
+    monkeypatch.setattr(scaler, "_ranges", lambda: {"context": (512, 8192)})
+    monkeypatch.setattr(scale, "kv_cache", lambda path: Cache())
+    law = laws.law(measured(lambda context: 80 + slope * context / MIB, line("context", 512, 8192, 2000, 5000)), noise=QUIET)
+
+    (finding,) = scaler._cache(made(laws=(Named(ANONYMOUS, law),)))
+
+    assert said in finding
+    assert asked_types == ["q8_0"]
+
+
+def test_a_chance_amount_of_kept_memory_is_not_taken_for_a_law():
+    scaler = object.__new__(scale._Scaler)
+    scaler._main, scaler._noise = PEAK, (0.1 * MIB, 0.001)
+    kept = {1: 14, 64: 14, 20: 5, 40: 14, 7: 5, 50: 14}
+    scaler._points = [
+        Measured({"a": a}, {PEAK: int((80 + 0.5 * a + free - 14) * MIB)}, heap_used_bytes=47 * MIB, heap_free_bytes=free * MIB)
+        for a, free in kept.items()
+    ]
+
+    scaler._shift()
+
+    assert [point.shift_bytes // MIB for point in scaler._points] == [14 - free for free in kept.values()]
+    law = laws.law(scaler._series(PEAK), noise=scaler._noise)
+    assert law.coefficient("a").bytes == pytest.approx(0.5 * MIB, rel=0.02)
+    # Where the heap in use differs, its rest is no chance.
+    scaler._points = [replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB, shift_bytes=0) for point in scaler._points]
+    scaler._shift()
+    assert not any(point.shift_bytes for point in scaler._points)

@@ -504,3 +504,40 @@ class TestDecoder:
         after = session.run(None, {"input_ids": text})[0]
         assert np.array_equal(before[:, :7], after[:, :7])
         assert not np.allclose(before[:, 7:], after[:, 7:], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "dimensions"),
+    [
+        ("encoder", {"size_bytes": 4 * MIB}, {"ids": ("batch", "sequence"), "mask": ("batch", "sequence")}),
+        ("lstm", {"size_bytes": MIB}, {"input": ("sequence", "batch", "")}),
+        ("loop", {"size_bytes": MIB}, {"input": ("sequence", "batch", "")}),
+        ("mobilenet_v2", {"open_dimensions": True}, {"input": ("batch", "", "height", "width")}),
+    ],
+)
+def test_open_dimensions_have_names(tmp_path, name, more, dimensions):
+    from memprof.models import inputs
+
+    (path,) = zoo.make(name, tmp_path / "m.onnx", format="onnx", **more)
+    assert {tensor.name: tensor.dimensions for tensor in inputs.inputs(path)} == dimensions
+    if "size_bytes" in more:
+        assert path.stat().st_size == pytest.approx(more["size_bytes"], rel=0.35)
+    with pytest.raises(UsageError, match="open dimensions are for"):
+        zoo.make("vgg16", tmp_path / "v.onnx", format="onnx", open_dimensions=True)
+
+
+@pytest.mark.parametrize("name", ["encoder", "lstm", "loop"])
+def test_models_over_sequences_run_at_any_size(tmp_path, name):
+    ort = pytest.importorskip("onnxruntime")
+    numpy = pytest.importorskip("numpy")
+    (path,) = zoo.make(name, tmp_path / "m.onnx", format="onnx", size_bytes=4 * MIB)
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for batch, sequence in ((1, 3), (2, 7)):
+        if name == "encoder":
+            feed = {key: numpy.ones((batch, sequence), dtype=numpy.int64) for key in ("ids", "mask")}
+        else:
+            feed = {"input": numpy.ones((sequence, batch, session.get_inputs()[0].shape[2]), dtype=numpy.float32)}
+        (output,) = session.run(None, feed)
+        assert sorted(output.shape[:2]) == sorted((batch, sequence))
+        assert numpy.isfinite(output).all()
+        assert output.std() > 1e-3

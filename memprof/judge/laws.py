@@ -48,7 +48,8 @@ _FITS, _FITS_SHARE = 3.5, 0.003
 # A law with a larger typical error at unseen points than this share is none.
 _NO_LAW = 0.05
 _LEVERAGE = 0.97  # a point that a law needs so much is none that it can be judged by
-# The error of a law a full range away from all measured points, as a share of the memory, for shapes that no term has.
+# The error of a law a full range away from all measured points, as a share of the memory, for shapes that no term has; twice the law's error at
+# unseen points is added.
 _SHAPE = 0.01
 _CONFIDENCE = 0.95
 _FARTHEST = 1 << 40
@@ -204,7 +205,7 @@ class Law:
         variance = variance + _between(self.rivals, columns, len(places), middle)
         away = _distance(places, self.places, self.ranges)
         own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
-        variance = variance + own**2 + (_SHAPE * away * middle) ** 2
+        variance = variance + own**2 + ((_SHAPE + 2 * (self.error or 0.0)) * away * middle) ** 2
         half = float(stdtrit(best.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
         return [
             Prediction(place, float(size), float(max(size - wide, 0.0)), float(size + wide), self._beyond(place))
@@ -248,6 +249,11 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = (262144.0, 0.00
     )
 
 
+def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:
+    """How well the best law of powers and products fits: less is better, and comparable for the same places and noise."""
+    return min((fit.score for _, fit in _rivals(points, noise, simple=True)), default=math.inf)
+
+
 def _coefficients(fit: _Fit) -> tuple[Coefficient, ...]:
     import numpy as np
     from scipy.special import stdtrit
@@ -268,9 +274,9 @@ def _typical_error(fit: _Fit, sizes: Floats) -> float | None:
 # -- choosing the terms
 
 
-def _rivals(points: Sequence[Point], noise: tuple[float, float], quick: bool = False) -> list[tuple[float, _Fit]]:
+def _rivals(points: Sequence[Point], noise: tuple[float, float], quick: bool = False, simple: bool = False) -> list[tuple[float, _Fit]]:
     """The best law and those nearly as good, with their weights; none for no points. quick: without laws that change or have a
-    floor, which are many."""
+    floor, which are many. simple: without roundings too."""
     whole = [point for point in points if not point.least]
     if not whole:
         return []
@@ -279,6 +285,8 @@ def _rivals(points: Sequence[Point], noise: tuple[float, float], quick: bool = F
     fits = _beam(problem, _simple(names), _BEAM)
     if not fits:
         return []
+    if simple:
+        return _weighted(fits)
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits))
     if quick:
@@ -361,7 +369,9 @@ class _Problem:
     def _fitted(self, terms: tuple[Term, ...]) -> _Fit | None:
         import numpy as np
 
-        if len(terms) > max(self.count - 2, min(self.count, 2)):
+        # A place where the law changes is a figure too.
+        figures = len(terms) + sum(term.kind == "beyond" for term in terms)
+        if figures > max(self.count - 2, min(self.count, 2)):
             return None
         matrix = np.column_stack([self.column(term) for term in terms]) / self._noise[:, None]
         target = np.where(self._most, self._floor, self.sizes) / self._noise

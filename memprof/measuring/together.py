@@ -1,8 +1,9 @@
 """Several processes of one job at once, side by side: what all of them need together, and what the next one costs.
 
-Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their proportional set
-sizes add up to the memory that they need together, with each shared page counted once (proc_pid_smaps(5)). Where a control group can be made, all
-run in one group, whose charge is the kernel's own sum: it counts only pages that they brought in, and the kernel's page tables too.
+Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their shares of anonymous and
+shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)); the pages of files, which they have in common, count once, as many as the
+process with the most of them has. Their proportional share is no measure of those: processes of others may map the same libraries. Where a control
+group can be made, all run in one group, whose charge is the kernel's own sum: only pages that they brought in, and the kernel's page tables too.
 """
 
 from __future__ import annotations
@@ -45,11 +46,9 @@ class Shared:
 
 @dataclass(frozen=True)
 class Sum:
-    """All processes at the end of a phase: their proportional set sizes added up, the pages that only one of them has, and the charge of their
-    group, None without a group."""
+    """All processes at the end of a phase: what they need together, and the charge of their group, None without a group."""
 
-    pss_bytes: int
-    own_bytes: int
+    bytes: int
     charged_bytes: int | None
 
 
@@ -163,9 +162,8 @@ class _Side:
     def _look(self) -> None:
         """All stand still: add them up."""
         sums = [_rollup(pid) for pid in self._pids.values()]
-        self.sums[self._phase] = Sum(
-            sum(pss for pss, _ in sums), sum(own for _, own in sums), self._group.read(1) if self._group is not None else None
-        )
+        together = sum(own for own, _ in sums) + max(files for _, files in sums)
+        self.sums[self._phase] = Sum(together, self._group.read(1) if self._group is not None else None)
         if self._count > 1:
             self.shared = _shared_files(self._pids[0])
 
@@ -217,13 +215,16 @@ def _group(limit: int | None) -> Iterator[_Group | None]:
 
 
 def _rollup(pid: int) -> tuple[int, int]:
-    """PSS and private pages of a process in bytes, from /proc/PID/smaps_rollup; 0 for one that has just ended."""
+    """A process's share of memory without a file, and its resident pages of files, in bytes; 0 for one that has just ended."""
     try:
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0, 0
     sizes = {row.split(":")[0]: int(row.split()[1]) * 1024 for row in rows if row.endswith("kB")}
-    return sizes.get("Pss", 0), sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
+    files = sizes.get("Rss", 0) - sizes.get("Anonymous", 0)
+    if "Pss_Anon" not in sizes:  # before 5.4
+        return sizes.get("Anonymous", 0), files
+    return sizes["Pss_Anon"] + sizes.get("Pss_Shmem", 0), files - (sizes.get("Pss_Shmem", 0))
 
 
 def _shared_files(pid: int) -> tuple[Shared, ...]:

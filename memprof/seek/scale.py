@@ -243,6 +243,7 @@ class _Scaler:
             raise MeasurementError(f"{self._model.name}, {self._request.runtime}: no place could be measured: {self._points[0].ended}")
         candidates = self._candidates()
         while len(self._points) < self._most:
+            self._shift()
             series = self._series_for_design()
             left = [at for at in candidates if at not in self._skipped]
             chosen = laws.next_place(series, left, noise=self._noise) if series else next(iter(left), None)
@@ -314,11 +315,11 @@ class _Scaler:
         seen = together.measure(self._order(at), count, self._progress, self._keep, _free())
         run = seen.runs[0]
         self._known(run)
-        sizes = {phase: total.pss_bytes for phase, total in seen.phases.items() if phase != STARTUP}
+        sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
         if not run.outcome.ok:
             return _failed(at, run, sizes, ALL, seen.charged_peak_bytes)
         last = list(seen.phases)[-1]
-        sizes[ALL] = seen.phases[last].pss_bytes
+        sizes[ALL] = seen.phases[last].bytes
         charged = seen.phases[last].charged_bytes
         if charged is not None:
             sizes[CHARGED] = charged
@@ -393,17 +394,18 @@ class _Scaler:
         """
         known = [point for point in self._points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
         used = [point.heap_used_bytes or 0 for point in known]
-        if len(known) < 3 or max(used) - min(used) > _SAME * max(used):
+        if len(known) < 3 or len(known) < sum(not point.ended for point in self._points) or max(used) - min(used) > _SAME * max(used):
             return
         most = max(point.heap_free_bytes or 0 for point in known)
-        plain = laws.law(self._series(self._main), noise=self._noise)
-        before = list(self._points)
-        self._points = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if point in known else point for point in before]
-        shifted = laws.law(self._series(self._main), noise=self._noise)
-        if shifted is None or shifted.error is None or (plain is not None and plain.error is not None and shifted.error >= plain.error / 2):
-            self._points = before
-        else:
-            self._kept = most
+        plain = [replace(point, shift_bytes=0) for point in self._points]
+        shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
+        scores = []
+        for points in (plain, shifted):
+            self._points = points
+            scores.append(laws.simple_score(self._series(self._main), self._noise))
+        better = scores[1] < scores[0]
+        self._points = shifted if better else plain
+        self._kept = most if better else None
 
     def _laws(self) -> tuple[Named, ...]:
         names = dict.fromkeys(name for point in self._points if not point.ended for name in point.sizes)
@@ -666,7 +668,7 @@ def _sessions(answer: Scaled, weight_bytes: int) -> list[str]:
 
 
 def _processes(answer: Scaled) -> list[str]:
-    """What the next process costs, by its proportional share and by the control group."""
+    """What the next process costs, by the sum of their memory and by the control group."""
     slope = _slope(answer, PROCESSES)
     if slope is None:
         return []

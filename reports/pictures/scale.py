@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from memprof.errors import InputError
 from memprof.runs.metrics import BYTES
 from memprof.seek.scale import Measured, Scaled
-from memprof.units import format_bytes
+from memprof.units import counted, format_bytes
 
 from ..tables import grid
 from ..tables.grid import Unit
@@ -24,7 +24,7 @@ from .lettering import readable
 from .sheet import Entry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _HIGH, _BELOW = 0.85, 0.25, 0.08, 3.6, 0.42
-_MOST_CURVES = 5
+_MOST_CURVES = 4
 _STEPS = 160
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A5200")
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -43,7 +43,12 @@ def picture(scaled: Scaled) -> Figure:
 
 def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     name = next(iter(points[0].at))
-    counts = Counter(_others(point, name) for point in points)
+    fitted = [point for point in points if not point.held_out] or points
+    # Far beyond the measured range a point would leave no room for all others.
+    farthest = 2 * max(point.at[name] for point in fitted)
+    far = [point for point in points if point.at[name] > farthest]
+    points = [point for point in points if point.at[name] <= farthest]
+    counts = Counter(_others(point, name) for point in fitted)
     curves = sorted(sorted(counts, key=lambda others: -counts[others])[:_MOST_CURVES])
     size = grid.choose_unit(BYTES, [*(point.sizes[scaled.main] for point in points), scaled.within_bytes or 0])
     sheet = Sheet(
@@ -51,7 +56,10 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
         " · ".join([scaled.runtime, *([scaled.settings] if scaled.settings else []), _said(scaled)]),
         _ABOVE + _HIGH + _BELOW,
         legend=_legend(scaled, curves, points),
-        remarks=[f"Undecided: {scaled.undecided}."] if scaled.undecided else [],
+        remarks=[
+            *([f"Undecided: {scaled.undecided}."] if scaled.undecided else []),
+            *([f"Not drawn: {counted(len(far), 'point')} beyond {name}={farthest}."] if far else []),
+        ],
     )
     axes = sheet.axes(_LEFT, _ABOVE, sheet.width - _LEFT - _RIGHT, _HIGH)
     low, high = min(point.at[name] for point in points), max(point.at[name] for point in points)
@@ -71,6 +79,9 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
             zorder=4,
             **look,
         )
+        if point.shift_bytes:
+            heights = [point.sizes[scaled.main] / size.size, (point.sizes[scaled.main] + point.shift_bytes) / size.size]
+            axes.plot([point.at[name]] * 2, heights, color=look["color"], linewidth=0.9, zorder=3)
         if point.least:
             axes.annotate(
                 "at least", (point.at[name], point.sizes[scaled.main] / size.size), (0, 6), textcoords="offset points", fontsize=style.SMALL
@@ -106,7 +117,7 @@ def _curve(axes: Axes, scaled: Scaled, name: str, others: _Others, ends: tuple[i
     places: list[Mapping[str, float]] = [{**dict(others), name: float(value)} for value in np.linspace(*ends, _STEPS)]
     predictions = scaled.predict(places)
     x = np.array([place[name] for place in places])
-    measured = np.array([name not in prediction.beyond for prediction in predictions])
+    measured = np.array([not prediction.beyond for prediction in predictions])
     middle = np.array([prediction.bytes for prediction in predictions]) / size.size
     low = np.array([prediction.low_bytes for prediction in predictions]) / size.size
     high = np.array([prediction.high_bytes for prediction in predictions]) / size.size
@@ -130,6 +141,8 @@ def _legend(scaled: Scaled, curves: Sequence[_Others], points: Sequence[Measured
         entries.append(Entry("95% of the law", fill=style.Fill("#DCE9F4")))
         if any(prediction.beyond for prediction in scaled.predict([point.at for point in points])):
             entries.append(Entry("beyond the measured range", line={"linestyle": (0, (4, 2.5))}))
+    if any(point.shift_bytes for point in points):
+        entries.append(Entry("freed memory that the run did not keep, by chance", line={"linewidth": 0.9}))
     if scaled.within_bytes:
         entries.append(Entry(f"limit {format_bytes(scaled.within_bytes)}", line=_LIMIT))
     return entries
