@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-history fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-history fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -80,6 +80,10 @@ bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 # Steps in a history and the search of bisect, on synthetic series; OTHERS=PYTHON has apache-otava, ruptures and asv, to be set beside.
 bench-history: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m bench.history
+
+# Models that generate: the KV cache's bytes, each setting of llama.cpp, too little memory, a server; PARTS="kv knobs mapped served --write" for some of it.
+bench-generating: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/generating.py $(PARTS)
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed

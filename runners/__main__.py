@@ -82,7 +82,7 @@ def run(job):
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
         steps = steps_of(runtime, job)
-        phase = next(step[0] for step in steps if step[1])
+        phase = next((step[0] for step in steps if step[1]), phase)
         give_inputs(runtime, options)
         for phase, count, work in steps:
             if count:

@@ -153,3 +153,71 @@ def test_a_package_that_is_laid_out_otherwise_is_not_trusted(monkeypatch):
     assert llamacpp._address(Params()) is None
     assert llamacpp._Direct.over(Package, Params()) is None
     assert Params.n_ctx == 1
+
+
+def test_a_run_without_iterations_ends_after_prepare(llama):
+    for model, name in ((llama, "llamacpp"),):
+        (run,) = library.measure([model], [name], set={"context": "256"}, threads=[1], warmup=0, runs=0, repeats=1)
+        assert run.outcome.ok, run.outcome.sentence
+        assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "RELEASE"]
+
+
+# -- memory as a law of the context
+
+
+def law(size, dimension="context"):
+    from memprof.judge.laws import Coefficient, Law, Term
+
+    return Law((Coefficient(Term(), 1e8, 1e8, 1e8), Coefficient(Term(((dimension, 1),)), size, size, size)), 0.0, 6, {dimension: (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "says"),
+    [
+        (520, "f16", "A token of context takes 0.51 KiB, of which 0.50 KiB is the KV cache by the file's own numbers (2 layers"),
+        (1040, "f16", "the other 0.52 KiB is a second copy, or a buffer that grows with the context"),
+        (144, "q4_0", "of which 0.14 KiB is the KV cache by the file's own numbers (2 layers"),
+        (100, "f16", "takes 0.10 KiB, less than the 0.50 KiB that the KV cache of the file's model needs: not every token is kept"),
+    ],
+)
+def test_a_token_of_context_is_held_against_the_files_arithmetic(tmp_path, size, kind, says):
+    from memprof.seek import scale
+
+    path = tmp_path / "m.gguf"
+    zoo.make("llama", path, format="gguf", size_bytes=10**6)
+    answer = scale.Scaled("m.gguf", "llamacpp", "", (), (), "PEAK", (scale.Named("PEAK", law(size)),))
+    (sentence,) = scale._kv_cache(answer, path, kind)
+    assert says in sentence
+
+
+def test_without_a_context_in_the_law_nothing_is_said_of_the_cache(tmp_path):
+    from memprof.seek import scale
+
+    answer = scale.Scaled("m.gguf", "llamacpp", "", (), (), "PEAK", (scale.Named("PEAK", law(1.0, "threads")),))
+    assert scale._kv_cache(answer, tmp_path / "absent.gguf", "f16") == []
+
+
+# -- tables
+
+
+def test_tokens_a_second_and_what_was_read_again_stand_in_a_table():
+    from dataclasses import replace
+
+    from made import mark, run
+
+    from memprof.reports.tables import table
+
+    read = {"major_faults": 7, "read_bytes": 3 * MIB}
+    marks = (
+        mark("STARTUP", 0, 40, 40),
+        mark("MODEL_LOAD", 1, 90, 90),
+        replace(mark("PROMPT", 2, 95, 96, times_ms=(500, 500)), units={"token": 200}, end_ns=3 * 10**9, read_bytes=0),
+        replace(mark("GENERATE", 4, 95, 96, times_ms=(1000, 1000)), units={"token": 10}, end_ns=6 * 10**9, **read),
+    )
+    text = table.render([replace(run(), marks=marks)])
+    rows = [line for line in text.splitlines() if "tokens/s" in line or "200.0" in line]
+    assert rows[0].count("tokens/s") == 2 and "read from disk (MiB)" in rows[0]
+    assert "200.0" in rows[1] and "5.00" in rows[1] and "3.00" in rows[1]
+    shown = table.render([replace(run(), marks=marks)], format="json")
+    assert '"token": 200' in shown
+    assert "Latency in GENERATE" in table.render([replace(run(), marks=marks)], ["time_ns"], style="models")

@@ -80,10 +80,23 @@ def weights(data: bytes) -> None:
     from memprof.models.identity import identify
     from memprof.models.tensors import tensors
 
-    name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.onnx"
+    name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.gguf" if data[:4] == b"GGUF" else "m.onnx"
     path = harness.file(data, name)
+    if name == "m.gguf":
+        _kv_cache(path)
     identify(path)
     snippets.index(tensors(path), 64)
+
+
+def _kv_cache(path: Path) -> None:
+    from memprof.errors import InputError
+    from memprof.models import gguf
+
+    try:
+        size = gguf.kv_cache(path).bytes_per_token("q4_0")
+    except InputError:
+        return  # its tensors may be whole all the same
+    assert size >= 0
 
 
 def log(data: bytes) -> None:
@@ -196,7 +209,14 @@ def seeds(name: str) -> list[bytes]:
         if name != "onnx":
             models.append(plan_tflite.control_flow(harness.file(b"", "c.tflite")).read_bytes())
         layer = b'<net><layer name="c" type="Const"><data element_type="f32" shape="2, 4" offset="0" size="32"/></layer></net>'
-        return [*models, layer] if name == "weights" else models
+        if name == "weights":
+            from memprof import zoo
+
+            zoo.make("llama", Path("models").absolute() / "llama.gguf", format="gguf", size_bytes=600_000)
+            # The head alone, with tensors that lie beyond its end, and a file without tensors, which is whole.
+            head = (Path("models") / "llama.gguf").read_bytes()[: harness.LONGEST_INPUT]
+            return [*models, layer, head, head[:8] + bytes(8) + head[16:]]
+        return models
     if name == "log":
         return [path.read_bytes()[: harness.LONGEST_INPUT] for path in sorted(DATA.iterdir()) if path.is_file()]
     if name == "buffers":
@@ -220,7 +240,14 @@ if __name__ == "__main__":
         harness.Readers(
             TARGETS,
             seeds,
-            ["memprof.models.tensors", "memprof.models.identity", "memprof.plan.analysis", "memprof.plan.graphs", "memprof.importing"],
+            [
+                "memprof.models.tensors",
+                "memprof.models.identity",
+                "memprof.models.gguf",
+                "memprof.plan.analysis",
+                "memprof.plan.graphs",
+                "memprof.importing",
+            ],
             Path(__file__),
         ),
         "Fuzz the readers of models, logs, offset problems and profiles.",

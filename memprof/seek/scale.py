@@ -24,6 +24,7 @@ from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
+from ..models import gguf
 from ..models.identity import identify
 from ..plan.analysis import describe
 from ..plan.graphs.read import read
@@ -44,6 +45,7 @@ _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out o
 _NOISE = 0.001
 _LEAST_NOISE_BYTES = 128 << 10
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
+_CONTEXT = "context"  # the knob of runtimes that keep a KV cache
 _FAILURES = 3  # at the first places: then nothing can be said
 _TOO_FEW_VALUES = 4
 _WANT = re.compile(
@@ -460,7 +462,9 @@ class _Scaler:
                 findings.append(f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}.")
         findings += _sessions(answer, self._model.weight_bytes or self._model.bytes)
         findings += _processes(answer)
-        if answer.unplanned:
+        if self._model.path.endswith(".gguf"):
+            findings += _kv_cache(answer, Path(self._model.path), self._request.knobs.get("kv_type", "f16"))
+        elif answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         findings += self._growth(whole)
         return findings
@@ -585,6 +589,34 @@ def _against(answer: Scaled) -> tuple[Against, ...]:
 def _slope(answer: Scaled, label: str, name: str | None = None) -> laws.Coefficient | None:
     law = answer.named(name or answer.main)
     return law.coefficient(label) if law is not None else None
+
+
+def _kv_cache(answer: Scaled, path: Path, type: str) -> list[str]:
+    """What a token of context takes, beside the KV cache's bytes a token by the numbers in the model's file."""
+    coefficients = answer.law.coefficients if answer.law is not None else ()
+    token = next((coefficient.bytes for coefficient in coefficients if dict(coefficient.term.powers) == {_CONTEXT: 1}), None)
+    if token is None:
+        return []
+    try:
+        cache = gguf.kv_cache(path)
+        size = cache.bytes_per_token(type)
+    except InputError as error:
+        return [f"{str(error)[0].upper()}{str(error)[1:]}."]
+    whole = (
+        f"{len(cache.kv_heads)} layers, {sum(cache.kv_heads)} KV heads in all, keys of {cache.key_width} and values of {cache.value_width}"
+    )
+    if token < size * (1 - _DIFFERENT):
+        compared = f"less than the {_exactly(size)} that the KV cache of the file's model needs: not every token is kept"
+    else:
+        rest = token - size
+        compared = f"of which {_exactly(size)} is the KV cache by the file's own numbers ({whole}, in {type})"
+        if rest > size * _DIFFERENT:
+            compared += f"; the other {_exactly(rest)} is a second copy, or a buffer that grows with the context"
+    return [f"A token of context takes {_exactly(token)}, {compared}."]
+
+
+def _exactly(size: float) -> str:
+    return f"{size / 1024:.2f} KiB"
 
 
 def _sessions(answer: Scaled, weight_bytes: int) -> list[str]:
