@@ -162,41 +162,6 @@ def test_a_run_without_iterations_ends_after_prepare(llama):
         assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "RELEASE"]
 
 
-# -- memory as a law of the context
-
-
-def law(size, dimension="context"):
-    from memprof.judge.laws import Coefficient, Law, Term
-
-    return Law((Coefficient(Term(), 1e8, 1e8, 1e8), Coefficient(Term(((dimension, 1),)), size, size, size)), 0.0, 6, {dimension: (1, 2)})
-
-
-@pytest.mark.parametrize(
-    ("size", "kind", "says"),
-    [
-        (520, "f16", "A token of context takes 0.51 KiB, of which 0.50 KiB is the KV cache by the file's own numbers (2 layers"),
-        (1040, "f16", "the other 0.52 KiB is a second copy, or a buffer that grows with the context"),
-        (144, "q4_0", "of which 0.14 KiB is the KV cache by the file's own numbers (2 layers"),
-        (100, "f16", "takes 0.10 KiB, less than the 0.50 KiB that the KV cache of the file's model needs: not every token is kept"),
-    ],
-)
-def test_a_token_of_context_is_held_against_the_files_arithmetic(tmp_path, size, kind, says):
-    from memprof.seek import scale
-
-    path = tmp_path / "m.gguf"
-    zoo.make("llama", path, format="gguf", size_bytes=10**6)
-    answer = scale.Scaled("m.gguf", "llamacpp", "", (), (), "PEAK", (scale.Named("PEAK", law(size)),))
-    (sentence,) = scale._kv_cache(answer, path, kind)
-    assert says in sentence
-
-
-def test_without_a_context_in_the_law_nothing_is_said_of_the_cache(tmp_path):
-    from memprof.seek import scale
-
-    answer = scale.Scaled("m.gguf", "llamacpp", "", (), (), "PEAK", (scale.Named("PEAK", law(1.0, "threads")),))
-    assert scale._kv_cache(answer, tmp_path / "absent.gguf", "f16") == []
-
-
 # -- tables
 
 

@@ -107,6 +107,23 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
         yield sides[0], sides[1]
 
 
+@contextmanager
+def tree_at(repository: Repository, commit: str, build: Build, label: str, say: Callable[[str], None]) -> Iterator[Tree]:
+    """The tree of one commit, built, with the checkout's suite laid over it: every version is asked the same. Gone when the block ends.
+
+    Raises InputError if it cannot be checked out or built.
+    """
+    end_leftovers()
+    _forget_leftovers(repository)
+    with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
+        folder = work.folder / "head"
+        git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+        (folder / repository.suite).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(repository.root / repository.suite, folder / repository.suite)
+        say(f"{label}: {build.command}")
+        yield Tree(folder, built(folder, work, build, label), label)
+
+
 def suite_in(repository: Repository, tree: Tree) -> Suite:
     """A tree's suite, with the tree's interpreter if it names none.
 

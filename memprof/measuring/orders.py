@@ -22,7 +22,7 @@ from . import parts
 from .bundle import probe_command
 from .driving import Drive
 from .places.place import HERE, Place, Probe
-from .suite import DEFAULTS, MS, Suite, Variant, variants_of
+from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,10 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
-    probe: which of the probes measures it. drive: the load for a command that is a server.
+    probe: which of the probes measures it. drive: the load for a command that is a server. report_ns: how often the probe tells how
+    far the run has come, 0 for not before its end.
     """
 
     job: Job
@@ -66,7 +68,9 @@ class Order:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe = "python"
+    report_ns: int = 0
     drive: Drive | None = None
+    traced: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ def plan(suite: Suite) -> Plan:
     Raises UsageError or InputError for any other mistake, before anything is measured.
     """
     given, suite = suite, suite.over(DEFAULTS)
+    suite, remarks = _with_all_spelled_out(suite)
+    by_all = suite.runtimes if suite.runtimes != given.runtimes else ()
     programs = [variant for variant in suite.variants if variant.command is not None]
     if not suite.models and not programs:
         raise UsageError("name a model to measure")
@@ -92,14 +98,19 @@ def plan(suite: Suite) -> Plan:
     variants = _variants(suite)
     models = _models(suite)
     orders: list[Order] = []
-    remarks: list[str] = []
     if not models:
         orders += _commands(suite, programs, None)
     for model in models:
-        taking = [(variant, runtime) for variant, runtime in variants if runtime.takes(model.path)]
+        taking = []
         for variant, runtime in variants:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
+            elif runtime.builds(model.path) and runtime.no_converter:
+                if runtime.name not in by_all:
+                    raise InputError(f"{model.name}: {runtime.no_converter}")
+                remarks.append(f"{model.name}: {variant.name} is left out, {runtime.no_converter}")
+            else:
+                taking.append((variant, runtime))
         if not taking and not programs:
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
@@ -132,6 +143,36 @@ def plan(suite: Suite) -> Plan:
         if not os.isatty(0):
             remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
     return Plan(tuple(repeated), tuple(remarks))
+
+
+def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
+    """The suite with the names of all installed runtimes in place of `all`, and a remark for each runtime that is left out.
+
+    Raises UsageError if none is installed.
+    """
+    if ALL not in suite.runtimes:
+        return suite, []
+    named = {name for name in suite.runtimes if name != ALL}
+    python = suite.place.interpreter(suite.python)
+    chosen, remarks = [], []
+    for runtime in runtimes.describe(python, None, suite.place):
+        if runtime.name in named or runtime.distribution is None:
+            continue  # a runtime without a package is memprof's own, for tests
+        if runtime.native is not None:
+            if runtime.installed:
+                remarks.append(
+                    f"{runtime.name} is left out: it is the same runtime without an interpreter (-r {runtime.name} measures it too)"
+                )
+            continue
+        try:
+            runtimes.located(runtime.name, suite.python, suite.place)
+            chosen.append(runtime.name)
+        except InputError as error:
+            remarks.append(f"{runtime.name} is left out: {error}")
+    if not chosen and not named:
+        raise UsageError(f"no runtime is installed for {python}: memprof runtimes says how to install them")
+    spelled = [name for given in suite.runtimes for name in (chosen if given == ALL else [given])]
+    return replace(suite, runtimes=tuple(dict.fromkeys(spelled))), remarks
 
 
 def order(suite: Suite, model: Model, variant: Variant) -> Order:
@@ -198,7 +239,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
     for key in knobs:
         if (knob := runtime.knob(key)) is not None and knob.values in ("file", "path"):
             suite.place.only_here(f"{key}, whose value is a path,")
-    if build or runtime.always_builds:
+    converted = runtime.builds(model.path)
+    if build or converted:
         suite.place.only_here(f"{', '.join(build) or runtime.name}, for which the model is converted first,")
     suite.place.model(model)  # sent before anything is measured
     job = Job(
@@ -225,7 +267,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         assumed=_assumed(suite, model, runtime),
         release=bool(suite.release),
     )
-    return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None, place=suite.place)
+    return Order(job, runtime, variant.python or "", env, build if build or converted else None, place=suite.place)
 
 
 def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:

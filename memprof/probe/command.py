@@ -24,6 +24,7 @@ from . import child, procfs, wire
 from .listening import count, text, word
 from .outside import OUTSIDE, Gap, LineMark, Outside, sampled_record
 from .tree import Tree
+from .work import UNITS, Work
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
 _STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
@@ -48,6 +49,7 @@ class Command(child.Measurement):
         self._ended_in = {}  # phase: the processes in which it has ended
         self._line = b""
         self._line_mark = None
+        self._lines = {}  # how many of each unit's lines there were
         self._unmatched = [name for name, _ in self._regexes]
         self._used = None
         self._opened = {}
@@ -227,7 +229,7 @@ class Command(child.Measurement):
     def _heard(self, data):
         if self._line_mark is None:
             return
-        now = time.monotonic_ns()
+        now, counted = time.monotonic_ns(), False
         *lines, self._line = (self._line + data).replace(b"\r", b"\n").split(b"\n")
         if len(self._line) > _LINE:
             lines.append(self._line)
@@ -236,8 +238,14 @@ class Command(child.Measurement):
             text = line.decode("utf-8", "replace")
             for phase, regex in self._regexes:
                 if regex.search(text):
-                    self._line_ends(phase, now)
+                    if self.follows and (phase in self._lines or len(self._lines) < UNITS):
+                        self._lines[phase] = self._lines.get(phase, 0) + 1
+                        counted = True
+                    if not self.follows or phase in self._unmatched:
+                        self._line_ends(phase, now)
                     break
+        if counted:
+            self._take_lines()
 
     def _line_ends(self, phase, now, driven=None):
         pid = self.measured
@@ -253,6 +261,13 @@ class Command(child.Measurement):
             self._unmatched.remove(phase)
         self._phase = self._unmatched[0] if self._unmatched else ""
         self._line_mark = LineMark(pid, now)
+
+    def _take_lines(self):
+        """Units of work have ended with lines, all that have come at once. The first are the curve's begin: before them the program started."""
+        values = self._sample(time.monotonic_ns())
+        if values is not None:
+            swap = self.swapped.newest
+            self.work.setdefault("RUN", Work()).take(list(self._lines), [time.monotonic_ns(), *values[:2], swap, *self._lines.values()])
 
     # -- what memprof asks of it
 
