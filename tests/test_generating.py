@@ -156,10 +156,9 @@ def test_a_package_that_is_laid_out_otherwise_is_not_trusted(monkeypatch):
 
 
 def test_a_run_without_iterations_ends_after_prepare(llama):
-    for model, name in ((llama, "llamacpp"),):
-        (run,) = library.measure([model], [name], set={"context": "256"}, threads=[1], warmup=0, runs=0, repeats=1)
-        assert run.outcome.ok, run.outcome.sentence
-        assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "RELEASE"]
+    (run,) = library.measure([llama], ["llamacpp"], set={"context": "256"}, threads=[1], warmup=0, runs=0, repeats=1)
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "RELEASE"]
 
 
 # -- tables
