@@ -14,8 +14,8 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-growth bench-scale bench-history
-.PHONY: bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-growth bench-scale
+.PHONY: bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -102,6 +102,10 @@ bench-history: $(VENV)/.for-tests $(VENV)/.installed
 # Laws of `memprof scale`: known ones, and held-out places of real models; about an hour; PARTS="simulated --count 20" for some of it.
 bench-scale: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/laws.py $(PARTS)
+
+# Models that generate: the KV cache's bytes, each setting of llama.cpp, too little memory, a server; PARTS="kv knobs mapped served --write" for some of it.
+bench-generating: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/generating.py $(PARTS)
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed

@@ -153,3 +153,35 @@ def test_a_package_that_is_laid_out_otherwise_is_not_trusted(monkeypatch):
     assert llamacpp._address(Params()) is None
     assert llamacpp._Direct.over(Package, Params()) is None
     assert Params.n_ctx == 1
+
+
+def test_a_run_without_iterations_ends_after_prepare(llama):
+    (run,) = library.measure([llama], ["llamacpp"], set={"context": "256"}, threads=[1], warmup=0, runs=0, repeats=1)
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "RELEASE"]
+
+
+# -- tables
+
+
+def test_tokens_a_second_and_what_was_read_again_stand_in_a_table():
+    from dataclasses import replace
+
+    from made import mark, run
+
+    from memprof.reports.tables import table
+
+    read = {"major_faults": 7, "read_bytes": 3 * MIB}
+    marks = (
+        mark("STARTUP", 0, 40, 40),
+        mark("MODEL_LOAD", 1, 90, 90),
+        replace(mark("PROMPT", 2, 95, 96, times_ms=(500, 500)), units={"token": 200}, end_ns=3 * 10**9, read_bytes=0),
+        replace(mark("GENERATE", 4, 95, 96, times_ms=(1000, 1000)), units={"token": 10}, end_ns=6 * 10**9, **read),
+    )
+    text = table.render([replace(run(), marks=marks)])
+    rows = [line for line in text.splitlines() if "tokens/s" in line or "200.0" in line]
+    assert rows[0].count("tokens/s") == 2 and "read from disk (MiB)" in rows[0]
+    assert "200.0" in rows[1] and "5.00" in rows[1] and "3.00" in rows[1]
+    shown = table.render([replace(run(), marks=marks)], format="json")
+    assert '"token": 200' in shown
+    assert "Latency in GENERATE" in table.render([replace(run(), marks=marks)], ["time_ns"], style="models")

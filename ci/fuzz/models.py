@@ -81,11 +81,24 @@ def weights(data: bytes) -> None:
     from memprof.models.identity import identify
     from memprof.models.tensors import tensors
 
-    name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.onnx"
+    name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.gguf" if data[:4] == b"GGUF" else "m.onnx"
     name = "model.bin" if data[1:4] == b"\0\0\0" else name  # CTranslate2's begins with its version
     path = harness.file(data, name)
+    if name == "m.gguf":
+        _kv_cache(path)
     identify(path)
     snippets.index(tensors(path), 64)
+
+
+def _kv_cache(path: Path) -> None:
+    from memprof.errors import InputError
+    from memprof.models import gguf
+
+    try:
+        size = gguf.kv_cache(path).bytes_per_token("q4_0")
+    except InputError:
+        return  # its tensors may be whole all the same
+    assert size >= 0
 
 
 def log(data: bytes) -> None:
@@ -187,6 +200,16 @@ def _models() -> dict[str, Path]:
     return models
 
 
+def _gguf() -> list[bytes]:
+    """The head of a GGUF file, whose tensors lie beyond its end, and a file without tensors, which is whole."""
+    from memprof import zoo
+
+    path = harness.file(b"", "llama.gguf")
+    zoo.make("llama", path, format="gguf", size_bytes=600_000)
+    head = path.read_bytes()[: harness.LONGEST_INPUT]
+    return [head, head[:8] + bytes(8) + head[16:]]
+
+
 def seeds(name: str) -> list[bytes]:
     """Small real inputs."""
     if name == "nodes":
@@ -200,7 +223,7 @@ def seeds(name: str) -> list[bytes]:
         layer = b'<net><layer name="c" type="Const"><data element_type="f32" shape="2, 4" offset="0" size="32"/></layer></net>'
         variable = struct.pack("<H2sBIIBI8s", 2, b"w", 2, 1, 2, 0, 8, b"abcdefgh")
         ct2 = struct.pack("<IH2sII", 6, 2, b"S", 1, 1) + variable
-        return [*models, layer, ct2] if name == "weights" else models
+        return [*models, layer, ct2, *_gguf()] if name == "weights" else models
     if name == "log":
         return [path.read_bytes()[: harness.LONGEST_INPUT] for path in sorted(DATA.iterdir()) if path.is_file()]
     if name == "buffers":
@@ -224,7 +247,14 @@ if __name__ == "__main__":
         harness.Readers(
             TARGETS,
             seeds,
-            ["memprof.models.tensors", "memprof.models.identity", "memprof.plan.analysis", "memprof.plan.graphs", "memprof.importing"],
+            [
+                "memprof.models.tensors",
+                "memprof.models.identity",
+                "memprof.models.gguf",
+                "memprof.plan.analysis",
+                "memprof.plan.graphs",
+                "memprof.importing",
+            ],
             Path(__file__),
         ),
         "Fuzz the readers of models, logs, offset problems and profiles.",

@@ -25,7 +25,7 @@ from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
 from ..runs import metrics
-from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..runs.records import EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
 from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
@@ -250,7 +250,7 @@ class _Fitter:
         def look(job: Job, phase: str, pid: int) -> None:
             if phase == before:
                 self._limiter.change(pid, limit)
-            elif phase == part:
+            elif phase in (part, GENERATE):
                 self._limiter.change(pid, None)
 
         return self._measured(order, look)
@@ -288,7 +288,8 @@ class _Fitter:
     def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> Part:
         peak = max(_peak(run, name) for run in plain)
         least, trials = self._least(name, upper)
-        return Part(name, least, peak, max(touched.values(), default=None) if name == WHOLE else touched.get(name), trials)
+        sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
+        return Part(name, least, peak, max(sizes, default=None), trials)
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int]:
         """The least limit in bytes that works, and how many trials the search took."""
@@ -364,8 +365,12 @@ def _time(run: Run) -> float:
 def _peak(run: Run, part: str) -> int:
     if part == WHOLE:
         return int(metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"]) or 0)
-    mark = run.mark(part)
-    return mark.height_bytes if mark is not None else 0
+    return max((mark.height_bytes for mark in run.marks if mark.phase in _phases(part)), default=0)
+
+
+def _phases(part: str) -> tuple[str, ...]:
+    """The phases of a part: a model that generates has two in place of EXECUTE."""
+    return (EXECUTE, PROMPT, GENERATE) if part == EXECUTE else (part,)
 
 
 def _out_of_memory(outcome: Outcome) -> bool:
