@@ -246,3 +246,42 @@ def test_the_growth_of_lines_is_kept_as_plain_rows(tmp_path) -> None:
     path = tmp_path / "lines.json"
     path.write_text(json.dumps([["a.py", 3, 100, 2]]))
     assert grown._read(path) == (grown.Line("a.py", 3, 100, 2),)
+
+
+# -- asked for by memprof grow
+
+
+def test_grow_says_why_memory_rose(memprof, scenario, tmp_path, nothing_left) -> None:
+    scenario()
+    runtime_file(tmp_path, top="kept = []", execute="kept.append(bytearray(b'1') * 65536)")
+
+    done = memprof("grow", "scenario.json", "-r", "./mine.py", "--budget", "200", "--why", "--json")
+
+    content = json.loads(done.stdout)
+    assert (done.returncode, content["verdict"]["word"]) == (1, "grows")
+    parts = {part["name"]: part["after"] - part["before"] for part in content["why"]["parts"]}
+    assert max(parts, key=parts.__getitem__) == "in use by the program"
+    assert parts["in use by the program"] > 100 * 65536 * 0.9
+    said = "\n".join(content["remarks"])
+    assert "between the ends of WARMUP and EXECUTE" in said
+    assert "Objects of Python from mine.py, line " in said
+
+
+@pytest.mark.parametrize("words", [["--cycles", "reload"], ["--shapes", "x=1,H; H in 1,2"]])
+def test_why_of_other_work_is_refused(memprof, scenario, words) -> None:
+    done = memprof("grow", scenario(), "-r", "synthetic", "--why", *words)
+
+    assert done.returncode == 2
+    assert "--why looks at iterations of a model in a runtime: leave out --cmd, --shapes and --cycles" in done.stderr
+
+
+def test_nothing_is_looked_into_where_nothing_rose() -> None:
+    from memprof.judge.growth import Verdict
+    from memprof.seek import why
+    from memprof.seek.grow import Grown, GrowRequest
+
+    answer = Grown("m", "r", "", "", Verdict("steady", "iteration"), ())
+
+    found = why.explained(GrowRequest("m", "r"), answer, failing.Silent())
+
+    assert (found.why, found.remarks) == (None, ("--why: it is steady, so there is no rise to look into",))

@@ -50,11 +50,14 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     metavar="TIME",
     help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
 )
+@click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
 @shown
-def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> int:
+def command(
+    output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, why: bool, **words: Any
+) -> int:
     """Say whether memory rises with use, and by how much with what.
 
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
@@ -65,10 +68,14 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
 
     answers: list[grow.Grown] = []
     request = _request(**words)
+    if why:
+        from ..seek import why as looking
+
+        looking.check(request)
 
     def seek(progress: Any, keep: Any) -> grow.Grown:
         answers.append(grow.grow(request, progress, keep, so_far))
-        return answers[0]
+        return looking.explained(request, answers[0], progress) if why and not answers[0].interrupted else answers[0]
 
     part = Path(f"{output}.part") if output is not None else None
 

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from ..errors import MeasurementError, UsageError
+from ..explain import grown as two_looks
 from ..judge import growth
 from ..measuring import campaign, orders
 from ..measuring.orders import Order
@@ -78,7 +79,8 @@ class GrowRequest:
 @dataclass(frozen=True)
 class Grown:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
-    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round."""
+    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
+    the two looks of --why, if they were taken."""
 
     model: str
     runtime: str
@@ -91,6 +93,7 @@ class Grown:
     remarks: tuple[str, ...] = ()
     interrupted: bool = False
     runs: tuple[Run, ...] = field(default=(), repr=False)
+    why: two_looks.Grown | None = None
 
 
 def grow(
@@ -107,7 +110,7 @@ class _Grower:
     def __init__(self, request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
         self._remarks: list[str] = []
-        self._order = _command_order(request, _FIRST) if request.command is not None else _order(request)
+        self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
 
     def run(self) -> Grown:
@@ -294,7 +297,8 @@ def _suite(request: GrowRequest) -> Suite:
     )
 
 
-def _order(request: GrowRequest) -> Order:
+def order_of(request: GrowRequest) -> Order:
+    """The order of the model in the runtime. Raises UsageError and InputError."""
     if request.model is None:
         raise UsageError("name a model, or a program with --cmd")
     if request.runtime is None:

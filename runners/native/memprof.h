@@ -16,8 +16,8 @@
  *
  * memprof_begin(phase)         a phase begins. One at a time, for the whole process: a phase that is open ends where the next begins. The
  *                              first call also ends STARTUP, whose memory is the baseline. memprof's own tables know MODEL_LOAD, PREPARE,
- *                              WARMUP and EXECUTE by these names; any other name is as good. Repeats of a name become one phase with the
- *                              durations of all.
+ *                              WARMUP, EXECUTE and RELEASE by these names; any other name is as good. Repeats of a name become one phase
+ *                              with the durations of all.
  * memprof_iteration()          an iteration of the open phase has ended; the next one begins here
  * memprof_iteration_of(tokens, shape)   the same, and how many tokens it did, -1 if it has none; and what tells its inputs' shape from others,
  *                              such as "1x3x224x224", NULL if that is always the same
