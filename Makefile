@@ -1,27 +1,27 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
+# make bench, bench-boards, bench-gate, bench-plan, bench-explain, bench-release  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there is one more than CPUs, but no
-# more than eight: what the tests measure takes memory.
+# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there are two more than CPUs, but
+# no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
+.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-history bench-release fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 2 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
 	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)
@@ -76,6 +76,14 @@ attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 # Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PARTS)
+
+# What stays after RELEASE in each runtime.
+bench-release: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/release.py
+
+# Steps in a history and the search of bisect, on synthetic series; OTHERS=PYTHON has apache-otava, ruptures and asv, to be set beside.
+bench-history: $(VENV)/.for-tests $(VENV)/.installed
+	cd ci && ../$(BIN)/python -m bench.history
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed

@@ -88,11 +88,13 @@ def measure(
     repeats: int = 5,
     output: str | Path | None = None,
     append: bool = False,
+    release: bool = True,
     progress: Progress | None = None,
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
     cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
+    release: end the runs of runtimes with the phase RELEASE, in which the runtime is deleted.
     Raises UsageError or InputError for wrong arguments before anything is measured. A child that fails is a Run with that outcome, not an
     exception.
     """
@@ -105,6 +107,7 @@ def measure(
         warmup=warmup,
         runs=runs,
         repeats=repeats,
+        release=release,
     )
     planned, listener = plan(wanted_suite), progress or Silent()
     with keeping(Path(output) if output is not None else None, listener.say, append=append) as keep:

@@ -4,10 +4,12 @@ Files mapped to be read, and the SHA-256 of their content."""
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import BinaryIO
 from .errors import InputError, os_reason
 
 _HEAD = 256
+_MOST_OF_A_STREAM = 128 << 20
 FORCE = "--force replaces it"  # the advice of commands that write models and plans
 
 
@@ -104,6 +107,24 @@ def _in_place(path: Path) -> bool:
     if not path.exists() or path.is_dir():
         return False
     return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file to be read. Raises OSError, also for a pipe or a device that goes on for longer than any file of memprof's."""
+    file = path.open("rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    with file:
+        data = file.read(_MOST_OF_A_STREAM + 1)
+    if len(data) > _MOST_OF_A_STREAM:
+        raise OSError(f"it is not a file, and it goes on after {_MOST_OF_A_STREAM >> 20} MiB")
+    return io.BytesIO(data)
+
+
+def content(path: Path) -> bytes:
+    """All of a file. Raises OSError, see `opened`."""
+    with opened(path) as file:
+        return file.read()
 
 
 @contextmanager

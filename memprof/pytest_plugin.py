@@ -338,7 +338,7 @@ class Memprof:
         from . import api
 
         sweep = [threads] if threads else ()
-        measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats)
+        measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats, release=False)
         return self._measured(measured_runs, Path(model).name, "STARTUP")
 
     def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
@@ -364,7 +364,7 @@ class Memprof:
         path = self._folder / f"{name}.json"
         path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
         variant = Variant(str(runners_path() / "function.py"), env={"MEMPROF_FUNCTION": token})
-        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats)
+        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats, release=False)
         return self._measured(measured_runs, name, "PREPARE")
 
     def _measured(self, runs: Runs, what: str, before: str) -> Measured:
@@ -380,7 +380,7 @@ class Memprof:
 
 
 def _peak(run: Run) -> int:
-    return max(mark.height_bytes for mark in run.marks)
+    return max(mark.height_bytes for mark in run.before_release)
 
 
 def _end(run: Run, phase: str) -> int:

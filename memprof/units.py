@@ -89,7 +89,7 @@ def parse_celsius(text: str) -> float:
     """Degrees Celsius in `45C`, `45°C` or `45`. Raises UsageError."""
     match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*°?C?", text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no temperature: write 45C")
+        raise UsageError(f"{text!r} is not a temperature: write 45C")
     return float(match[1])
 
 

@@ -121,9 +121,9 @@ class Cache:
 
 def typical(group: Sequence[Run]) -> Run:
     """The repeat that stands for all: of those that succeeded, that with the median PEAK (the lower of two), else the longest."""
-    good = [run for run in group if run.outcome.ok and run.marks]
+    good = [run for run in group if run.complete and run.marks]
     if good:
-        peaks = sorted(good, key=lambda run: max(mark.height_bytes for mark in run.marks))
+        peaks = sorted(good, key=lambda run: max((mark.height_bytes for mark in run.before_release), default=0))
         return peaks[(len(peaks) - 1) // 2]
     return max(group, key=lambda run: (len(run.marks), run.timeline.samples))
 

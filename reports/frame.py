@@ -31,7 +31,9 @@ WORDS = tuple(name for name in (*KEYS, *DETAILS) if name not in ("threads", "rep
 
 
 def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
-    """One row a run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in, and PEAK none.
+    """One row a run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in.
+
+    A run has a row for PEAK unless it failed before RELEASE.
 
     outcome is `ok` in phases that ended well, else the run's status or the name of the signal that ended it. Bytes, nanoseconds
     (rounded) and counts are whole numbers. knobs and shapes: as they are written on the command line, with commas between.
@@ -66,11 +68,11 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
         figures = {name: _whole(metric.of(mark)) for name, metric in metrics.METRICS.items()}
         known = {"rss_peak_exact": mark.rss_peak_exact, "rss_peak_high_bytes": mark.rss_peak_high_bytes}
         yield {**keys, "phase": mark.phase, "outcome": "ok", **figures, **known, **details}
-    if run.outcome.ok:
+    if run.complete:
         peak = metrics.METRICS["rss_peak_bytes"]
         figures = {name: _whole(metrics.value(run, PEAK, metrics.METRICS[name])) for name in metrics.PEAKS}
         yield {**keys, "phase": PEAK, "outcome": "ok", **figures, "rss_peak_exact": metrics.exact(run, PEAK, peak), **details}
-    else:
+    if not run.outcome.ok:
         outcome = {"outcome": run.outcome.signal or run.outcome.status, "message": run.outcome.message}
         yield {**keys, "phase": run.outcome.phase, **outcome, **details}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from memprof.runs import summary
-from memprof.runs.metrics import NS, PEAKS, Metric
-from memprof.runs.records import PEAK, STARTUP, WARMUP, Run
+from memprof.runs.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
+from memprof.runs.records import PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 from memprof.units import counted
 
@@ -64,6 +64,8 @@ def phases(runs: Sequence[Run]) -> list[str]:
 def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     """The columns of a metric's table for these phases; the baseline of memory is STARTUP's."""
     if metric.unit == NS:
-        # How long an import takes is no property of the model, and warming up is not timed.
-        return [phase for phase in phases if phase not in (STARTUP, WARMUP)]
+        # How long an import takes is no property of the model, warming up is not timed, and nobody waits for a deletion.
+        return [phase for phase in phases if phase not in (STARTUP, WARMUP, RELEASE)]
+    if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is what was there before it
+        phases = [phase for phase in phases if phase != RELEASE]
     return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)

@@ -53,7 +53,7 @@ def _module(name, file):
             raise
     spec = util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError("%s is no Python file" % file)
+        raise ImportError("%s is not a Python file" % file)
     module = util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -36,7 +36,7 @@ from memprof.programs import static_probe
 
 # How long an example takes says how busy the machine is, and nothing of what it shows.
 hypothesis.settings.register_profile("memprof", deadline=None)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=5)
 hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import pytest
 
 from memprof.reports.pictures import style
 
+_KNOWN = WeakKeyDictionary()
+
 
 def drawn_texts(figure):
-    """Each text that is really drawn, with the box that it takes, in pixels. No pixel is set: that would take most of the time."""
+    """Each text that is really drawn, with the box that it takes, in pixels: of a figure that is not changed after the first call."""
+    if figure not in _KNOWN:
+        _KNOWN[figure] = _drawn_texts(figure)
+    return _KNOWN[figure]
+
+
+def _drawn_texts(figure):
+    # No pixel is set: that would take most of the time.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 

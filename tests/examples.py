@@ -8,6 +8,6 @@ from hypothesis import settings
 
 
 def examples(count: int, **more: Any) -> settings:
-    """The settings of a property that takes `count` examples, and a tenth of them in `make quick`, whose profile says so."""
+    """The settings of a property that takes `count` examples, and a twentieth of them in `make quick`, whose profile says so."""
     quick = settings.get_current_profile_name() == "quick"
-    return settings(max_examples=max(1, count // 10) if quick else count, **more)
+    return settings(max_examples=max(1, count // 20) if quick else count, **more)

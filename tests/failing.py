@@ -47,8 +47,8 @@ class Silent:
 
 
 def measured(model: Path, runtime: str | Path = "synthetic", **words: object) -> Run:
-    """One job through a real probe, without the command around it: no warm-up and one iteration unless `words` say otherwise."""
-    suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, **words})
+    """One job through a real probe, without the command around it: no warm-up, one iteration and no RELEASE unless `words` say otherwise."""
+    suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, "release": False, **words})
     (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
     return run
 
@@ -62,8 +62,10 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: str) -> Path:
-    """A user's runtime whose methods (init, load, prepare, execute) do what is said, and nothing else."""
+    """A user's runtime whose methods (init, load, prepare, execute, and release if it is said) do what is said, and nothing else."""
     words = {"init": "(self)", "load": "(self, model, options)", "prepare": "(self)", "execute": "(self)"}
+    if "release" in bodies:
+        words["release"] = "(self)"
     lines = ["import os, signal, subprocess, sys, time", top, "class Runtime:", "    version = '1'"]
     for word, signature in words.items():
         lines.append(f"    def {'__init__' if word == 'init' else word}{signature}:")

@@ -41,6 +41,25 @@ static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
 """
 
 
+# 64 MiB that are given up to swap, and 48 MiB beside them.
+SWAPPED_OUT = """
+    memprof_begin("HOLD");
+    { char *first = hold(64 * MIB);
+      madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
+      hold(48 * MIB); }
+    memprof_end();
+"""
+
+
+def swapped_out(run: Run) -> None:
+    """The figures of `SWAPPED_OUT` hold."""
+    mark = run.mark("HOLD")
+    assert run.outcome.ok and mark is not None, run
+    assert mark.swapped_bytes > 60 * MIB, "it was not swapped out"
+    assert mark.rss_peak_bytes is not None and mark.rss_peak_bytes < 80 * MIB
+    assert mark.with_swap_bytes is not None and 112 * MIB <= mark.with_swap_bytes < 120 * MIB
+
+
 def program(body: str) -> str:
     """The path of a C program with this main; compiled once a session."""
     source = HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"

@@ -32,7 +32,7 @@ HOLDS_S = (0, 0.0001, 0.001, 0.01, 0.1)
 def measured(model: Path, runtime: str | Path = "synthetic", **words: Any) -> tuple[Run, ...]:
     """The Runs of one model, one iteration and one repeat where nothing else is said; each must have ended well."""
     settings = {"warmup": 0, "runs": 1, "repeats": 1, **words}
-    orders = plan(suite.Suite(models=(str(model),), runtimes=(str(runtime),), **settings)).orders
+    orders = plan(suite.Suite(models=(str(model),), runtimes=(str(runtime),), release=False, **settings)).orders
     runs = tuple(campaign.measure(orders, Mock(), lambda line: None))
     for run in runs:
         assert run.outcome.ok, run.outcome.sentence

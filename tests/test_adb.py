@@ -16,11 +16,11 @@ import failing
 import psutil
 import pytest
 from conftest import need_tool
+from test_places import sent_once
 
 from memprof.errors import InputError
 from memprof.measuring import reaching
 from memprof.measuring.places import adb
-from memprof.measuring.places.sending import Sending
 
 
 @pytest.fixture(scope="module")
@@ -132,15 +132,7 @@ def test_the_probe_in_python_measures_there_too(memprof, words, scenario, tmp_pa
 
 
 def test_a_file_is_sent_once(place, tmp_path):
-    told: list[Sending] = []
-    place.tell = told.append
-    path = tmp_path / "big 'one'"
-    path.write_bytes(os.urandom(1_000_000))
-    there = place.file(str(path))
-    assert Path(there).read_bytes() == path.read_bytes() and told[-1].sent == told[-1].total == 1_000_000
-    told.clear()
-    place._there.clear()
-    assert place.file(str(path)) == there and told == []
+    sent_once(place, tmp_path / "big 'one'")
 
 
 def test_a_program_there_gets_its_words_and_its_output_comes_back_whole(place):

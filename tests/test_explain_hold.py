@@ -23,7 +23,9 @@ PHASES = ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
 
 
 def order_of(model: Path, hold: bool = True, hold_at: dict[str, int] | None = None, runtime: str = "synthetic", **words: object):
-    (order,) = plan(Suite(models=(str(model),), runtimes=(runtime,), repeats=1, **{"warmup": 1, "runs": 2, **words})).orders
+    (order,) = plan(
+        Suite(models=(str(model),), runtimes=(runtime,), repeats=1, **{"warmup": 1, "runs": 2, "release": False, **words})
+    ).orders
     return replace(order, job=replace(order.job, hold=hold), hold_at=hold_at or {})
 
 

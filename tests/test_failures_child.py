@@ -353,7 +353,7 @@ def test_what_it_forks_and_leaves_is_ended_and_counted(scenario):
     run = measured(scenario(execute=[{"fork": 3, "for_s": 600}]))
 
     assert run.outcome.ok
-    assert run.warnings == ("3 process(es) outlived the measured one and were ended: python",)
+    assert run.warnings == ("processes that outlived the measured one and were ended: 3 (python)",)
 
 
 def test_what_detaches_itself_is_ended_too(model, tmp_path):
@@ -362,7 +362,7 @@ def test_what_detaches_itself_is_ended_too(model, tmp_path):
     run = measured(model, runtime_file(tmp_path, load=detach))
 
     assert run.outcome.ok
-    assert run.warnings == ("2 process(es) outlived the measured one and were ended: sleep",)
+    assert run.warnings == ("processes that outlived the measured one and were ended: 2 (sleep)",)
 
 
 def test_children_are_found_where_the_kernel_lists_none(monkeypatch):

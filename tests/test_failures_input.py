@@ -39,7 +39,7 @@ REFUSED = {
         USAGE,
         "model.tflite: none of the named runtimes takes it (they take .json)",
     ),
-    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "a folder without metadata/MANIFEST is not an nnpackage"),
+    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "this folder has no metadata/MANIFEST of an nnpackage"),
     "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
     "no runtime": (["good.json"], USAGE, "name a runtime"),
     "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),
@@ -209,3 +209,13 @@ def test_a_users_runtime_named_without_its_path_is_pointed_to(called, folder):
 
     assert done.returncode == USAGE
     assert "your own is named by its path: -r ./mine.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("table",), ("gate",), ("import",), ("page",), ("heap", "show"), ("plan", "show"), ("compare", "/dev/null")]
+)
+def test_a_device_that_never_ends_is_refused(memprof, words):
+    done = memprof(*words, "/dev/zero")
+
+    assert done.returncode in (2, 5) and done.stdout == "", done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

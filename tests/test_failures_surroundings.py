@@ -170,5 +170,5 @@ def test_a_measured_memprof_is_not_taken_for_the_one_that_measures(folder, mempr
     assert done.returncode == 0, done.stdout
     for name in ("outer.jsonl", "runs.jsonl"):
         (run,) = runs_in(folder / name)
-        assert [mark["phase"] for mark in run["marks"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+        assert [mark["phase"] for mark in run["marks"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"]
         assert run["warnings"] == []

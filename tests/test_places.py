@@ -123,16 +123,20 @@ def test_a_model_is_measured_there_as_here(memprof, scenario, board, tmp_path):
     assert not processes_of(tmp_path / "there")
 
 
-def test_a_file_is_sent_once(place, tmp_path):
+def sent_once(place, path: Path) -> None:
+    """A file goes to the place whole, and a second time nothing goes."""
     told: list[Sending] = []
     place.tell = told.append
-    path = tmp_path / "big"
     path.write_bytes(os.urandom(1_000_000))
     there = place.file(str(path))
     assert Path(there).read_bytes() == path.read_bytes() and told[-1].sent == told[-1].total == 1_000_000
     told.clear()
     place._there.clear()
     assert place.file(str(path)) == there and told == []
+
+
+def test_a_file_is_sent_once(place, tmp_path):
+    sent_once(place, tmp_path / "big")
 
 
 def test_a_part_that_is_there_is_not_sent_again(place, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from made import MIB, packed, run, runs
-from native_programs import program, ran
+from native_programs import SWAPPED_OUT, program, ran, swapped_out
 from test_summary import cells
 
 from memprof.errors import InputError, UsageError
@@ -334,20 +334,7 @@ def zram() -> Iterator[None]:
 
 
 def test_a_program_whose_pages_go_to_zram(probe, zram):
-    body = """
-    memprof_begin("HOLD");
-    { char *first = hold(64 * MIB);
-      madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
-      hold(48 * MIB); }
-    memprof_end();
-    """
-    run = ran(program(body))
-
-    mark = run.mark("HOLD")
-    assert run.outcome.ok and mark is not None
-    assert mark.swapped_bytes > 60 * MIB, "it was not swapped out"
-    assert mark.rss_peak_bytes is not None and mark.rss_peak_bytes < 80 * MIB
-    assert mark.with_swap_bytes is not None and 112 * MIB <= mark.with_swap_bytes < 120 * MIB
+    swapped_out(ran(program(SWAPPED_OUT)))
 
 
 def test_a_program_without_marks_is_seen_swapped_out_by_polling(probe, zram):

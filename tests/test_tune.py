@@ -294,16 +294,14 @@ def test_a_budget_that_nothing_keeps_is_said(tuned):
 
 
 def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
+    fixed = ["--set", "bad=no", "--set", "rounding=exact", "--set", "idle=a"]
     words = [
         "tune",
         "model.bin",
         "-r",
         "./mine.py",
         *COMMON,
-        "--set",
-        "bad=no",
-        "--set",
-        "rounding=exact",
+        *fixed,
         "-o",
         "runs.jsonl",
         "--plot",
@@ -318,7 +316,7 @@ def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
     out, err = first.communicate(timeout=30)
     kept = (folder / "runs.jsonl").read_bytes().count(b"\n")
 
-    again = tuned("--set", "bad=no", "--set", "rounding=exact", "-o", "runs.jsonl", "--append", "--json", try_=())
+    again = tuned(*fixed, "-o", "runs.jsonl", "--append", "--json", try_=())
 
     assert first.returncode == 130, err
     assert "Not verified" in out

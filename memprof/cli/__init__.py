@@ -27,6 +27,7 @@ _COMMANDS = {
         "exec": ("exec", "Measure a program and all that it starts."),
         "attach": ("attach", "Poll a process that already runs."),
         "import": ("import_", "Turn logs of other tools into runs."),
+        "merge": ("merge", "Put runs files of several shards together."),
     },
     "Look": {
         "table": ("table", "Print tables from runs files."),
@@ -39,15 +40,20 @@ _COMMANDS = {
         "compare": ("compare", "Say what differs between two sets of runs, beyond noise."),
         "gate": ("gate", "Decide whether memory got worse: verdicts, budgets, an exit code."),
         "baseline": ("baseline", "Keep the samples that a gate compares with."),
+        "bisect": ("bisect", "Find the commit or the release that changed a figure."),
+        "history": ("history", "Keep a project's memory commit by commit, and find its steps."),
     },
     "Understand": {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
+        "grow": ("grow", "Say whether memory rises with use, and keeps rising."),
         "fit": ("fit", "Find the least memory in which a model runs."),
+        "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
+        "worker": ("worker", "Offer this machine, or boards beside it, to a fleet."),
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
         "marks": ("marks", "Say where the header and the Python file for marks are."),
@@ -55,7 +61,8 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("explain", "plan", "zoo")  # with any of their words; reports load it when they are asked for
+# With any of their words; reports load it when they are asked for.
+_WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 
 class Lazy(click.Group):

@@ -123,6 +123,7 @@ def _measured(
         threads=(threads,) if threads is not None else (),
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         repeats=1,
+        release=False,  # it accounts for the memory of a model that is loaded
         **fields,
     )
     (order,) = plan(suite).orders

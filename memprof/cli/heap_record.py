@@ -109,5 +109,6 @@ def _request(
         warmup=warmup,
         runs=runs,
         python=python,
+        release=False,  # a tool that ends the program at a phase, or its teardown, frees too
     )
     return Request(output, suite, until=parse_phases(phases) if phases else None, **limits)

@@ -39,6 +39,23 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
+def drive_options(function: Any) -> Any:
+    """The options for the load on a command that is a server."""
+    for name, meaning in (
+        ("distinct", "How many of the prompts differ; the others repeat them.  [default: all]"),
+        ("parallel", "Requests that are open at once.  [default: 1]"),
+        ("generate", "Tokens that each request generates.  [default: 32]"),
+        ("prompts", "Tokens of each prompt.  [default: 128]"),
+    ):
+        function = click.option(f"--{name}", type=int, metavar="N", help=f"With --drive: {meaning[0].lower()}{meaning[1:]}")(function)
+    return click.option(
+        "--drive",
+        metavar="openai:PORT",
+        help="The command is a server of OpenAI's API on this port, which memprof asks: --warmup and --runs are requests. It listens on "
+        "127.0.0.1; openai:HOST:PORT names another address.",
+    )(function)
+
+
 def condition_options(function: Any) -> Any:
     """The options for where a run may use CPUs and swap."""
     function = click.option(
@@ -60,6 +77,16 @@ def place_options(function: Any) -> Any:
     return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE.")(
         function
     )
+
+
+def security_options(function: Any) -> Any:
+    """The options for reaching a fleet's scheduler."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Reach a scheduler on another machine without TLS. Only where you trust everybody in the network."
+    )(function)
+    for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
+        function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
+    return function
 
 
 cooling_option = click.option(

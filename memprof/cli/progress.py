@@ -37,10 +37,11 @@ def described(job: Job) -> str:
 
 def ended(run: Run) -> str:
     """How a run ended, in a few words."""
+    peak = value(run, PEAK, METRICS["rss_peak_bytes"])
+    seen = f"peak {format_bytes(peak)}" if peak else "no peak was seen"
     if run.outcome.ok:
-        peak = value(run, PEAK, METRICS["rss_peak_bytes"])
-        return f"peak {format_bytes(peak)}" if peak else "no peak was seen"
-    return f"failed: {run.outcome.sentence}"
+        return seen
+    return f"{seen}; failed: {run.outcome.sentence}" if run.complete else f"failed: {run.outcome.sentence}"
 
 
 class Plain:

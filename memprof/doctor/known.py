@@ -97,6 +97,7 @@ def known_allocations(python: str, size: int, progress: Progress, place: Place) 
             cache="asis",
             timeout_ns=60_000 * MS,
             place=place,
+            release=False,
         )
         enough_ns = time.monotonic_ns() + _ENOUGH_NS
         known: list[Known] = []

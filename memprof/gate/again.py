@@ -53,6 +53,7 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         timeout_ns=job.timeout_ns,
         cpus=job.cpus,
         no_swap=job.no_swap,
+        release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
         name=job.model.name,
@@ -139,6 +140,8 @@ class Checks:
         except MemprofError as error:
             self.progress.say(f"no positive control: {error}")
             return None
+        # Without RELEASE, where little is left: an increase that stays would be seen there too easily.
+        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]
         sides = {
             "first": [_called(order, "as it is") for order in orders],
             "second": [_called(order, _AGAIN) for order in orders],

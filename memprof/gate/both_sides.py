@@ -22,7 +22,7 @@ from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Build, Suite, Variant
 from ..programs import runtimes
-from ..runs.records import COMMAND, PEAK, PHASES, WARMUP, Run
+from ..runs.records import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
 from . import worktrees
 from .interleaved import measure_sides, orders_at, place_of
 from .request import BASE, HEAD, GateRequest, Known
@@ -63,7 +63,8 @@ def _spots(orders: Sequence[Order]) -> list[Spot]:
     spots: list[Spot] = []
     for job in (order.job for order in orders):
         open_phases = job.runtime == COMMAND or job.runtime.endswith(".py")
-        phases = [phase for phase in PHASES if job.warmup or phase != WARMUP]
+        left_out = {*([] if job.warmup else [WARMUP]), *([] if job.release else [RELEASE])}
+        phases = [phase for phase in PHASES if phase not in left_out]
         spots += [(job.model.name, job.variant)] if open_phases else [(job.model.name, job.variant, phase) for phase in (*phases, PEAK)]
     return list(dict.fromkeys(spots))
 

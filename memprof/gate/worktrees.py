@@ -54,16 +54,16 @@ class Repository:
         if not suite.is_file():
             raise InputError(f"suite {suite}: no such file")
         path = suite.resolve()
-        root = Path(_git(path.parent, "rev-parse", "--show-toplevel", what=f"{suite} lies in no git repository"))
+        root = Path(git(path.parent, "rev-parse", "--show-toplevel", what=f"{suite} lies in no git repository"))
         return cls(root, path.relative_to(root))
 
     def commit(self, ref: str) -> str:
         """The full hash of the commit that a ref names. Raises UsageError."""
         with suppress(InputError):
-            return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
+            return git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
         hint = ""
         with suppress(InputError):
-            if _git(self.root, "rev-parse", "--is-shallow-repository", what="") == "true":
+            if git(self.root, "rev-parse", "--is-shallow-repository", what="") == "true":
                 hint = "; this clone is shallow: fetch the ref first (git fetch --depth=1 origin REF)"
         raise UsageError(f"--base-ref {ref}: git knows no such commit{hint}")
 
@@ -74,7 +74,7 @@ class Repository:
     def tracks(self, path: Path) -> bool:
         """Whether a file of the checkout is under version control; for a folder, whether any file in it is."""
         with suppress(InputError):
-            return bool(_git(self.root, "ls-files", "--", str(path), what=""))
+            return bool(git(self.root, "ls-files", "--", str(path), what=""))
         return False
 
 
@@ -93,18 +93,35 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
         short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
         for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
             folder = work.folder / name
-            _git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
+            git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
             side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
             say(f"{label}: {side_build.command}")
             try:
-                sides.append(Tree(folder, _built(folder, work, side_build, label), label))
+                sides.append(Tree(folder, built(folder, work, side_build, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
                 sides.append(Tree(folder, "", label, new=str(error)))
         yield sides[0], sides[1]
+
+
+@contextmanager
+def tree_at(repository: Repository, commit: str, build: Build, label: str, say: Callable[[str], None]) -> Iterator[Tree]:
+    """The tree of one commit, built, with the checkout's suite laid over it: every version is asked the same. Gone when the block ends.
+
+    Raises InputError if it cannot be checked out or built.
+    """
+    end_leftovers()
+    _forget_leftovers(repository)
+    with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
+        folder = work.folder / "head"
+        git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+        (folder / repository.suite).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(repository.root / repository.suite, folder / repository.suite)
+        say(f"{label}: {build.command}")
+        yield Tree(folder, built(folder, work, build, label), label)
 
 
 def suite_in(repository: Repository, tree: Tree) -> Suite:
@@ -145,8 +162,8 @@ def suite_in(repository: Repository, tree: Tree) -> Suite:
 
 def _lay_over(repository: Repository, folder: Path) -> None:
     """Bring the checkout's uncommitted changes and new files into head's tree."""
-    changed = _git(repository.root, "diff", "--name-only", "--no-renames", "-z", "HEAD", what="the checkout's changes cannot be listed")
-    new = _git(repository.root, "ls-files", "--others", "--exclude-standard", "-z", what="the checkout's new files cannot be listed")
+    changed = git(repository.root, "diff", "--name-only", "--no-renames", "-z", "HEAD", what="the checkout's changes cannot be listed")
+    new = git(repository.root, "ls-files", "--others", "--exclude-standard", "-z", what="the checkout's new files cannot be listed")
     for name in filter(None, [*changed.split("\0"), *_sources(repository, new.split("\0"))]):
         source, target = repository.root / name, folder / name
         try:
@@ -181,12 +198,12 @@ def _worktrees(repository: Repository, work: Path) -> Iterator[None]:
 
 def _remove(repository: Repository, folder: Path) -> None:
     with suppress(InputError):
-        _git(repository.root, "worktree", "remove", "--force", str(folder), what="")
+        git(repository.root, "worktree", "remove", "--force", str(folder), what="")
 
 
 def _forget_leftovers(repository: Repository) -> None:
     """Remove from git's list the worktrees of memprofs that were killed, whose folders have been removed."""
-    for line in _git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
+    for line in git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
         folder = Path(line.removeprefix("worktree "))
         if line.startswith("worktree ") and _SCRATCH_NAME.fullmatch(folder.parent.name) and not folder.parent.exists():
             _remove(repository, folder)
@@ -195,7 +212,7 @@ def _forget_leftovers(repository: Repository) -> None:
 # -- environments
 
 
-def _built(folder: Path, work: Scratch, build: Build, label: str) -> str:
+def built(folder: Path, work: Scratch, build: Build, label: str) -> str:
     """The interpreter of an environment in which the build command has run."""
     environment = folder.with_name(f"{folder.name}-env")
     python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
@@ -237,10 +254,10 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
     log.unlink(missing_ok=True)
 
 
-def _git(folder: Path, *words: str, what: str) -> str:
-    """Git's output, without the last line's end. Raises InputError with `what` and git's reason."""
+def git(folder: Path, *words: str, what: str, given: bytes = b"") -> str:
+    """Git's output, without the last line's end; given: its input. Raises InputError with `what` and git's reason."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, env=_clean(os.environ), check=False)
+        done = subprocess.run(["git", "-C", str(folder), *words], input=given, capture_output=True, env=_clean(os.environ), check=False)
     except OSError as error:
         raise InputError(f"git cannot be started: {os_reason(error)}") from None
     if done.returncode:

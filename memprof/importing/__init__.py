@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
+from ..files import content
 from ..runs import store
 from ..runs.records import SCHEMA, About, Job, Machine, Model, Outcome, Run
 from ..runs.store import NOTHING_SEEN
@@ -37,7 +38,7 @@ def read(path: Path) -> list[Measurement]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{path} is larger than 1 GiB: no log of a known tool")
-        text = path.read_bytes().decode("utf-8", "replace")
+        text = content(path).decode("utf-8", "replace")
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     for form in FORMATS:

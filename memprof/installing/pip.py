@@ -120,9 +120,9 @@ def install(
         raise _refusal("".join(said), python, subject)
 
 
-def versions(python: str, distribution: str) -> list[str] | None:
-    """The versions of a package that pip knows, the newest first; None if it cannot tell."""
-    words = ["index", "versions", distribution]
+def versions(python: str, distribution: str, pre: bool = False) -> list[str] | None:
+    """The versions of a package that pip knows, the newest first; None if it cannot tell. pre: pre-releases too."""
+    words = ["index", "versions", distribution, *(["--pre"] if pre else [])]
     try:
         done = subprocess.run(
             _command(python, words), capture_output=True, env=_environment({}), stdin=subprocess.DEVNULL, timeout=60, check=False

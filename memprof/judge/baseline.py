@@ -191,7 +191,7 @@ def _with_metrics(entries: Iterable[Entry], names: Sequence[str]) -> tuple[Entry
 def read(path: Path) -> tuple[Entry, ...]:
     """The entries of a baseline. Raises InputError."""
     try:
-        data = path.read_bytes()
+        data = files.content(path)
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     if not data:
@@ -238,7 +238,7 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
         raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer values with_swap than without")
     bad = next((row for row in entry.rows if row.metric not in metrics.METRICS or not row.values), None)
     if bad is not None:
-        what = "has no value" if bad.metric in metrics.METRICS else "is no metric of this memprof"
+        what = "has no value" if bad.metric in metrics.METRICS else "is not a metric of this memprof"
         raise InputError(f"{path}: {entry.model}, {entry.variant}, {bad.phase}: {bad.metric} {what}")
     key = Key(entry.model, entry.variant, entry.threads, machine.name)
     rows = tuple(_read_row(key, row) for row in entry.rows)

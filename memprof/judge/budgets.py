@@ -111,7 +111,7 @@ def _limit(name: str, metric: str, value: Any, path: Path) -> float:
     units = {METRICS[known].unit for known in METRICS if fnmatchcase(known, metric)}
     if not units:
         known = [*METRICS, "peak", *_WHERE]
-        raise UsageError(f"budgets {path}: {name} is no metric{near(name, known) or '; there are ' + ', '.join(METRICS)}")
+        raise UsageError(f"budgets {path}: {name} is not a metric{near(name, known) or '; there are ' + ', '.join(METRICS)}")
     if len(units) > 1:
         raise UsageError(f"budgets {path}: {name} means metrics with different units ({', '.join(sorted(units))})")
     (unit,) = units

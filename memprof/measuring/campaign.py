@@ -15,9 +15,11 @@ from typing import Any
 from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
-from ..runs.records import MODEL_LOAD, STARTUP, Conditions, Job, Run
+from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
+from ..units import format_bytes
 from . import limits
 from .converting import converted
+from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
@@ -55,6 +57,8 @@ def measure(
             before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
+                if order.drive is not None and failed is None:
+                    check_free(order.drive, order.job.variant)
                 run, line = failed or ask(
                     order.job,
                     order_message,
@@ -65,8 +69,9 @@ def measure(
                     say=progress.say,
                     place=order.place,
                     probe=order.probe,
+                    driving=Driving(order.drive, order.job) if order.drive is not None else None,
                 )
-            if order.outputs and run.outcome.ok:
+            if order.outputs and run.complete:
                 order.place.bring(order.outputs)
             hints, conditions = _hints(run), _conditions(before, order, run)
             if hints or conditions:
@@ -121,7 +126,7 @@ def _hints(run: Run) -> tuple[str, ...]:
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD) else ""
+    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
 
 
@@ -142,6 +147,10 @@ def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
     busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    if available < 4 * total_model_bytes:
+    memory = place.machine().memory_bytes
+    if 0 < memory < total_model_bytes:
+        sizes = f"the model has {format_bytes(total_model_bytes)}, more than the machine's memory of {format_bytes(memory)}"
+        remarks.append(f"{sizes}: what is mapped is read from disk again and again, and what reads it whole fails")
+    elif available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

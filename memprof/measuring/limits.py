@@ -59,12 +59,16 @@ class Groups:
         self._last = ""
 
     def start(self, limit: int | None) -> dict[str, object]:
-        self._last = str(self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}")
+        self._last = str(self.new_folder())
         name, none = _FILES[self.version]
         # Swap would only hide the memory that does not fit.
         swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
         settings = [swap, [name, none if limit is None else str(limit)]]
         return {"group": {"path": self._last, "settings": settings}}
+
+    def new_folder(self) -> Path:
+        """The path of a new group."""
+        return self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}"
 
     def change(self, pid: int, limit: int | None) -> None:
         name, none = _FILES[self.version]

@@ -59,11 +59,12 @@ def remote(
 
 def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
     kind, colon, _ = name.partition(":")
-    if kind == "ssh" and colon:
-        return nullcontext(ssh.parse(name, socket))
-    if kind == "adb" and colon:
-        return nullcontext(adb.parse(name))
-    if kind == "labgrid" and colon:
-        return labgrid.acquired(name, socket)
+    match kind if colon else "":
+        case "ssh":
+            return nullcontext(ssh.parse(name, socket))
+        case "adb":
+            return nullcontext(adb.parse(name))
+        case "labgrid":
+            return labgrid.acquired(name, socket)
     kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or here"
     raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write {kinds}")

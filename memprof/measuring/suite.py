@@ -15,6 +15,7 @@ A variant is a named column of the comparison: a runtime with its settings. A su
     name = "native"
     cmd = "./onert_run --nnpackage {model} -r {runs}"
     cwd = "build"
+    release = false              # at the top: runs end after EXECUTE, without the phase RELEASE
 
 Paths in a file are relative to the file.
 """
@@ -36,9 +37,11 @@ from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_duration_ns
+from .driving import Drive
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
+ALL = "all"  # in place of a runtime's name: every one that is installed
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 
@@ -71,7 +74,8 @@ class Suite:
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
-    max_celsius: the temperature to which the machine must have cooled down before each run.
+    release: whether runs of runtimes end with the phase RELEASE.
+    max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
 
     models: tuple[str, ...] = ()
@@ -101,6 +105,8 @@ class Suite:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe | None = None
+    release: bool | None = None
+    drive: Drive | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
@@ -113,7 +119,7 @@ class Suite:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS)
+DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS, release=True)
 
 
 def variants_of(suite: Suite) -> list[Variant]:
@@ -163,6 +169,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     build: _FileBuild | None = None
     cpus: str | None = None
     no_swap: bool | None = None
+    release: bool | None = None
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -200,6 +207,7 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         build=Build(file.build.command, file.build.python) if file.build else None,
         cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
         no_swap=file.no_swap,
+        release=file.release,
     )
 
 

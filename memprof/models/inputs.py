@@ -24,10 +24,11 @@ _MOST_XML = 64 << 20
 
 @dataclass(frozen=True)
 class Input:
-    """An input: its name and its shape, a dimension None where the file leaves it open."""
+    """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none."""
 
     name: str
     shape: tuple[int | None, ...]
+    dimensions: tuple[str, ...] = ()
 
 
 def inputs(path: Path) -> tuple[Input, ...]:
@@ -115,7 +116,8 @@ def _onnx(path: Path) -> Iterator[Input]:
                 if part.number == 11 and (name := _name(data, part, 1)) not in weights:
                     shape = _inside(data, part, 2, 1, 2)
                     if shape is not None:
-                        yield Input(name, tuple(_dimension(data, dim) for dim in _all(data, shape, 1)))
+                        dims = _all(data, shape, 1)
+                        yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
 
 
 def _all(data: mmap.mmap, part: protobuf.Field, number: int) -> list[protobuf.Field]:

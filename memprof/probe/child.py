@@ -50,6 +50,7 @@ class Measurement(Listener):
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__()
         self._start = start
+        self.follows = (start.get("env") or {}).get("MEMPROF_WORK") == "1"
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
@@ -476,14 +477,14 @@ class Measurement(Listener):
                 break
             if pid == 0 and len(refused) == len(pids):
                 who = ", ".join(procfs.name(pid) or str(pid) for pid in refused)
-                self.warnings.append("%d process(es) of another user could not be ended and may still run: %s" % (len(refused), who))
+                self.warnings.append("processes of another user that could not be ended and may still run: %d (%s)" % (len(refused), who))
                 break
             left += pid not in (0, getattr(self, "pid", 0))
             if pid == 0:
                 time.sleep(0.001)
         if left and self.outcome["status"] != "timeout":
             who = ", ".join(sorted(name for name in names if name))
-            self.warnings.append("%d process(es) outlived the measured one and were ended%s" % (left, ": " + who if who else ""))
+            self.warnings.append("processes that outlived the measured one and were ended: %d%s" % (left, " (%s)" % who if who else ""))
 
     def _let_orphans_end(self):
         """Wait for orphans that clean up and end by themselves: Python's resource tracker removes shared memory that was forgotten."""

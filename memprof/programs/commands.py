@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import sha256_of
 from ..models.identity import identify
-from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RESERVED, STARTUP, WARMUP, Model, ModelFile
+from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RELEASE, RESERVED, STARTUP, WARMUP, Model, ModelFile
 from .runtimes import Runtime
 
 WORDS = ("model", "threads", "runs", "warmup")
@@ -29,7 +29,7 @@ _MODELS = (".onnx", ".ort", ".tflite", ".circle", ".tvn", ".xml", ".ini", ".pte"
 _NAME = re.compile(r"([A-Za-z0-9_.+-]+)=(?=\S|$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 # The words by which options name memprof's own phases.
-PHASES = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE}
+PHASES = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE, "release": RELEASE}
 
 RUNTIME = Runtime(name=COMMAND, version="")
 

@@ -41,6 +41,7 @@ def argv(runtime: Runtime, job: Job) -> list[str] | None:
     words = [str(ready(runtime)), str(runtime.library), job.built or job.model.path, f"warmup={job.warmup}", f"runs={job.runs}"]
     words += [f"threads={job.threads}"] if job.threads else []
     words += [f"version={runtime.version}"]
+    words += ["release=1"] if job.release else []
     words += [f"set.{name}={value}" for name, value in job.knobs.items()]
     words += [f"shape.{name}={','.join(map(str, shape))}" for name, shape in job.shapes.items()]
     words += [f"input.{name}={path}" for name, path in _arrays(job.inputs).items()] if job.inputs else []

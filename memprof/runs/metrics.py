@@ -114,10 +114,10 @@ def metric(name: str) -> Metric:
 
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
-    """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all; only PEAKS have it."""
+    """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all but RELEASE; only PEAKS have it."""
     if phase == PEAK:
-        peaks = [peak for mark in run.marks if (peak := wanted.of(mark)) is not None]
-        return max(peaks) if peaks and run.outcome.ok and wanted.name in PEAKS else None
+        peaks = [peak for mark in run.before_release if (peak := wanted.of(mark)) is not None]
+        return max(peaks) if peaks and run.complete and wanted.name in PEAKS else None
     mark = run.mark(phase)
     return wanted.of(mark) if mark is not None else None
 
@@ -133,12 +133,17 @@ def exact(run: Run, phase: str, wanted: Metric) -> bool:
     if wanted.name not in PEAKS:
         return True
     both = wanted.name == "rss_swap_peak_bytes"
-    return all(mark.sure and not (both and mark.swapped_bytes) for mark in run.marks if phase in (PEAK, mark.phase))
+    return all(mark.sure and not (both and mark.swapped_bytes) for mark in marks_of(run, phase))
+
+
+def marks_of(run: Run, phase: str) -> Sequence[Mark]:
+    """The marks that a figure of a phase comes from; for PEAK those of all phases but RELEASE."""
+    return run.before_release if phase == PEAK else [mark for mark in run.marks if mark.phase == phase]
 
 
 def swapped(run: Run, phase: str, wanted: Metric) -> int:
     """The most that was swapped out in a phase and is missing in the metric's value, in bytes; 0 for metrics that lack none."""
-    marks = [mark for mark in run.marks if phase in (PEAK, mark.phase)]
+    marks = marks_of(run, phase)
     if wanted.name in ("rss_peak_bytes", "hwm_bytes"):
         return max((mark.swapped_bytes for mark in marks), default=0)
     if wanted.name in _RESIDENT_AT_THE_END:

@@ -17,12 +17,13 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units and Run.work (memory by units of work)
+#       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release and drive
 SCHEMA = 1
 
-STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"
+STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
 PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE)
+REQUEST = "REQUEST"  # of a server that memprof asks, in place of all of these
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST, RELEASE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -58,6 +59,22 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Use:
+    """Work that is repeated while memory after each unit is followed (`memprof grow`).
+
+    iterations, time_ns: at most so much, 0 ns for any time. cycles: "reload" if a unit is a load, a prepare, `runs` iterations and a delete. shapes:
+    the shapes of inputs that iterations take, by the seed in an order as by chance, by None one after another.
+    """
+
+    iterations: int
+    time_ns: int = 0
+    cycles: str | None = None
+    runs: int = 1
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """All that is known before a measurement.
 
@@ -68,7 +85,10 @@ class Job:
     phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
     shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
     and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
-    no_swap: a control group keeps its pages out of swap.
+    no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
+    processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
+    use: what is repeated in place of warm-up and runs, to see whether memory rises with it. drive: the load that memprof put on a server, in
+    words.
     """
 
     model: Model
@@ -101,6 +121,11 @@ class Job:
     verifies: bool = False
     cpus: str | None = None
     no_swap: bool = False
+    sessions: int = 1
+    processes: int = 1
+    release: bool = False
+    use: Use | None = None
+    drive: str | None = None
 
 
 @dataclass(frozen=True)
@@ -336,6 +361,23 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The attempt of a fleet at a comparison, to which a run belongs.
+
+    comparison: a hash of all that was asked for. number: from 1 on; a comparison that lost its machine begins again as the next. runs: how many
+    runs the whole comparison has. place: the machine's, as its worker offers it. labels: the machine's. kind: the machines of this kind are
+    interchangeable, None if a machine stands for itself.
+    """
+
+    comparison: str
+    number: int
+    runs: int
+    place: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -409,6 +451,7 @@ class Run:
     output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
     settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
     signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
+    attempt: None unless a fleet measured it.
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -431,12 +474,23 @@ class Run:
     processes: tuple[Process, ...] = ()
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
+    attempt: Attempt | None = None
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def imported(self) -> bool:
         """Whether the run comes from another tool's log: a probe always knows the kernel it runs on."""
         return not self.machine.kernel
+
+    @property
+    def complete(self) -> bool:
+        """Whether all phases before RELEASE ended well: their figures and PEAK count, even if the runtime then failed to be deleted."""
+        return self.outcome.ok or (self.job.release and self.outcome.phase in (RELEASE, f"after {RELEASE}"))
+
+    @property
+    def before_release(self) -> tuple[Mark, ...]:
+        """The finished phases that PEAK is the largest of: what is touched to delete a runtime is none of what it needs to run."""
+        return tuple(mark for mark in self.marks if mark.phase != RELEASE)
 
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""

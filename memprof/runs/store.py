@@ -12,7 +12,7 @@ import re
 import shlex
 import zlib
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -22,7 +22,8 @@ from typing import IO, Any
 import msgspec
 
 from ..errors import InputError, os_reason
-from . import settings
+from ..files import opened
+from . import attempts, settings
 from .records import SCHEMA, Run, Timeline
 
 _decoder = msgspec.json.Decoder(Run)
@@ -48,8 +49,9 @@ def load(paths: Iterable[str | Path]) -> Loaded:
         file_runs, file_warnings = _load_file(Path(path))
         runs += file_runs
         warnings += file_warnings
-    apart, remarks = told_apart(runs)
-    return Loaded(apart, (*warnings, *remarks))
+    standing, left_out = attempts.standing(runs)
+    apart, remarks = told_apart(standing)
+    return Loaded(apart, (*warnings, *left_out, *remarks))
 
 
 def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
@@ -136,19 +138,32 @@ _NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", 
 
 
 def _load_file(path: Path) -> tuple[list[Run], list[str]]:
+    warnings: list[str] = []
+    return [decode(line, where) for where, line in lines(path, warnings.append)], warnings
+
+
+def lines(path: Path, warn: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
+    """The lines of a runs file, each with the words that name it in an error, before they are decoded. warn: told of a torn last line.
+
+    Raises InputError for a file that cannot be read, holds no complete line, or is no runs file.
+    """
+    count, torn = 0, b""
     try:
-        data = path.read_bytes()
+        with opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n") and not _is_whole(line):
+                    torn = line
+                elif line.strip():
+                    count += 1
+                    yield f"{path}, line {number}", line.rstrip(b"\n")
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
-    lines = data.split(b"\n")
-    torn = lines.pop() if not _is_whole(lines[-1]) else b""
-    warnings = [f"{path}: the last line is torn and was left out"] if torn else []
-    runs = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not runs:
+    if torn:
+        warn(f"{path}: the last line is torn and was left out")
+    if not count:
         if torn and not _looks_like_a_run(torn):
             raise InputError(f"{path} is not a memprof runs file")
         raise InputError(f"{path} holds no complete run")
-    return runs, warnings
 
 
 def decode(line: bytes, where: str) -> Run:

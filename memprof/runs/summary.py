@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..errors import InputError
 from . import metrics
 from .metrics import Metric
-from .records import PEAK, PHASES, Run
+from .records import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,29 @@ def phases(runs: Iterable[Run]) -> list[str]:
 
 
 def order(names: Iterable[str]) -> list[str]:
-    """Names of phases without repetition, memprof's own in their order first."""
+    """Names of phases without repetition, memprof's own in their order first, but RELEASE last."""
     phases = dict.fromkeys(names)
-    return [phase for phase in PHASES if phase in phases] + [phase for phase in phases if phase not in PHASES]
+    own = [phase for phase in PHASES if phase in phases and phase != RELEASE]
+    return [*own, *(phase for phase in phases if phase not in PHASES), *([RELEASE] if RELEASE in phases else [])]
+
+
+def timed_phase(runs: Iterable[Run]) -> str:
+    """The phase whose iterations are the model's latency: EXECUTE, or else GENERATE or REQUEST if these runs have it."""
+    names = {mark.phase for run in runs for mark in run.marks}
+    return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
 
 
 def peak_phase(runs: Iterable[Run]) -> str:
     """The phase in which most of the runs that ended well reach their peak, empty if no run did."""
-    highest = [highest_phase(run) for run in runs if run.outcome.ok and run.marks]
+    highest = [highest_phase(run) for run in runs if run.complete and run.marks]
     return max(highest, key=highest.count) if highest else ""
 
 
 def highest_phase(run: Run) -> str:
     """The first phase in which a run reached its peak, as far as it came; empty if it finished no phase."""
     # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
-    most = max((mark.height_bytes for mark in run.marks), default=0)
-    return next((mark.phase for mark in run.marks if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
+    most = max((mark.height_bytes for mark in run.before_release), default=0)
+    return next((mark.phase for mark in run.before_release if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:
@@ -103,6 +110,8 @@ def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRIC
 
 
 def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:
+    if phase == RELEASE and metric.name in metrics.HIGH_WATER_MARKS:
+        return None  # the peak of a phase that only frees is what was there before it
     having = [(run, value) for run in group if (value := metrics.value(run, phase, metric)) is not None]
     if not having:
         return None

@@ -27,7 +27,7 @@ IR_VERSION = 8
 # The ONNX documentation asks external data to start at multiples of this, so that it can be mapped into memory.
 _PAGE = 4096
 
-_DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32, "i8": TensorProto.INT64}
+_DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProto.INT32, "i8": TensorProto.INT64, "b1": TensorProto.BOOL}
 
 
 @dataclass(frozen=True)

@@ -19,21 +19,23 @@ from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
 from .weights import Quantized, quantize_bias, quantize_weight, values
 
 
-def network(graph: Graph, quantized: bool) -> OnnxModel:
-    """A network as a model with one input `input` and one output `output`, batch 1."""
+def network(graph: Graph, quantized: bool, open_dimensions: bool = False) -> OnnxModel:
+    """A network as a model with one input `input` and one output `output`, batch 1. open_dimensions: batch, height and width are open."""
     writer = _QdqWriter(graph) if quantized else _FloatWriter(graph)
     writer.write()
     return assemble(
         graph.name,
         writer.nodes,
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, _nchw(graph.input))],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, _nchw(graph.output))],
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, _nchw(graph.input, open_dimensions))],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, _nchw(graph.output, open_dimensions))],
         writer.constants.values(),
     )
 
 
-def _nchw(tensor: Tensor) -> list[int]:
+def _nchw(tensor: Tensor, open_dimensions: bool) -> list[int | str]:
     """(height, width, channels) as [1, channels, height, width]; a vector as [1, features]."""
+    if open_dimensions:
+        return ["batch", tensor.shape[-1], *(("height", "width") if len(tensor.shape) == 3 else ())]
     return [1, tensor.shape[-1], *tensor.shape[:-1]]
 
 

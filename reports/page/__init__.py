@@ -13,13 +13,15 @@ from markupsafe import Markup
 from memprof.errors import InputError
 from memprof.explain.records import Explanation
 from memprof.plan.measured import Measured
+from memprof.runs import summary
 from memprof.runs.records import Run
 
 from .. import standalone
-from ..rows import by_model
+from ..rows import by_model, label_names, labels
 from ..soundness import sound
 from ..standalone import check
-from ..tables import plan, table
+from ..tables import plan, release, table
+from ..tables.grid import Table
 from . import drawn, explained, words
 
 __all__ = ["check", "render"]
@@ -56,8 +58,16 @@ def render(
         models=[words.model(group) for group in models.values()],
         plans=[plan.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
+        kept=[_kept(group) for group in models.values()],
         machines=words.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
         explained=[Markup(explained.page_piece(explanation)) for explanation in explanations],
     )
+
+
+def _kept(runs: Sequence[Run]) -> Sequence[Table]:
+    """The table of RELEASE for the runs of a model, none if no runtime was deleted."""
+    groups = summary.groups(runs)
+    names = label_names(groups)
+    return release.tables(groups, names, lambda key: labels(key, names), None)

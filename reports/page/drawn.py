@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, METRICS, NS, Metric
-from memprof.runs.records import EXECUTE, PEAK, STARTUP, Mark, Run
+from memprof.runs.records import PEAK, STARTUP, Mark, Run
 from memprof.runs.summary import Key
 from memprof.units import BYTE_UNITS
 
@@ -234,7 +234,7 @@ def _latencies(runs: Sequence[Run], most: int) -> Latencies | None:
     points = [
         (run.job.repeat, number, time_ns)
         for run in runs
-        if (mark := run.mark(EXECUTE)) is not None
+        if (mark := run.mark(summary.timed_phase(runs))) is not None
         for number, time_ns in enumerate(mark.times_ns, 1)
     ]
     if not points:
@@ -267,7 +267,7 @@ def _trace(run: Run, rows: int) -> Trace:
     return Trace(
         repeat=run.job.repeat,
         end="" if run.outcome.ok else f"{run.outcome.word} {run.outcome.where}".rstrip(),
-        peak_bytes=max((mark.height_bytes for mark in run.marks), default=run.timeline.rss_max_bytes),
+        peak_bytes=max((mark.height_bytes for mark in run.before_release), default=run.timeline.rss_max_bytes),
         peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,

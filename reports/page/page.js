@@ -441,7 +441,7 @@
 
   const onePhase = () => state.span && state.span !== BEFORE_EXECUTE;
   const inSpan = (trace) =>
-    trace.phases.filter((phase) => !state.span || phase.name === state.span || (state.span === BEFORE_EXECUTE && phase.name !== "EXECUTE"));
+    trace.phases.filter((phase) => !state.span || phase.name === state.span || (state.span === BEFORE_EXECUTE && !["EXECUTE", "RELEASE"].includes(phase.name)));
 
   const peakOf = (trace) => inSpan(trace).find((phase) => onePhase() || phase.name === trace.peak_phase) || null;
 

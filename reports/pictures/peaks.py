@@ -1,5 +1,7 @@
 """Bars of each phase's RSS peak by variant: anonymous, file-backed, and the part that only the high-water mark saw.
 
+RELEASE has no peak of interest: its bar is the resident set at its end, which is what stays.
+
 A bar is as long as the median peak over the repeats. A high-water mark has no split, so the parts are those of the highest sample of the phase
 (or of its end, where that was higher), in the repeat whose peak is the median. The rest, up to the mark, is a transient that polling missed.
 """
@@ -20,10 +22,10 @@ from matplotlib.ticker import MaxNLocator
 from memprof.errors import InputError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
-from memprof.runs.records import STARTUP, Run
+from memprof.runs.records import RELEASE, STARTUP, Mark, Run
 from memprof.runs.summary import Key
 
-from ..columns import Cache, split
+from ..columns import Cache, Split, split
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, placing, style
@@ -31,7 +33,8 @@ from .sheet import Entry, Sheet
 from .style import ANON, FILE, UNSEEN
 
 _ROW, _TITLES, _TICKS, _GAP = 0.27, 0.24, 0.4, 0.12
-_COLUMNS = 4
+_COLUMNS, _MOST_COLUMNS = 4, 5  # of several lines, and of a single line
+_AFTER_RELEASE = "after RELEASE"
 _MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limits
 
 
@@ -87,10 +90,10 @@ def _render(runs: Sequence[Run]) -> Figure:
         "RSS peak of each phase" if len(blocks) > 1 else f"RSS peak of each phase: {next(iter(blocks))}",
         choosing.conditions(runs),
         sum(heights),
-        legend=_legend(known, several),
+        legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )
-    limit = _limit(known, unit, indent)
+    limit = _limit(known, unit, indent, max(_COLUMNS, *(_a_line(block) for block in blocks.values())))
     top = 0.0
     for (model, block), high in zip(blocks.items(), heights, strict=True):
         if len(blocks) > 1:
@@ -109,16 +112,22 @@ def phases(block: Mapping[Key, list[Run]]) -> list[str]:
     return [phase for phase in summary.order([*reached, *plain_failed]) if phase != STARTUP] or [STARTUP]
 
 
+def _a_line(block: Mapping[Key, list[Run]]) -> int:
+    """How many columns stand side by side."""
+    count = len(phases(block))
+    return count if count <= _MOST_COLUMNS else _COLUMNS
+
+
 def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
     """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
-    marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and mark.rss_peak_bytes is not None]
-    having = sorted(marks, key=lambda pair: pair[0].height_bytes)
+    marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and _height(mark) is not None]
+    having = sorted(marks, key=lambda pair: _height(pair[0]) or 0)
     if not having:
         return None
-    peaks = [mark.height_bytes for mark, _ in having]
+    peaks = [_height(mark) or 0 for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
-    parts = split(typical, cache(run)) if not run.imported else None
+    parts = _left(typical) if phase == RELEASE else split(typical, cache(run)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return Bar(
         peak=median,
@@ -126,19 +135,30 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
         file=parts.file if parts else 0,
         low=peaks[0],
         high=peaks[-1],
-        exact=all(mark.sure for mark, _ in having),
+        exact=phase == RELEASE or all(mark.sure for mark, _ in having),
         baseline=statistics.median(grounds) if grounds else None,
         failed=any(not run.outcome.ok and run.outcome.phase == phase for run in group),
         imported=run.imported,
     )
 
 
+def _height(mark: Mark) -> int | None:
+    return mark.rss_end_bytes if mark.phase == RELEASE else mark.rss_peak_bytes
+
+
+def _left(mark: Mark) -> Split | None:
+    """The parts of the resident set at the end of RELEASE."""
+    if mark.anon_end_bytes is None or mark.file_end_bytes is None:
+        return None
+    return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
+
+
 def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
-    lines = -(-len(phases(block)) // _COLUMNS)
+    lines = -(-len(phases(block)) // _a_line(block))
     return lines * (_TITLES + len(block) * _ROW + _TICKS) + (0.22 + 0.1 if several else 0)
 
 
-def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
+def _legend(known: Sequence[Bar], several: bool, released: bool) -> list[Entry]:
     entries = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(bar.imported for bar in known) else []
     unseen = {bar.imported: None for bar in known if _visible(bar)}
     if unseen and not entries:
@@ -154,6 +174,8 @@ def _legend(known: Sequence[Bar], several: bool) -> list[Entry]:
         spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}
         entries.append(Entry("all repeats (bar and number: their median)", line=spread))
     entries.append(Entry("bold: the variant's PEAK"))
+    if released:
+        entries.append(Entry(f"{_AFTER_RELEASE}: the RSS that stays"))
     if any(bar.failed for bar in known):
         entries.append(Entry("✗ failed in some repeats"))
     if not all(bar.exact for bar in known):
@@ -166,9 +188,9 @@ def _visible(bar: Bar) -> bool:
     return bar.unseen > 0.005 * bar.peak
 
 
-def _limit(known: Sequence[Bar], unit: Unit, indent: float) -> float:
+def _limit(known: Sequence[Bar], unit: Unit, indent: float, columns: int) -> float:
     """The right end of all axes: room for the longest bar and its number."""
-    wide = _panel_width(indent, _COLUMNS)
+    wide = _panel_width(indent, columns)
     room = max(lettering.width(_text(bar, unit), style.SMALL, "bold") for bar in known) + 0.12
     return max(bar.high for bar in known) / unit.size / (1 - room / wide)
 
@@ -192,15 +214,17 @@ def _block(
     limit: float,
 ) -> None:
     columns = phases(block)
-    lines = [columns[start : start + _COLUMNS] for start in range(0, len(columns), _COLUMNS)]
+    count = _a_line(block)
+    lines = [columns[start : start + count] for start in range(0, len(columns), count)]
     high = len(block) * _ROW
-    wide = _panel_width(indent, min(len(columns), _COLUMNS)) if len(lines) == 1 else _panel_width(indent, _COLUMNS)
+    wide = _panel_width(indent, count)
     for index, line in enumerate(lines):
         offset = top + index * (_TITLES + high + _TICKS) + _TITLES
         for place, phase in enumerate(line):
             left = indent + place * (wide + _GAP)
             axes = sheet.axes(left, offset, wide, high)
-            _frame(axes, len(block), unit, limit, lettering.label(phase, wide, weight="bold"))
+            title = _AFTER_RELEASE if phase == RELEASE else phase
+            _frame(axes, len(block), unit, limit, lettering.label(title, wide, weight="bold"))
             shown = {row: bar for row, key in enumerate(block) if (bar := bars[key, phase]) is not None}
             _bars(axes, shown, unit, limit)
             for row, (key, group) in enumerate(block.items()):

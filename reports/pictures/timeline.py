@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from memprof.errors import InputError, UsageError, near
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
-from memprof.runs.records import PEAK, PHASES, STARTUP, Run
+from memprof.runs.records import PEAK, PHASES, RELEASE, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
 from ..rows import named
@@ -139,7 +139,8 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
 
 def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
     marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
-    top = max(marks, key=lambda mark: mark.height_bytes, default=None)
+    before = [mark for mark in marks if mark.phase != RELEASE] or marks
+    top = max(before, key=lambda mark: mark.height_bytes, default=None)
     highest = peak(top, rows, run.machine.peak_bound_bytes) if top is not None else None
     if chosen and chosen[-1].mark is None and len(rows) and rows.rss.max() > (highest.bytes if highest else 0):
         row = int(rows.rss.argmax())
@@ -316,21 +317,9 @@ def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
 # -- overlay
 
 _HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.62
-_PHASE_FILLS = dict(
-    zip(
-        PHASES,
-        (
-            Fill("#FFFFFF"),
-            Fill("#C4C4C4"),
-            Fill("#858585"),
-            Fill("#E6E6E6", "////"),
-            Fill("#5A5A5A"),
-            Fill("#A3A3A3", "...."),
-            Fill("#5A5A5A"),
-        ),
-        strict=True,
-    )
-)
+_FILLS = (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A"))
+# PROMPT beside GENERATE; GENERATE and REQUEST stand where EXECUTE stands in others.
+_PHASE_FILLS = dict(zip(PHASES, (*_FILLS, Fill("#A3A3A3", "...."), *_FILLS[-1:] * 2, Fill("#FFFFFF", "----")), strict=True))
 _OTHER_FILLS = (Fill("#FFFFFF", "\\\\\\\\"), Fill("#C4C4C4", "////"), Fill("#FFFFFF", "...."), Fill("#C4C4C4", "xxxx"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memprof.runs import summary
+from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
 from memprof.runs.records import PEAK, STARTUP, Mark, Run
 from memprof.units import format_bytes
@@ -33,7 +33,7 @@ def swapped(runs: Sequence[Run]) -> list[str]:
 
 def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     """Why peaks are not exact, each reason once."""
-    marks = [(run, mark) for run in runs for mark in run.marks if phase in (PEAK, mark.phase)]
+    marks = [(run, mark) for run in runs for mark in metrics.marks_of(run, phase)]
     unsure = [(run, mark) for run, mark in marks if mark.rss_peak_bytes is not None and not mark.sure]
     why = dict.fromkeys(_why_inexact(run, mark) for run, mark in unsure if mark.rss_peak_high_bytes is None)
     bounds = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for _, mark in unsure if mark.rss_peak_high_bytes and mark.rss_peak_bytes]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import METRICS
-from memprof.runs.records import STARTUP, Mark, Run
+from memprof.runs.records import RELEASE, STARTUP, Mark, Run
 from memprof.runs.summary import Key
 
 _SUFFIX = "-native"
@@ -36,13 +36,13 @@ def _pairs(groups: Mapping[Key, Sequence[Run]]) -> Iterator[tuple[Sequence[Run],
 
 
 def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
-    pair = [[run for run in group if run.outcome.ok and run.mark(STARTUP)] for group in (python, native)]
+    pair = [[run for run in group if run.complete and run.mark(STARTUP)] for group in (python, native)]
     if not all(pair):
         return None
     names = [group[0].job.variant for group in pair]
     grounds = [_median([_of(run, STARTUP, "rss_end_bytes") for run in group]) for group in pair]
     peaks = [_median([_peak(run) for run in group]) for group in pair]
-    last = [phase for phase in summary.phases(pair[0]) if phase in summary.phases(pair[1])][-1]
+    last = [phase for phase in summary.phases(pair[0]) if phase in summary.phases(pair[1]) and phase != RELEASE][-1]
     ends = [_median([_above(run, last, "rss_end_bytes") for run in group]) for group in pair]
     if None in grounds or None in peaks or None in ends:
         return None
@@ -73,7 +73,7 @@ def _parts(pair: Sequence[Sequence[Run]], phase: str) -> list[tuple[str, float]]
 
 def _highest(pair: Sequence[Sequence[Run]]) -> str:
     """The phases of both peaks, if they differ."""
-    phases = [max(group[0].marks, key=lambda mark: mark.height_bytes).phase for group in pair]
+    phases = [max(group[0].before_release, key=lambda mark: mark.height_bytes).phase for group in pair]
     return f"; their peaks are in {phases[0]} and in {phases[1]}" if phases[0] != phases[1] else ""
 
 

@@ -384,7 +384,7 @@ def _latency(runs: Sequence[Run]) -> float | None:
     """The shortest of the variants' median iterations."""
     by_variant: dict[str, list[float]] = {}
     for run in runs:
-        value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.outcome.ok else None
+        value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.complete else None
         if value is not None:
             by_variant.setdefault(run.job.variant, []).append(value)
     return min((statistics.median(values) for values in by_variant.values()), default=None)
@@ -450,7 +450,7 @@ def _beside_notes(analysis: Analysis) -> list[str]:
 def _phases(runs: Sequence[Run], among: Iterable[summary.Key]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
     """Measured bytes above the baseline, as `_above` has them, by variant and threads. among: all rows of the model, whose names must differ."""
     names = named(list(among))
-    groups = summary.groups([run for run in runs if run.outcome.ok and run.mark(STARTUP) is not None])
+    groups = summary.groups([run for run in runs if run.complete and run.mark(STARTUP) is not None])
     rows = []
     for key, group in groups.items():
         columns = [[value for value in column if value is not None] for column in zip(*map(_above, group), strict=True)]

@@ -21,7 +21,7 @@ from memprof.errors import UsageError, near
 from memprof.programs.commands import phase as phase_named
 from memprof.runs import store
 from memprof.runs.metrics import BYTES, NS
-from memprof.runs.records import STARTUP, Run
+from memprof.runs.records import RELEASE, STARTUP, Run
 from memprof.runs.summary import Key
 from memprof.units import parse_duration_ns
 
@@ -120,7 +120,7 @@ def as_json(groups: Groups, over: Window) -> str:
     rows = []
     for key, group in groups.items():
         about = {"model": key.model, "variant": key.variant, "threads": key.threads, "machine": key.machine, "window": over.words or "run"}
-        good = [run for run in group if run.outcome.ok]
+        good = [run for run in group if run.complete]
         figures = [(kind, extremes(good, kind, over)) for kind in KINDS]
         figures += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]
         for kind, values in figures:
@@ -131,7 +131,7 @@ def as_json(groups: Groups, over: Window) -> str:
 
 
 def _check(groups: Groups, over: Window) -> None:
-    runs = [run for group in groups.values() for run in group if run.outcome.ok]
+    runs = [run for group in groups.values() for run in group if run.complete]
     known = list(dict.fromkeys(name for run in runs for name in (*(mark.phase for mark in run.marks), *_value_names([run]))))
     for side in (over.begin, over.end):
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
@@ -145,7 +145,7 @@ def _shown(figures: Extremes | None, place: int, unit: grid.Unit) -> str:
 
 def extremes(group: Iterable[Run], kind: str, over: Window) -> Extremes | None:
     """Smallest, mean and largest of a kind of memory (one of KINDS) in bytes: medians over the repeats that succeeded."""
-    return _over_repeats(run_extremes(run, kind, over) for run in group if run.outcome.ok)
+    return _over_repeats(run_extremes(run, kind, over) for run in group if run.complete)
 
 
 def _over_repeats(repeats: Iterable[Extremes | None]) -> Extremes | None:
@@ -195,7 +195,7 @@ def run_extremes(run: Run, kind: str, over: Window) -> Extremes | None:
         return polled
     # A phase may end after the last sample. So a window without an end reaches to the last phase's end, and one that ends at a time to that time.
     if over.end is None:
-        end_ns = max(end_ns, *(mark.end_ns for mark in run.marks), 0)
+        end_ns = max(end_ns, *(mark.end_ns for mark in run.before_release), 0)
     elif isinstance(over.end, int) and run.marks:
         end_ns = run.marks[0].begin_ns + over.end
     peaks = [mark.height_bytes for mark in run.marks if mark.sure and begin_ns <= mark.begin_ns and mark.end_ns <= end_ns]
@@ -221,7 +221,8 @@ def _span(run: Run, t_ns: Sequence[int], over: Window) -> tuple[int, int] | None
     zero_ns = run.marks[0].begin_ns if run.marks else t_ns[0]
     startup = run.mark(STARTUP)
     begin_ns = startup.end_ns if startup is not None and over.begin is None else zero_ns  # without phases the program's start
-    end_ns = last_ns
+    deleted = run.mark(RELEASE) if run.job.release else None
+    end_ns = min(last_ns, deleted.begin_ns) if deleted is not None else last_ns
     if over.begin is None and over.end is not None:
         begin_ns = zero_ns
     for side, which in ((over.begin, 0), (over.end, 1)):
@@ -272,7 +273,7 @@ def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid
     """Title and cells of a column for each value of each group; variants of a model that report the same figures share a column."""
     reported: dict[tuple[str, str], dict[Key, Extremes]] = {}
     for key, group in groups.items():
-        good = [run for run in group if run.outcome.ok]
+        good = [run for run in group if run.complete]
         for name in _value_names(good):
             figures = _over_repeats(_value_extremes(run, name, over) for run in good)
             if figures is not None:

@@ -30,7 +30,7 @@ from memprof.units import counted
 
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, ran, swap
+from . import commands, grid, load, missing, native, ran, release, swap, tokens
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -152,6 +152,8 @@ class _Tables:
             tables += self._table(metric, names, heads, rows)
         if iterations:
             tables += self._iterations(groups)
+            tables += tokens.tables(groups, names, lambda key: labels(key, names), self.unit)
+            tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
 
@@ -165,7 +167,7 @@ class _Tables:
         tables = []
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
-            where = phase or _usual_phase(metric)
+            where = phase or _usual_phase(metric, runs)
             rows = {
                 row: [
                     ([run for key, group in groups.items() if key.threads == count and labels(key, names) == row for run in group], where)
@@ -183,7 +185,7 @@ class _Tables:
         tables = []
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
-            where = phase or _usual_phase(metric)
+            where = phase or _usual_phase(metric, runs)
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
                 (model,): [
                     ([run for key, group in groups.items() if key.model == model and called[key] == head for run in group], where)
@@ -317,8 +319,8 @@ def _by_machine(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: places[run.machine.name])
 
 
-def _usual_phase(metric: Metric) -> str:
-    return PEAK if metric.name in PEAKS else EXECUTE
+def _usual_phase(metric: Metric, runs: Sequence[Run]) -> str:
+    return PEAK if metric.name in PEAKS else summary.timed_phase(runs)
 
 
 def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
@@ -360,6 +362,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
     parts.append(counted(max(len(group) for group in summary.groups(runs).values()), "repeat"))
+    parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 

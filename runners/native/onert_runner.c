@@ -18,8 +18,9 @@ struct nnfw_info {
 static const size_t TYPE_BYTES[] = {4, 4, 1, 1, 1, 8, 1, 2};
 #define TYPES ((int)(sizeof TYPE_BYTES / sizeof *TYPE_BYTES))
 
-static int (*run_session)(void *);
-static void *session;
+static int (*run_session)(void *), (*close_session)(void *);
+static void *session, **arrays;
+static uint32_t count;
 
 static void check(int status, const char *what) {
     static const char *const words[] = {"", "error", "unexpected null", "invalid state", "out of memory", "insufficient output size", "deprecated"};
@@ -27,6 +28,12 @@ static void check(int status, const char *what) {
 }
 
 static void execute(void) { check(run_session(session), "nnfw_run"); }
+
+static void release(void) {
+    uint32_t index;
+    check(close_session(session), "nnfw_close_session");
+    for (index = 0; index < count; ++index) free(arrays[index]);
+}
 
 /* -- names of inputs, which onert does not tell: from the model file, as runners/runtimes/onert.py reads them */
 
@@ -109,11 +116,12 @@ int main(int argc, char **argv) {
     int ruy = runner_set("backend", "ruy");
     struct runner_shape shape;
     struct nnfw_info info;
-    uint32_t count, index;
+    uint32_t index;
     char **names;
     int size;
 
     run_session = (int (*)(void *))runner_function(library, "nnfw_run");
+    close_session = (int (*)(void *))runner_function(library, "nnfw_close_session");
     if (runner_number("threads", 0) > 0 && !ruy)
         runner_note("onert's convolutions use every CPU, whatever number of threads is asked for");
     runner_about(version ? version : "");
@@ -141,16 +149,17 @@ int main(int argc, char **argv) {
     runner_end();
 
     runner_phase = runner_number("warmup", 0) ? "WARMUP" : "EXECUTE";
+    arrays = calloc(count + 1, sizeof *arrays);
     for (index = 0; index < count; ++index) {
-        void *data;
         check(get_info(session, index, &info), "nnfw_input_tensorinfo");
         if (info.type < 0 || info.type >= TYPES || info.rank > NNFW_MAX_RANK) runner_fail("refused", "input '%s' has a type that is not known here", names[index]);
         shape.rank = info.rank;
         for (size = 0; size < info.rank; ++size) shape.sizes[size] = info.dims[size];
-        data = runner_input(names[index], (int)index, info.type == 0 ? 'f' : 'i', TYPE_BYTES[info.type], &shape);
-        check(set_input(session, index, info.type, data, (size_t)runner_elements(&shape) * TYPE_BYTES[info.type]), "nnfw_set_input");
+        arrays[index] = runner_input(names[index], (int)index, info.type == 0 ? 'f' : 'i', TYPE_BYTES[info.type], &shape);
+        check(set_input(session, index, info.type, arrays[index], (size_t)runner_elements(&shape) * TYPE_BYTES[info.type]), "nnfw_set_input");
     }
     runner_iterate(execute);
+    runner_release(release);
     runner_done();
     return 0;
 }

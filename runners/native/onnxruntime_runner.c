@@ -45,7 +45,11 @@ enum ort_place {
     DIMENSIONS = 62,
     CREATE_CPU_MEMORY_INFO = 69,
     DEFAULT_ALLOCATOR = 78,
+    RELEASE_MEMORY_INFO = 94,
+    RELEASE_SESSION = 95,
     RELEASE_VALUE = 96,
+    RELEASE_RUN_OPTIONS = 97,
+    RELEASE_SESSION_OPTIONS = 100,
     ADD_SESSION_CONFIG = 130, /* version 5 */
     ADD_RUN_CONFIG = 165      /* version 8 */
 };
@@ -58,7 +62,7 @@ static const struct {
              {0, 0},   {1, 'i'}, {2, 'f'}, {8, 'f'}, {4, 'i'}, {8, 'i'}};
 
 static const void *const *api;
-static void *session, *run_options, **inputs, **outputs;
+static void *session, *options, *run_options, *memory, **inputs, **arrays, **outputs;
 static const char **input_names, **output_names;
 static size_t input_count, output_count;
 
@@ -88,10 +92,26 @@ static void set_number(enum ort_place place, void *options, int value, const cha
     check(((void *(*)(void *, int))api[place])(options, value), what);
 }
 
+static void delete(enum ort_place place, void *object) {
+    if (object != NULL) ((void (*)(void *))api[place])(object);
+}
+
+/* All but the environment, which was there at the baseline. */
+static void release(void) {
+    size_t index;
+    for (index = 0; index < input_count; ++index) {
+        delete(RELEASE_VALUE, inputs[index]);
+        free(arrays[index]);
+    }
+    delete(RELEASE_SESSION, session);
+    delete(RELEASE_SESSION_OPTIONS, options);
+    delete(RELEASE_RUN_OPTIONS, run_options);
+    delete(RELEASE_MEMORY_INFO, memory);
+}
+
 static void *settings(void) {
     int threads = runner_number("threads", 0), parallel = runner_set("mode", "parallel");
     int level = runner_set("optimization", "off") ? 0 : runner_set("optimization", "basic") ? 1 : runner_set("optimization", "extended") ? 2 : 99;
-    void *options = NULL;
     check(((void *(*)(void **))api[CREATE_SESSION_OPTIONS])(&options), "CreateSessionOptions");
     set_number(SET_OPTIMIZATION, options, level, "SetSessionGraphOptimizationLevel");
     set_number(SET_EXECUTION_MODE, options, parallel, "SetSessionExecutionMode");
@@ -119,13 +139,12 @@ static char *name_of(enum ort_place place, size_t index, void *allocator) {
 }
 
 static void give_inputs(void) {
-    void *memory = NULL;
     size_t index, place;
     check(((void *(*)(int, int, void **))api[CREATE_CPU_MEMORY_INFO])(ORT_ARENA_ALLOCATOR, ORT_MEMORY_DEFAULT, &memory), "CreateCpuMemoryInfo");
     for (index = 0; index < input_count; ++index) {
         struct runner_shape shape;
         const void *tensor = NULL;
-        void *about = NULL, *data;
+        void *about = NULL;
         size_t rank = 0;
         int type = 0;
         check(((void *(*)(const void *, size_t, void **))api[INPUT_TYPE_INFO])(session, index, &about), "SessionGetInputTypeInfo");
@@ -140,15 +159,15 @@ static void give_inputs(void) {
         runner_given_shape(input_names[index], &shape);
         for (place = 0; place < (size_t)shape.rank; ++place)
             if (shape.sizes[place] < 0) shape.sizes[place] = 1;
-        data = runner_input(input_names[index], (int)index, TYPES[type].kind, TYPES[type].bytes, &shape);
+        arrays[index] = runner_input(input_names[index], (int)index, TYPES[type].kind, TYPES[type].bytes, &shape);
         check(((void *(*)(const void *, void *, size_t, const int64_t *, size_t, int, void **))api[CREATE_TENSOR_WITH_DATA])(
-                  memory, data, (size_t)runner_elements(&shape) * TYPES[type].bytes, shape.sizes, (size_t)shape.rank, type, &inputs[index]),
+                  memory, arrays[index], (size_t)runner_elements(&shape) * TYPES[type].bytes, shape.sizes, (size_t)shape.rank, type, &inputs[index]),
               "CreateTensorWithDataAsOrtValue");
     }
 }
 
 int main(int argc, char **argv) {
-    void *library = runner_open(argc, argv), *environment = NULL, *options, *allocator = NULL;
+    void *library = runner_open(argc, argv), *environment = NULL, *allocator = NULL;
     const struct ort_base *base = ((const struct ort_base *(*)(void))runner_function(library, "OrtGetApiBase"))();
     size_t index;
     api = base->get_api(ORT_VERSION);
@@ -170,6 +189,7 @@ int main(int argc, char **argv) {
     check(((void *(*)(const void *, size_t *))api[INPUT_COUNT])(session, &input_count), "SessionGetInputCount");
     check(((void *(*)(const void *, size_t *))api[OUTPUT_COUNT])(session, &output_count), "SessionGetOutputCount");
     inputs = calloc(input_count + 1, sizeof *inputs);
+    arrays = calloc(input_count + 1, sizeof *arrays);
     outputs = calloc(output_count + 1, sizeof *outputs);
     input_names = calloc(input_count + 1, sizeof *input_names);
     output_names = calloc(output_count + 1, sizeof *output_names);
@@ -178,6 +198,7 @@ int main(int argc, char **argv) {
     runner_check_names((char **)input_names, (int)input_count);
     give_inputs();
     runner_iterate(execute);
+    runner_release(release);
     runner_done();
     return 0;
 }

@@ -4,11 +4,12 @@
  *
  *     warmup=N runs=N threads=N     0, 5 and the runtime's own if they are missing
  *     version=TEXT                  of the runtime, as its package says
+ *     release=1                     end with a phase RELEASE
  *     set.KNOB=VALUE                a knob that acts when the model is loaded
  *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
  *     input.INPUT=PATH              an input's content, a .npy file; the others are made as runners/inputs.py makes them
  *
- * The runner opens LIBRARY, then loads, prepares and executes MODEL with marks around each, as runners/__main__.py does in Python. Exit code 0
+ * The runner opens LIBRARY, then loads, prepares, executes and releases MODEL with marks around each, as runners/__main__.py does in Python. Exit code 0
  * when the job is done, 1 when it failed, with the reason as an "error" line.
  */
 #ifndef MEMPROF_RUNNER_H
@@ -148,7 +149,7 @@ static void runner_begin(const char *phase) {
 
 static void runner_end(void) {
 #ifdef __GLIBC__
-    if (runner_set("malloc_trim", "on") && strcmp(runner_phase, "EXECUTE") != 0 && strcmp(runner_phase, "WARMUP") != 0) malloc_trim(0);
+    if (runner_set("malloc_trim", "on") && (strcmp(runner_phase, "MODEL_LOAD") == 0 || strcmp(runner_phase, "PREPARE") == 0)) malloc_trim(0);
 #endif
     memprof_end();
 }
@@ -168,6 +169,14 @@ static void runner_iterate(void (*execute)(void)) {
         }
         runner_end();
     }
+}
+
+/* RELEASE, if the job asks for it. `release` deletes the runtime's objects and the inputs, and nobody trims the heap. */
+static void runner_release(void (*release)(void)) {
+    if (runner_number("release", 0) == 0) return;
+    runner_begin("RELEASE");
+    release();
+    runner_end();
 }
 
 /* -- inputs */

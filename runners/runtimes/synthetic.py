@@ -1,6 +1,7 @@
 """A runtime that follows a scenario file, so that its memory is known beforehand: for tests of accuracy and of failures.
 
-The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...]}`, each step one of
+The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...], "execute": [...], "release": [...]}`, each step
+one of
 
     {"allocate": NAME, "bytes": N, "touch": true}   an anonymous mapping; touched pages are written (random where "random" is true)
     {"free": NAME}                                  unmap it
@@ -15,7 +16,11 @@ The model is a JSON file (ending .json): `{"load": [STEP, ...], "prepare": [...]
     {"steal_marks": PATH}                           close them and open PATH in their place
     {"write_marks": TEXT}                           write TEXT and a line's end where the marks go
 
-Memory comes from mmap and is touched through memset, so that neither the allocator nor the garbage collector moves a figure.
+A size N may be a law: {"x*y": BYTES, ...}, the sum of products of the knobs x, y and z. A factor is a knob, `up(x)` for x rounded up to a power
+of two, or `x/N` for the pages of N that x fills. The key "" is a constant. With "above": {"x": N} a step is taken only where x is larger than N.
+
+Memory that is still there after the steps of "release" ends with the runtime. It comes from mmap and is touched through memset, so that neither
+the allocator nor the garbage collector moves a figure.
 """
 
 import ctypes
@@ -38,7 +43,12 @@ class Runtime:
     version = "1"
     default_threads = 1
     notes = ()
-    knobs = (Knob("extra", "bytes", "0", "load", "allocate and touch this much more in MODEL_LOAD: a known increase"),)
+    knobs = (
+        Knob("extra", "bytes", "0", "load", "allocate and touch this much more in MODEL_LOAD: a known increase"),
+        Knob("x", "int", "1", "load", "a number that a scenario's sizes may depend on"),
+        Knob("y", "int", "1", "load", "another such number"),
+        Knob("z", "int", "1", "load", "a third such number"),
+    )
 
     def load(self, model, options):
         with open(model, encoding="utf-8") as file:
@@ -46,12 +56,15 @@ class Runtime:
                 scenario = json.load(file)
             except ValueError as error:
                 raise Refused(f"{os.path.basename(model)} is not a scenario: {error}") from None
-        unknown = set(scenario) - {"load", "prepare", "execute"} if isinstance(scenario, dict) else {"(not an object)"}
+        unknown = set(scenario) - {"load", "prepare", "execute", "release"} if isinstance(scenario, dict) else {"(not an object)"}
         if unknown:
-            raise Refused(f"{os.path.basename(model)} is not a scenario: load, prepare and execute are known, not {sorted(unknown)[0]}")
+            raise Refused(
+                f"{os.path.basename(model)} is not a scenario: load, prepare, execute and release are known, not {sorted(unknown)[0]}"
+            )
         self._folder = os.path.dirname(os.path.abspath(model))
         self._scenario = scenario
         self._held = {}
+        self._numbers = {name: options.knobs[name] for name in ("x", "y", "z")}
         if options.knobs["extra"]:
             self._held["(extra)"] = _touched(options.knobs["extra"])
         self._follow("load")
@@ -62,16 +75,38 @@ class Runtime:
     def execute(self):
         self._follow("execute")
 
+    def release(self):
+        self._follow("release")
+
     def _follow(self, phase):
         for step in self._scenario.get(phase, ()):
+            if any(self._numbers.get(name, 1) <= least for name, least in step.get("above", {}).items()):
+                continue
             kind = next(iter(step))
             action = getattr(self, "_do_" + kind, None)
             if action is None:
                 raise Refused(f"a scenario has no step {kind!r}")
             action(step)
 
+    def _size(self, size):
+        if not isinstance(size, dict):
+            return size
+        return int(sum(amount * self._product(words) for words, amount in size.items())) or 1
+
+    def _product(self, words):
+        product = 1
+        for word in filter(None, words.split("*")):
+            name, _, page = word.partition("/")
+            rounded = name.startswith("up(") and name.endswith(")")
+            name = name[3:-1] if rounded else name
+            if name not in self._numbers:
+                raise Refused(f"a scenario's size has no {name!r}: x, y and z are numbers")
+            number = self._numbers[name]
+            product *= 1 << (number - 1).bit_length() if rounded else -(-number // int(page)) if page else number
+        return product
+
     def _do_allocate(self, step):
-        memory = mmap.mmap(-1, step["bytes"], mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = mmap.mmap(-1, self._size(step["bytes"]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if step.get("touch", True):
             _touch(memory, step.get("random", False))
         self._held[step["allocate"]] = memory
@@ -80,11 +115,11 @@ class Runtime:
         self._held.pop(step["free"]).close()
 
     def _do_spike(self, step):
-        count = step.get("threads", 1)
+        count, size = step.get("threads", 1), self._size(step["spike"])
         all_have = threading.Barrier(count)
 
         def once():
-            memory = _touched(step["spike"])
+            memory = _touched(size)
             all_have.wait()  # so that the sum is known
             if step.get("hold_s"):
                 time.sleep(step["hold_s"])

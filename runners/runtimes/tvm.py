@@ -67,6 +67,10 @@ class Runtime:
         self._allocator = options.knobs["allocator"]
         if options.threads and options.threads > 1:
             self.notes.append("compiled without tuning, most of TVM's operators run on one thread whatever number is asked for")
+        if (
+            options.release
+        ):  # seen with 0.27: it stays mapped when the last reference to its module is gone, and a second load maps it again
+            self.notes.append("TVM does not unload a compiled library: its weights stay after RELEASE, unless they are separate")
         self._library = self.tvm.runtime.load_module(model)
         self._weights = []
         if self._description["weights"]:

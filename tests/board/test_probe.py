@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from compiled import once_compiled
-from native_programs import HEAD, HEADER
+from native_programs import HEAD, HEADER, SWAPPED_OUT, swapped_out
 
 from memprof.errors import InputError
 from memprof.measuring.message import Message, Start, encode
@@ -112,20 +112,7 @@ def zram(board: Board) -> Iterator[None]:
 
 
 def test_pages_in_zram_are_not_forgotten(measured: Measured, zram: None) -> None:
-    body = """
-    memprof_begin("HOLD");
-    { char *first = hold(64 * MIB);
-      madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
-      hold(48 * MIB); }
-    memprof_end();
-    """
-    run = measured(body=body)
-
-    mark = run.mark("HOLD")
-    assert run.outcome.ok and mark is not None, run
-    assert mark.swapped_bytes > 60 * MIB, "it was not swapped out"
-    assert mark.rss_peak_bytes is not None and mark.rss_peak_bytes < 80 * MIB
-    assert mark.with_swap_bytes is not None and 112 * MIB <= mark.with_swap_bytes < 120 * MIB
+    swapped_out(measured(body=SWAPPED_OUT))
 
 
 # -- the bound of the high-water mark
@@ -134,7 +121,7 @@ LAG = r"""
     /* By how much status lacks what threads have just touched, in pages: of anonymous memory, then of a mapped file. */
     for (kind = 0; kind < 2; ++kind) {
         worst = 0;
-        for (pages = 512; pages < 1536; pages += 128) {
+        for (pages = 512; pages < 1536; pages += 256) {
             pthread_t threads[4];
             pthread_barrier_init(&touched, NULL, 5);
             pthread_barrier_init(&seen, NULL, 5);

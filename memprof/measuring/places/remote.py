@@ -243,8 +243,7 @@ class Remote:
         """The output of a shell script there. Raises InputError if it fails."""
         done = self.run(["sh", "-c", script, "memprof", *words])
         if done.returncode != 0:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(f"{self.name}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+            raise InputError(f"{self.name}: {_reason(done)}")
         return done.stdout.decode("utf-8", "replace").strip()
 
     # -- files
@@ -303,15 +302,12 @@ class Remote:
     def sources(self, archive: Path) -> str:
         """See Place."""
         folder = self.path("sources", archive.stem)
-        if self.python is None:
-            raise InputError(f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; --python names an interpreter there")
-        self._check_python()
+        python = self._usable_python()
         if str(archive) not in self._there:
             if self.sh('mkdir -p "${1%/*}"; if [ -d "$1" ]; then echo yes; fi', folder) != "yes":
-                done = self.run([self.python, "-I", "-S", "-c", _UNPACK, self.file(str(archive)), folder])
+                done = self.run([python, "-I", "-S", "-c", _UNPACK, self.file(str(archive)), folder])
                 if done.returncode != 0:
-                    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-                    raise InputError(f"{self.name}: {folder} cannot be written: {lines[-1] if lines else done.returncode}")
+                    raise InputError(f"{self.name}: {folder} cannot be written: {_reason(done)}")
             self._there[str(archive)] = folder
         return folder
 
@@ -339,12 +335,12 @@ class Remote:
             if not program:
                 raise InputError(f"python {path}: there is no such interpreter on {self.name}")
             return program
+        return self._usable_python()
+
+    def _usable_python(self) -> str:
+        """The place's own interpreter. Raises InputError if it has none that will do."""
         if self.python is None:
             raise InputError(f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; --python names an interpreter there")
-        self._check_python()
-        return self.python
-
-    def _check_python(self) -> None:
         numbers = self._python_version()
         if not numbers:
             raise InputError(f"{self.name}: {self.python} does not start: {self._facts.get('version', '')}")
@@ -352,6 +348,7 @@ class Remote:
             raise InputError(
                 f"{self.name}: {self.python} is Python {numbers[0]}.{numbers[1]}; 3.8 is the oldest that will do (--python names another)"
             )
+        return self.python
 
     def _python_version(self) -> tuple[int, ...]:
         """Of the place's own interpreter; empty if there is none, or if it does not start."""
@@ -471,6 +468,12 @@ class Remote:
             "-\n"
         )
         return weather(temperatures, frequencies)
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Why a program failed: the last line of its standard error."""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"
 
 
 def _user() -> str:

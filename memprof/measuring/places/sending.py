@@ -8,9 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from ...errors import InputError, os_reason
+from ...files import sha256_of
 from ...units import format_bytes
 from .channel import ended, errors_of
 
@@ -84,7 +86,7 @@ def put(there: There, path: str, sha256: str, size: int, target: str, again: boo
 
 def _stream(there: There, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
     """Send a file from `offset` on: the hash of all of it as it was read, and the reason if it could not be written there."""
-    digest, name = hashlib.sha256(), os.path.basename(path)
+    digest, sha256, name = hashlib.sha256(), None, os.path.basename(path)
     process = there.session(["sh", "-c", 'exec cat >> "$1"', "memprof", f"{target}.part"])
     assert process.stdin is not None and process.stderr is not None
     try:
@@ -101,13 +103,13 @@ def _stream(there: There, path: str, size: int, offset: int, target: str, began:
                         there.tell(Sending(name, there.name, sent, size, time.monotonic() - began))
         process.stdin.close()
     except BrokenPipeError:
-        digest = _hash_of(path)
+        sha256, _ = sha256_of(Path(path))
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     finally:
         errors = errors_of(process)
         ended(process)
-    return digest.hexdigest(), errors or ("the connection broke" if process.returncode else "")
+    return sha256 or digest.hexdigest(), errors or ("the connection broke" if process.returncode else "")
 
 
 def _hash_there(there: There, path: str) -> str:
@@ -140,11 +142,3 @@ def check_executable(there: There) -> None:
         raise InputError(
             f"{there.name}: no program can be started from {there.path()}, which is mounted noexec; --remote-dir names another folder"
         )
-
-
-def _hash_of(path: str) -> hashlib._Hash:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest

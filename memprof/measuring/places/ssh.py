@@ -1,7 +1,7 @@
 """`ssh:[user@]host[:port]`: the way to a machine by the system's OpenSSH client, with its configuration, keys and agent.
 
-The first process is the connection's master; all others go through its socket, so that each costs some 20 ms and no log-in. Nothing is asked
-for: BatchMode refuses passwords and unknown hosts.
+The first process is the connection's master; all others go through its socket, and so need no log-in. Nothing is asked for: BatchMode refuses
+passwords and unknown hosts.
 """
 
 from __future__ import annotations

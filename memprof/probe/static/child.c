@@ -740,7 +740,7 @@ static void sweep(int ended_alone) {
         if (pid < 0 && errno == EINTR) continue;
         if (pid < 0) break;
         if (pid == 0 && refused.count == pids.count) {
-            warn("%d process(es) of another user could not be ended and may still run: %s", (int)refused.count, joined(&refused));
+            warn("processes of another user that could not be ended and may still run: %d (%s)", (int)refused.count, joined(&refused));
             break;
         }
         left += pid != 0 && pid != m.pid;
@@ -748,7 +748,8 @@ static void sweep(int ended_alone) {
     }
     if (!left || strcmp(m.outcome, "timeout") == 0) return;
     if (names.count) qsort(names.items, names.count, sizeof *names.items, in_order);
-    warn("%d process(es) outlived the measured one and were ended%s%s", left, names.count ? ": " : "", joined(&names));
+    warn(names.count ? "processes that outlived the measured one and were ended: %d (%s)"
+                     : "processes that outlived the measured one and were ended: %d", left, joined(&names));
 }
 
 /* 0 where it was told to stop; the child is gone then too. */

@@ -423,25 +423,32 @@ static void line_ends(const char *phase, i64 now) {
     line_mark_begins(now, 0);
 }
 
-static void search(i64 now) {
+/* Whether a unit of work ended with the line. */
+static int search(i64 now) {
     size_t at;
     size_t length = line_length;
     line_length = 0;
     for (at = 0; at < pattern_count; ++at)
         if (pattern_found(patterns[at].code, line, length)) {
-            line_ends(patterns[at].phase, now);
-            return;
+            if (m.follows) work_line(patterns[at].phase);
+            if (!m.follows || !patterns[at].matched) line_ends(patterns[at].phase, now);
+            return m.follows;
         }
+    return 0;
 }
 
 void command_heard(const char *data, size_t length) {
-    i64 now = now_ns();
+    i64 now = now_ns(), rss, file, vms;
     size_t at;
+    int counted = 0;
     for (at = 0; line_mark.there && at < length; ++at) {
         int end = data[at] == '\n' || data[at] == '\r';
         if (!end) line[line_length++] = data[at];
-        if (end || line_length == LINE) search(now);
+        if (end || line_length == LINE) counted |= search(now);
     }
+    if (!counted || !tree_poll(now_ns(), &rss, &file, &vms)) return;
+    command_settle();
+    work_lines(now_ns(), rss, file, swapped_newest());
 }
 
 /* -- ending */
@@ -612,8 +619,8 @@ void command_words(void) {
         for (at = 0; at < m.records.count; ++at) several |= m.records.items[at].figures[ANON_END] >= 0 && !m.records.items[at].exact;
         if (several) warn("anonymous memory, VMS, HWM, PSS and all else but peaks are of %s alone, without what it starts", who);
     }
-    if (tree.unseen) warn("at least %lld process(es) started and ended between two polls and are in no figure", (long long)tree.unseen);
-    if (tree.unfollowed) warn("%lld process(es) were not followed: too many files are open here", (long long)tree.unfollowed);
+    if (tree.unseen) warn("processes that started and ended between two polls and are in no figure: at least %lld", (long long)tree.unseen);
+    if (tree.unfollowed) warn("processes that were not followed, because too many files are open here: %lld", (long long)tree.unfollowed);
     for (at = 0; at < pattern_count; ++at) matched |= patterns[at].matched;
     if (line_mark.there && matched) warn("phases end where a line arrived: their times and peaks are approximate");
 }

@@ -163,7 +163,7 @@ int main(void) {
     const struct json *job;
     struct json *order;
     struct timespec started;
-    const char *state;
+    const char *state, *followed;
     sigset_t none;
     i64 number;
     signal(SIGINT, SIG_IGN);
@@ -182,6 +182,8 @@ int main(void) {
     m.intervals = json_get(order, "intervals");
     m.hold = json_get(order, "hold");
     m.silence_ns = json_int(order, "silence_ns", 0);
+    followed = m.start != NULL ? json_text(json_get(m.start, "env"), "MEMPROF_WORK") : NULL;
+    m.follows = followed != NULL && strcmp(followed, "1") == 0;
     state = json_text(order, "cache");
     if (job == NULL || m.start == NULL || m.start->kind != J_MAP) return not_understood("no job or no start");
     if (m.intervals == NULL || json_get(m.intervals, "") == NULL) return not_understood("no intervals");

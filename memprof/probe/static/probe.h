@@ -290,6 +290,8 @@ void out_marks(void);
 int take_work(const struct json *mark);
 int take_anchor(const struct json *mark);
 void work_again(const char *phase);
+void work_line(const char *unit); /* one more of a unit that ends with a line */
+void work_lines(i64 t_ns, i64 rss, i64 file, i64 swap); /* memory after the lines that came together */
 void out_work(void);
 
 /* -- swapping.c */
@@ -299,6 +301,7 @@ extern int swapped_threads; /* the most that a process was seen with */
 void swapped_look(int pid, i64 now);
 void swapped_take(i64 now, i64 rss, i64 swap, int threads);
 void swapped_forget(void);
+i64 swapped_newest(void); /* what was swapped out when it was last read */
 void swapped_tell(struct mark *mark);
 void swapped_merge(struct mark *record, const struct mark *before);
 void out_swapped(void);
@@ -317,6 +320,7 @@ extern struct measurement {
     i64 begin_ns, polls, polls_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
+    int follows; /* memory after each unit of work is wanted */
     struct statm statm;
     struct timeline timeline;
     struct marks records;

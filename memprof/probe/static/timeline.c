@@ -109,20 +109,20 @@ i64 timeline_mean(const struct timeline *timeline) {
     return (i64)(timeline->area / (double)(timeline->last_ns - timeline->first_ns) * KIB);
 }
 
-i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
-    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? timeline->last_rss : 0;
+static i64 highest(const struct timeline *timeline, const uint32_t *column, i64 last, i64 begin_ns, i64 end_ns) {
+    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? last : 0;
     int at;
     for (at = timeline->rows - 1; at >= 0 && timeline->t[at] >= begin_ns; --at)
-        if (timeline->t[at] <= end_ns) best = max64(best, (i64)timeline->rss[at] * KIB);
+        if (timeline->t[at] <= end_ns) best = max64(best, (i64)column[at] * KIB);
     return best;
 }
 
+i64 timeline_highest(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
+    return highest(timeline, timeline->rss, timeline->last_rss, begin_ns, end_ns);
+}
+
 i64 timeline_highest_file(const struct timeline *timeline, i64 begin_ns, i64 end_ns) {
-    i64 best = timeline->seen && begin_ns <= timeline->seen_ns && timeline->seen_ns <= end_ns ? timeline->last_file : 0;
-    int at;
-    for (at = timeline->rows - 1; at >= 0 && timeline->t[at] >= begin_ns; --at)
-        if (timeline->t[at] <= end_ns) best = max64(best, (i64)timeline->file[at] * KIB);
-    return best;
+    return highest(timeline, timeline->file, timeline->last_file, begin_ns, end_ns);
 }
 
 /* -- packing: the differences between neighbours as little-endian 64-bit integers, zlib (RFC 1950), base64 (RFC 4648).

@@ -1,0 +1,123 @@
+"""`memprof bisect`: the version that changed a figure."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from . import heed_sigterm
+
+_EPILOG = """\b
+Examples:
+  memprof bisect --suite suite.toml --good v1.2 --bad HEAD
+  memprof bisect --suite suite.toml --good v1.2 --bad HEAD --path src/kernels
+  memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("model", required=False, metavar="[MODEL]")
+@click.option("--suite", metavar="SUITE.toml", help="Search commits: each is built and measured as this suite says.")
+@click.option("--good", metavar="REF", help="With --suite: the older commit.")
+@click.option("--bad", default="HEAD", metavar="REF", help="With --suite: the newer commit.  [default: HEAD]")
+@click.option("--path", metavar="FOLDER", help="With --suite: only commits that touch this folder or file.")
+@click.option("--package", metavar="NAME", help="Search releases of this runtime, each in an environment that memprof makes.")
+@click.option("--from", "first", metavar="VERSION", help="With --package: the older release.")
+@click.option("--to", "last", metavar="VERSION", help="With --package: the newer release.")
+@click.option("--pre", is_flag=True, help="With --package: pre-releases too.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="With --package: a knob (repeatable).")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="With --package: the thread count.  [default: the runtime's own]")
+@click.option("--metric", default="rss_peak_bytes", show_default=True, metavar="NAME", help="The figure that changed.")
+@click.option("--phase", metavar="PHASE", help="The phase in which it changed.  [default: PEAK, or the last phase of a metric without it]")
+@click.option("--model", "wanted_model", metavar="NAME", help="With --suite: the model to follow.  [default: that which differs most]")
+@click.option("--variant", metavar="NAME", help="With --suite: the variant to follow.  [default: that which differs most]")
+@click.option(
+    "--threshold", "thresholds", multiple=True, metavar="2%|1MiB", help="The smallest difference that counts.  [default: 1% and 512KiB]"
+)
+@click.option("--all", "every", is_flag=True, help="Find each step, and not only the first.")
+@click.option("--no-explain", is_flag=True, help="Do not look at both sides of the step to explain it.")
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+def command(
+    suite: str | None,
+    package: str | None,
+    metric: str,
+    phase: str | None,
+    wanted_model: str | None,
+    variant: str | None,
+    thresholds: tuple[str, ...],
+    every: bool,
+    no_explain: bool,
+    output: str | None,
+    as_json: bool,
+    **words: Any,
+) -> None:
+    """Find the commit or the release that changed the memory of a model.
+
+    The ends are measured first, then the middle of what is left. A version that cannot be built or run is skipped, and the answer may be a
+    range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. A search that is interrupted goes on
+    when it is asked the same again.
+    """
+    from ..files import check_new
+    from ..history import bisecting
+    from ..judge.verdicts import parse_limits
+    from ..runs import metrics
+    from . import report, talk
+    from .progress import chosen
+
+    heed_sigterm()
+    if (suite is None) == (package is None):
+        raise UsageError("say what to search: --suite SUITE.toml --good REF, or MODEL --package NAME --from VERSION --to VERSION")
+    name, limits = metrics.metric(metric).name, parse_limits(thresholds)
+    if output is not None:
+        check_new(Path(output), instead="-o names another")
+    versions = _commits(suite, **words) if suite is not None else _releases(str(package), **words)
+    request = bisecting.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain)
+    with closing(chosen()) as progress:
+        answer = bisecting.bisect_versions(request, progress, Path(output) if output else None, talk)
+    click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))
+
+
+def _commits(suite: str, good: str | None, bad: str, path: str | None, **others: Any) -> Any:
+    from ..history import versions
+
+    _unused(others, "--suite")
+    if good is None:
+        raise UsageError("--suite takes --good REF: the older commit")
+    return versions.of_commits(Path(suite), good, bad, path)
+
+
+def _releases(
+    package: str,
+    model: str | None,
+    first: str | None,
+    last: str | None,
+    pre: bool,
+    settings: tuple[str, ...],
+    threads: int | None,
+    bad: str,
+    **others: Any,
+) -> Any:
+    from ..history import versions
+    from ..measuring.suite import Suite, Variant
+    from ..programs.runtimes import split_setting
+
+    _unused(others, "--package")
+    if model is None or first is None or last is None:
+        raise UsageError("--package takes a MODEL, --from VERSION and --to VERSION")
+    knobs = dict(split_setting(text) for text in settings)
+    variant = Variant(runtime=package, name=package, set=knobs, threads=(threads,) if threads else ())
+    return versions.of_releases(Suite(models=(model,), variants=(variant,), warmup=1, runs=2), package, first, last, pre)
+
+
+_NAMES = {"first": "--from", "last": "--to", "settings": "--set", "model": "a MODEL"}
+
+
+def _unused(others: dict[str, Any], option: str) -> None:
+    for name, value in others.items():
+        if value:
+            raise UsageError(f"{_NAMES.get(name, f'--{name}')} does not go with {option}")

@@ -1,0 +1,168 @@
+"""`memprof history`: a project's memory, commit by commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
+
+_EPILOG = """\b
+Examples:
+  memprof history add runs.jsonl --commit HEAD
+  memprof history show
+  memprof history check
+  memprof history prune --keep 1000
+"""
+_folder = click.option("--folder", default="memprof-history", show_default=True, metavar="FOLDER", help="The history.")
+_metrics = click.option("--metric", "names", multiple=True, metavar="NAME", help="Only this metric (repeatable).  [default: all it has]")
+_json = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+
+
+@click.group(epilog=_EPILOG)
+def command() -> None:
+    """Keep a project's memory commit by commit, and find its steps.
+
+    A history is a folder of small files, one per commit and machine, that are only ever added: keep it in git, on a branch, or as an artefact
+    of CI. Commits stand in the order of the repository in which the command is called, else in that of their dates.
+    """
+
+
+@command.command("add", epilog="Example: memprof history add runs.jsonl --commit HEAD")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
+@click.option("--commit", "ref", default="HEAD", show_default=True, metavar="REF", help="The commit that was measured.")
+@click.option(
+    "--metric", "names", multiple=True, metavar="NAME", help="Keep this metric (repeatable).  [default: the metrics that the gate compares]"
+)
+@_folder
+@click.option("--json", "as_json", is_flag=True, help="Print the files that were added as JSON.")
+def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, as_json: bool) -> None:
+    """Add what runs files hold as measurements of a commit. What is there already is not added twice."""
+    import json
+
+    from ..history import commits
+    from ..history import folder as kept
+    from ..runs import metrics
+    from . import talk
+
+    root = commits.here(Path.cwd())
+    if root is None:
+        raise InputError("this folder lies in no git repository: call memprof where the commit is known")
+    commit = commits.named(root, ref, Path(folder))
+    wanted = tuple(metrics.metric(name).name for name in names)
+    written, known, warnings = kept.add(Path(folder), commit, files, wanted)
+    for warning in warnings:
+        talk(warning)
+    for path in known:
+        talk(f"{path} is there already")
+    if as_json:
+        click.echo(
+            json.dumps({"commit": commit.hash, "added": [str(path) for path in written], "known": [str(path) for path in known]}, indent=1)
+        )
+    else:
+        for path in written:
+            click.echo(str(path))
+
+
+@command.command(
+    "show", short_help="Print the newest commits, and each step.", epilog="Example: memprof history show --last 30 --phase PREPARE"
+)
+@click.option("--last", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="The newest commits in the table.")
+@click.option("--phase", metavar="PHASE", help="The phase in the table.  [default: PEAK, or the last phase of a metric without it]")
+@_metrics
+@_folder
+@_json
+def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_json: bool) -> None:
+    """Print the newest commits as a table, and all steps.
+
+    Arrows stand at the steps.
+    """
+    from . import report
+
+    history = _read(folder, names)
+    metric, phase = _shown(history, names, phase)
+    click.echo(report("tables.history").render(history, last, metric, phase, "json" if as_json else "markdown"))
+
+
+@command.command(
+    "check", short_help="Say whether the newest commit brings a step to light.", epilog="Example: memprof history check || echo worse"
+)
+@_metrics
+@_folder
+@_json
+def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
+    """Say whether the newest commit shows a step.
+
+    A step is told once: by the commit with which it is first seen, which need not be the commit where it lies. Exit codes: 0 no step, or one
+    for the better; 1 a step for the worse; 3 nothing to compare with; 4 a variant that fails now and did not before.
+    """
+    from ..history import folder as kept
+    from ..history import lines
+    from . import report
+
+    checked = lines.check(kept.load(Path(folder)), _root(), _known(names))
+    click.echo(report("tables.history").render_check(checked, "json" if as_json else "markdown"))
+    if checked.worse:
+        return EXIT_REGRESSION
+    if checked.failing:
+        return MeasurementError.exit_code
+    return EXIT_OK if checked.enough else UndecidedError.exit_code
+
+
+@command.command("prune", epilog="Example: memprof history prune --gone --keep 1000")
+@click.option("--gone", is_flag=True, help="Remove commits that the repository has no more, after a rebase.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Remove all but the newest N commits.")
+@_folder
+def prune(gone: bool, keep: int | None, folder: str) -> None:
+    """Remove files from a history."""
+    from ..history import commits, lines
+    from ..history import folder as kept
+    from ..units import counted
+
+    if not gone and keep is None:
+        raise UsageError("say what to remove: --gone, --keep N, or both")
+    root = _root()
+    if gone and root is None:
+        raise InputError("--gone: this folder lies in no git repository, so no commit can be told to be gone")
+    if gone and root is not None and commits.shallow(root):
+        raise InputError("--gone: this clone is shallow, so commits that it lacks need not be gone; git fetch --unshallow brings them")
+    loaded = kept.load(Path(folder))
+    paths = lines.surplus(loaded, root, gone, keep)
+    kept.remove(paths)
+    click.echo(f"{counted(len(paths), 'file')} of {len(loaded.points)} removed")
+
+
+def _read(folder: str, names: tuple[str, ...]) -> Any:
+    from ..history import folder as kept
+    from ..history import lines
+
+    return lines.read(kept.load(Path(folder)), _root(), _known(names))
+
+
+def _root() -> Path | None:
+    from ..history import commits
+
+    return commits.here(Path.cwd())
+
+
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    from ..runs import metrics
+
+    return tuple(metrics.metric(name).name for name in names)
+
+
+def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str, str]:
+    """The metric and phase of the table."""
+    from ..errors import near_or_all
+    from ..runs.records import PEAK
+
+    has = {line.metric: [other.phase for other in history.lines if other.metric == line.metric] for line in history.lines}
+    metric = names[0] if names else "rss_peak_bytes" if "rss_peak_bytes" in has else next(iter(has))
+    phases = list(dict.fromkeys(has[metric]))
+    if phase is None:
+        return metric, PEAK if PEAK in phases else phases[-1]
+    if phase not in phases:
+        raise UsageError(f"--phase {phase}: {metric} has no such phase{near_or_all(phase, phases)}")
+    return metric, phase

@@ -1,0 +1,93 @@
+"""The versions that `bisect` searches: commits, each built by the suite's [build], or releases of a package, each in an environment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import InputError, UsageError
+from ..gate import worktrees
+from ..installing import making, pip
+from ..measuring import built, suite
+from ..measuring.suite import Build, Suite
+from ..programs import environments
+from . import commits
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
+
+    open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
+    version for people, with its subject. key: text that is the same for the same question.
+    """
+
+    noun: str
+    subject: str
+    labels: tuple[str, ...]
+    open: Callable[[int, Say], AbstractContextManager[Suite]]
+    named: Callable[[int], str]
+    key: str
+
+
+def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
+    """The commits between two refs, by first parents. Raises UsageError for refs that are not so, InputError for a suite that is none."""
+    repository = worktrees.Repository.of(file)
+    build = suite.read(file).build or Build()
+    names = commits.first_parents(repository.root, good, bad, path)
+
+    @contextmanager
+    def open_tree(number: int, say: Say) -> Iterator[Suite]:
+        with worktrees.tree_at(repository, names[number], build, names[number][:9], say) as tree:
+            try:
+                yield worktrees.suite_in(repository, tree)
+            finally:
+                built.forget_made_below(tree.folder.parent)
+
+    def named(number: int) -> str:
+        subject = worktrees.git(repository.root, "log", "-1", "--format=%s", names[number], what=f"{names[number]} cannot be read")
+        return f"{names[number][:9]} ({subject})"
+
+    key = f"{repository.root} {names} {file.read_text('utf-8')}"
+    return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_tree, named, key)
+
+
+def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) -> Versions:
+    """The releases of a runtime's package from one to another, each in an environment that is made if it is missing.
+
+    Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError if pip cannot tell them.
+    """
+    runtime = making.known(package)
+    assert runtime.distribution is not None
+    listed = pip.versions(sys.executable, runtime.distribution, pre)
+    if listed is None:
+        raise InputError(f"pip cannot tell the versions of {runtime.distribution}: there is no network, or the registry refuses")
+    ordered = sorted(listed, key=environments.version_key)
+    ends = [_release(ordered, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    low, high = (ordered.index(end) for end in ends)
+    if low >= high:
+        raise UsageError(f"--from {first} must be an older version than --to {last}")
+    labels = tuple(ordered[low : high + 1])
+
+    @contextmanager
+    def open_release(number: int, say: Say) -> Iterator[Suite]:
+        python = making.ensure(runtime.name, labels[number], say)
+        yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
+
+    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], f"{runtime.name} {labels} {asked}")
+
+
+def _release(ordered: list[str], wanted: str, option: str, distribution: str) -> str:
+    """The newest version that is the wanted one or of its line."""
+    fitting = [version for version in ordered if environments.is_of(version, wanted)]
+    if not fitting:
+        few = ", ".join(ordered[-8:])
+        raise UsageError(
+            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}"
+        )
+    return fitting[-1]

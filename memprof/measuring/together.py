@@ -1,0 +1,245 @@
+"""Several processes of one job at once, side by side: what all of them need together, and what the next one costs.
+
+Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their proportional set
+sizes add up to the memory that they need together, with each shared page counted once (proc_pid_smaps(5)). Where a control group can be made, all
+run in one group, whose charge is the kernel's own sum: it counts only pages that they brought in, and the kernel's page tables too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import MeasurementError
+from ..runs.records import Run
+from . import limits
+from .converting import converted
+from .leftovers import end_leftovers, new_token
+from .message import Message
+from .orders import Order
+from .places.place import Started
+from .probing import ask, message, signed
+from .progress import Progress
+
+_PATIENCE_S = 600  # as long as a job may take by default
+_MOST_FILES = 5
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
+    2: ("memory.max", "memory.current", "memory.peak"),
+}
+_JOIN = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A file whose pages several of the processes have in common, and how much of it."""
+
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """All processes at the end of a phase: their proportional set sizes added up, the pages that only one of them has, and the charge of their
+    group, None without a group."""
+
+    pss_bytes: int
+    own_bytes: int
+    charged_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Together:
+    """What was seen of processes at once. phases: by the phase at whose end all stood still. shared: files, the largest first; only of two or more
+    processes. charged_peak_bytes: the most that their group was charged at any time, None without a group."""
+
+    runs: tuple[Run, ...]
+    phases: Mapping[str, Sum]
+    shared: tuple[Shared, ...]
+    charged_peak_bytes: int | None
+
+
+class _Gone(Exception):
+    """Another of the processes ended, so that this one waits for nothing."""
+
+
+def measure(order: Order, count: int, progress: Progress, keep: Callable[[bytes], None], limit: int | None = None) -> Together:
+    """Measure `count` processes of an order at once, all on this machine. Each Run is given to `keep`.
+
+    limit: the most memory in bytes that all of them may have, if there is a control group. A process that fails ends the others: its Run says why,
+    and it comes first. Raises as campaign.measure does.
+    """
+    order = replace(order, job=replace(order.job, processes=count, hold=True))
+    end_leftovers()
+    with new_token() as token, _group(limit) as group:
+        ((ready, failed),) = converted([order], token, progress)
+        if failed is not None:
+            keep(failed[1])
+            return Together((failed[0],), {}, (), None)
+        if group is not None:
+            ready = replace(ready, wrap=(*_JOIN, str(group.folder / "cgroup.procs"), *ready.wrap))
+        side = _Side(ready, count, token, group, progress)
+        runs = side.run()
+        for run in runs:
+            keep(run[1])
+        peak = group.read(2) if group is not None else None
+        ordered = sorted((run for run, _ in runs), key=lambda run: run.outcome.ok)
+        return Together(tuple(ordered), dict(side.sums), side.shared, peak)
+
+
+class _Side:
+    """The processes, each followed by a thread, and the place where they wait for one another."""
+
+    def __init__(self, order: Order, count: int, token: str, group: _Group | None, progress: Progress) -> None:
+        self._order, self._count, self._token, self._group, self._progress = order, count, token, group, progress
+        self.sums: dict[str, Sum] = {}
+        self.shared: tuple[Shared, ...] = ()
+        self._pids: dict[int, int] = {}
+        self._phase = ""
+        self._all_here = threading.Barrier(count, action=self._look)
+        self._probes: list[Started] = []
+        self._results: list[tuple[Run, bytes] | None] = [None] * count
+        self._errors: list[BaseException] = []
+
+    def run(self) -> list[tuple[Run, bytes]]:
+        """Their Runs, those that were ended because another had failed left out."""
+        dropped: set[str] = set()
+        messages = [message(self._order, dropped, self._token) for _ in range(self._count)]
+        followers = [threading.Thread(target=self._follow, args=(number, text)) for number, text in enumerate(messages)]
+        self._progress.started(self._order.job, 1, 1)
+        for follower in followers:
+            follower.start()
+        try:
+            for follower in followers:
+                while follower.is_alive():
+                    follower.join(0.2)
+        except BaseException:
+            self._end()
+            for follower in followers:
+                follower.join()
+            raise
+        if self._errors:
+            raise self._errors[0]
+        results = [result for result in self._results if result is not None]
+        if not results:
+            raise MeasurementError("none of the processes gave a result")
+        return results
+
+    def _follow(self, number: int, text: Message) -> None:
+        try:
+            run, line = ask(
+                self._order.job,
+                text,
+                self._token,
+                self._live,
+                lambda job, phase, pid: self._held(number, phase, pid),
+                began=self._probes.append,
+            )
+            self._results[number] = signed(run, line)
+            if not run.outcome.ok:
+                self._all_here.abort()
+        except _Gone:
+            pass
+        except BaseException as error:
+            self._errors.append(error)
+            self._end()
+
+    def _live(self, phase: str, rss_bytes: int) -> None:
+        self._progress.live(phase, rss_bytes)
+
+    def _held(self, number: int, phase: str, pid: int) -> None:
+        self._pids[number] = pid
+        self._phase = phase
+        try:
+            self._all_here.wait(_PATIENCE_S)
+        except threading.BrokenBarrierError:
+            raise _Gone from None
+
+    def _look(self) -> None:
+        """All stand still: add them up."""
+        sums = [_rollup(pid) for pid in self._pids.values()]
+        self.sums[self._phase] = Sum(
+            sum(pss for pss, _ in sums), sum(own for _, own in sums), self._group.read(1) if self._group is not None else None
+        )
+        if self._count > 1:
+            self.shared = _shared_files(self._pids[0])
+
+    def _end(self) -> None:
+        """End all probes, and with them their children."""
+        self._all_here.abort()
+        for probe in self._probes:
+            with suppress(OSError, ValueError):
+                if probe.stdin is not None:
+                    probe.stdin.close()
+
+
+@dataclass(frozen=True)
+class _Group:
+    folder: Path
+    version: int
+
+    def read(self, which: int) -> int | None:
+        """The limit (0), the charge (1) or its peak (2); None where the kernel does not tell."""
+        try:
+            text = (self.folder / _FILES[self.version][which]).read_text()
+        except OSError:
+            return None
+        return int(text) if text.strip().isdigit() else None
+
+
+@contextmanager
+def _group(limit: int | None) -> Iterator[_Group | None]:
+    """A control group for all, None where none can be made. It is removed when the block ends."""
+    limiter = limits.find("auto")
+    if not isinstance(limiter, limits.Groups):
+        yield None
+        return
+    group = _Group(limiter.new_folder(), limiter.version)
+    group.folder.mkdir()
+    try:
+        if limit is not None:
+            (group.folder / _FILES[group.version][0]).write_text(str(limit))
+        yield group
+    finally:
+        for _ in range(200):
+            try:
+                os.rmdir(group.folder)
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)
+
+
+def _rollup(pid: int) -> tuple[int, int]:
+    """PSS and private pages of a process in bytes, from /proc/PID/smaps_rollup; 0 for one that has just ended."""
+    try:
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    sizes = {row.split(":")[0]: int(row.split()[1]) * 1024 for row in rows if row.endswith("kB")}
+    return sizes.get("Pss", 0), sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
+
+
+def _shared_files(pid: int) -> tuple[Shared, ...]:
+    """The files of which a process has the most pages in common with others, from /proc/PID/smaps."""
+    sizes: dict[str, int] = {}
+    path = ""
+    try:
+        text = Path(f"/proc/{pid}/smaps").read_text(errors="replace")
+    except OSError:
+        return ()
+    for row in text.splitlines():
+        word = row.split(None, 1)[0]
+        if not word.endswith(":"):
+            fields = row.split(None, 5)
+            path = fields[5] if len(fields) == 6 else ""
+        elif word in ("Shared_Clean:", "Shared_Dirty:") and path.startswith("/"):
+            sizes[path] = sizes.get(path, 0) + int(row.split()[1]) * 1024
+    largest: Sequence[tuple[str, int]] = sorted(sizes.items(), key=lambda pair: -pair[1])
+    return tuple(Shared(path, size) for path, size in largest[:_MOST_FILES] if size)

@@ -1,0 +1,165 @@
+"""The answer of `memprof bisect`: each step in a line, what changed in the memory, and every version that was measured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from memprof.explain.records import Explanation
+from memprof.history.bisecting import Bisected, Side
+from memprof.runs import metrics
+from memprof.runs.metrics import amount, signed
+from memprof.seek.bisect import Found
+from memprof.units import counted, format_bytes, format_duration
+
+from . import grid
+from .grid import Section, Table
+
+_LEAST = 256 << 10
+_MOST_SLICES = 4
+
+
+def render(answer: Bisected, format: str = "markdown") -> str:
+    """The answer as markdown, or the same content as json."""
+    if format == "json":
+        return json.dumps(_plain(answer), indent=1)
+    lines = [grid.escaped(line) for line in sentences(answer)]
+    return "\n\n".join(["\n".join(lines), grid.markdown(_table(answer))])
+
+
+def sentences(answer: Bisected) -> list[str]:
+    """The answer, a line a step and lines on what changed there."""
+    searched, versions = answer.searched, answer.versions
+    if not searched.found:
+        ends = f"{versions.labels[min(searched.values)]} and {versions.labels[max(searched.values)]}"
+        return [
+            f"{_head(answer)}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."
+        ]
+    lines = []
+    for number, found in enumerate(searched.found):
+        lines.append(_step(answer, found, answer.phases[number]))
+        if number < len(answer.sides):
+            lines += _changes(*answer.sides[number])
+    lines[0] += f"; {_effort(answer)}"
+    return lines
+
+
+def _head(answer: Bisected) -> str:
+    key = answer.question.key
+    return f"{key.model}, {key.variant}"
+
+
+def _what(answer: Bisected) -> str:
+    return f"{metrics.METRICS[answer.question.metric].title} of {answer.question.phase}"
+
+
+def _effort(answer: Bisected) -> str:
+    total = counted(len(answer.versions.labels), answer.versions.noun)
+    skipped = f", {len(answer.searched.skipped)} skipped" if answer.searched.skipped else ""
+    return f"{len(answer.searched.values)} of {total} measured{skipped}, {format_duration(int(answer.seconds * 1e9))}"
+
+
+def _step(answer: Bisected, found: Found, phase: str) -> str:
+    question = answer.question
+    base, head = found.judged.base, found.judged.head
+    assert base is not None and head is not None
+    names = f"{answer.versions.named(found.before)} -> {answer.versions.named(found.at)}"
+    figures = f"{question.phase} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
+    share = f" ({head.median / base.median - 1:+.1%})" if base.median else ""
+    where = f", in {phase}" if phase != question.phase else ""
+    text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
+    if found.between:
+        labels = [answer.versions.labels[place] for place in found.between]
+        named = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+        text += f"; it may lie at any of these too, which could not be measured: {named}"
+    return text
+
+
+def _changes(before: Side, after: Side) -> Iterator[str]:
+    if before.explanation is None or after.explanation is None:
+        yield f"What changed is not known: {before.why or after.why}."
+        return
+    phase, moved = _moved(before.explanation, after.explanation)
+    if phase:
+        named = ", ".join(f"{name} {'+' if size > 0 else '-'}{format_bytes(abs(size))}" for name, size in moved[:_MOST_SLICES])
+        yield (
+            f"What changed at the end of {phase}: {named}."
+            if "/" not in phase
+            else f"What changed at the peak of {phase.partition('/')[0]}: {named}."
+        )
+    else:
+        yield "What changed: no slice of memory that explain sees at a phase's end; it is gone by then."
+    already = {_words(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
+    advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
+    new = [proposal for proposal in advice if _words(proposal.settings) not in already]
+    for proposal in new[:2]:
+        yield f"Only the newer side has the advice: {_words(proposal.settings)}."
+
+
+def _words(settings: Any) -> str:
+    return " ".join(f"--set {name}={value}" for name, value in settings.items())
+
+
+def _moved(before: Explanation, after: Explanation) -> tuple[str, list[tuple[str, int]]]:
+    """The phase whose slices moved most, and by how much each did, the largest first."""
+    best: tuple[int, str, list[tuple[str, int]]] = (0, "", [])
+    for phase in after.phases:
+        earlier = before.phase(phase.name)
+        if earlier is None:
+            continue
+        names = dict.fromkeys(part.name for part in (*earlier.slices, *phase.slices))
+        moved = [(name, phase.size(name) - earlier.size(name)) for name in names]
+        moved = sorted((change for change in moved if abs(change[1]) >= _LEAST), key=lambda change: -abs(change[1]))
+        total = abs(phase.rss_bytes - earlier.rss_bytes)
+        if moved and total > best[0]:
+            best = total, phase.name, moved
+    return best[1], best[2]
+
+
+def _table(answer: Bisected) -> Section:
+    searched, metric = answer.searched, answer.question.metric
+    unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for values in searched.values.values() for value in values])
+    steps = {found.at: found for found in searched.found}
+    rows = []
+    for place in sorted({*searched.values, *searched.skipped}):
+        values = searched.values.get(place)
+        if values is None:
+            rows.append((answer.versions.labels[place], "-", "0", f"skipped: {searched.skipped[place]}"))
+            continue
+        middle = statistics.median(values) / unit.size
+        spread = grid.spread(middle, [value / unit.size for value in values])
+        found = steps.get(place)
+        note = signed(metric, found.judged.difference or 0.0, found.judged.base.median if found.judged.base else 0.0) if found else ""
+        rows.append((answer.versions.labels[place], spread, str(len(values)), note or searched.skipped.get(place, "")))
+    name = f"{metrics.METRICS[metric].title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
+    return Section("", (Table(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
+
+
+def _plain(answer: Bisected) -> dict[str, Any]:
+    question, searched, labels = answer.question, answer.searched, answer.versions.labels
+    return {
+        "model": question.key.model,
+        "variant": question.key.variant,
+        "phase": question.phase,
+        "metric": question.metric,
+        "versions": list(labels),
+        "ends": searched.ends.reason,
+        "steps": [
+            {
+                "before": labels[found.before],
+                "at": labels[found.at],
+                "between": [labels[place] for place in found.between],
+                "phase": phase,
+                "difference": found.judged.difference,
+                "change": found.judged.change,
+                "reason": found.judged.reason,
+            }
+            for found, phase in zip(searched.found, answer.phases, strict=True)
+        ],
+        "measured": {labels[place]: list(values) for place, values in sorted(searched.values.items())},
+        "skipped": {labels[place]: reason for place, reason in sorted(searched.skipped.items())},
+        "seconds": round(answer.seconds, 1),
+        "sentences": sentences(answer),
+    }

@@ -1,0 +1,191 @@
+"""A history as text: the newest commits as a table with arrows at steps, and every change in a line; the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memprof.history.lines import Change, Checked, History, Hit, Line
+from memprof.runs import metrics
+from memprof.runs.metrics import amount, signed
+from memprof.runs.records import PEAK
+from memprof.units import counted
+
+from . import grid
+from .grid import Section, Table
+
+_MOST_NAMED = 4
+
+
+def render(history: History, count: int, metric: str, phase: str, format: str = "markdown") -> str:
+    """The newest `count` commits with this metric in this phase, and all changes."""
+    if format == "json":
+        return json.dumps(_plain(history), indent=1)
+    parts = [grid.markdown(_table(history, count, metric, phase))]
+    parts.append("\n".join(f"- {grid.escaped(sentence(change, history))}" for change in history.changes) or "No step was found.")
+    parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in history.remarks)] if history.remarks else []
+    return "\n\n".join(parts)
+
+
+def render_check(checked: Checked, format: str = "markdown") -> str:
+    """What the newest commit brings to light."""
+    history = checked.history
+    newest = history.commits[-1]
+    if format == "json":
+        return json.dumps(
+            {
+                "commit": newest.hash,
+                "news": [_plain_change(change, history) for change in checked.news],
+                "failing": list(checked.failing),
+                "enough": checked.enough,
+                "remarks": list(history.remarks),
+            },
+            indent=1,
+        )
+    lines = [f"- {grid.escaped(sentence(change, history))}" for change in checked.news]
+    lines += [f"- {grid.escaped(f'{newest.short}: {words}')}" for words in checked.failing]
+    if not checked.enough:
+        lines.append(f"- {newest.short} is the only commit on its kind of machine: there is nothing to compare it with")
+    lines += [f"- {grid.escaped(remark)}" for remark in history.remarks]
+    return "\n".join(lines) or f"{newest.short} shows no step."
+
+
+def sentence(change: Change, history: History) -> str:
+    """A change in a line: where it lies, how large it is, where it is first seen, whom it hit, and whether it went away again."""
+    head = change.head
+    step, line = head.step, head.line
+    where = f"{history.commits[head.after].short}..{history.commits[head.at].short}"
+    subject = history.commits[head.at].subject
+    size = signed(line.metric, step.size, step.before)
+    interval = f" ({amount(line.metric, abs(step.low))} to {amount(line.metric, abs(step.high))})" if step.low != step.high else ""
+    place = f"in {line.phase}" if line.phase == change.phase or line.phase != PEAK else f"in {line.phase}, first in {change.phase}"
+    named = "; ".join(change.variants[:_MOST_NAMED])
+    more = f" and {len(change.variants) - _MOST_NAMED} more" if len(change.variants) > _MOST_NAMED else ""
+    rows = f" ({counted(len(change.hits), 'row')})" if len(change.hits) > 1 else ""
+    text = (
+        f"{where}{f' ({subject})' if subject else ''}: {metrics.METRICS[line.metric].title} {size}{interval} {place}; {named}{more}{rows}"
+    )
+    if step.undoes:
+        text += "; it undoes the step before"
+    if head.until is not None:
+        text += f"; it went away again at {history.commits[head.until].short}"
+    return f"{text}; also changed: {', '.join(change.also)}" if change.also else text
+
+
+# -- the table
+
+
+def _table(history: History, count: int, metric: str, phase: str) -> Section:
+    lines = [line for line in history.lines if (line.metric, line.phase) == (metric, phase)]
+    first = max(0, len(history.commits) - count)
+    shown = [line for line in lines if line.places[-1] >= first]
+    values = [dict(zip(line.places, map(_middle, line.samples), strict=True)) for line in shown]
+    unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for column in values for value in column.values()])
+    steps = [{line.places[step.at]: step for step in line.steps} for line in shown]
+    rows = []
+    for place in range(first, len(history.commits)):
+        commit = history.commits[place]
+        cells = [_cell(column.get(place), marks.get(place), unit.size) for column, marks in zip(values, steps, strict=True)]
+        rows.append((commit.short, time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)), *cells))
+    title = f"{metrics.METRICS[metric].title}, {phase}" + (f" ({unit.name})" if unit.name else "")
+    header = ("commit", "date", *labels(shown))
+    return Section("", (Table(title, header, tuple(rows), 2),), ())
+
+
+def labels(lines: Sequence[Line]) -> list[str]:
+    """The names of lines, as short as tells them apart."""
+    several = {part: len({_part(line, part) for line in lines}) > 1 for part in ("model", "variant", "threads", "machine")}
+    several["variant"] = several["variant"] or not any(several.values())
+    return [", ".join(_part(line, part) for part, differs in several.items() if differs) for line in lines]
+
+
+def _part(line: Line, part: str) -> str:
+    if part == "machine":
+        return f"machine {line.machine + 1}"
+    if part == "threads":
+        return counted(line.key.threads, "thread") if line.key.threads else "default threads"
+    return str(getattr(line.key, part))
+
+
+def _cell(value: float | None, step: Any, size: float) -> str:
+    if value is None:
+        return "-"
+    text = grid.number(value / size)
+    if step is None:
+        return text
+    share = f" {step.share:+.1%}" if step.share is not None else ""
+    return f"{'▲' if step.size > 0 else '▼'}{share} {text}"
+
+
+def _middle(samples: Sequence[float]) -> float:
+    ordered = sorted(samples)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+# -- JSON
+
+
+def _plain(history: History) -> dict[str, Any]:
+    return {
+        "commits": [
+            {"hash": commit.hash, "time_s": commit.time_s, "subject": commit.subject, "tags": list(commit.tags)}
+            for commit in history.commits
+        ],
+        "machines": [machine.words for machine in history.machines],
+        "lines": [
+            {
+                **_plain_line(line),
+                "points": [
+                    {"commit": history.commits[place].hash, "values": list(values)}
+                    for place, values in zip(line.places, line.samples, strict=True)
+                ],
+            }
+            for line in history.lines
+        ],
+        "steps": [_plain_change(change, history) for change in history.changes],
+        "failures": [
+            {"commit": history.commits[place].hash, "variant": variant, "failure": words}
+            for (place, variant), words in history.failures.items()
+        ],
+        "remarks": list(history.remarks),
+    }
+
+
+def _plain_line(line: Line) -> dict[str, Any]:
+    return {
+        "model": line.key.model,
+        "variant": line.key.variant,
+        "threads": line.key.threads,
+        "machine": line.machine,
+        "phase": line.phase,
+        "metric": line.metric,
+    }
+
+
+def _plain_change(change: Change, history: History) -> dict[str, Any]:
+    return {
+        "after": history.commits[change.head.after].hash,
+        "commit": history.commits[change.head.at].hash,
+        "phase": change.phase,
+        "also": list(change.also),
+        "sentence": sentence(change, history),
+        "rows": list(_plain_hits(change.hits, history)),
+    }
+
+
+def _plain_hits(hits: Sequence[Hit], history: History) -> Iterator[dict[str, Any]]:
+    for hit in hits:
+        step = hit.step
+        yield {
+            **_plain_line(hit.line),
+            "before": step.before,
+            "after": step.after,
+            "size": step.size,
+            "low": step.low,
+            "high": step.high,
+            "undoes": step.undoes,
+            "until": None if hit.until is None else history.commits[hit.until].hash,
+        }

@@ -1,0 +1,58 @@
+"""The table of RELEASE: how much memory a process still holds once its runtime was deleted, beside the baseline."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from memprof.runs import metrics
+from memprof.runs.metrics import BYTES, METRICS
+from memprof.runs.records import RELEASE, Run
+from memprof.runs.summary import Key
+
+from . import grid
+from .grid import Table
+
+TITLE = "Kept after release"
+# The table's columns. The last two are parts of anonymous memory, where the allocator tells.
+COLUMNS = {
+    "RSS": "rss_end_bytes",
+    "anonymous": "anon_end_bytes",
+    "file-backed": "file_end_bytes",
+    "heap in use": "heap_used_end_bytes",
+    "heap freed, kept": "heap_free_end_bytes",
+}
+Groups = Mapping[Key, Sequence[Run]]
+
+
+def tables(groups: Groups, label_names: tuple[str, ...], labels: Callable[[Key], tuple[str, ...]], unit: str | None) -> list[Table]:
+    """The table, none if no runtime was deleted. labels: the first cells of a key's row, under label_names."""
+    asked = {key: group for key, group in groups.items() if any(run.mark(RELEASE) or _failed(run) for run in group)}
+    cells = {key: {name: _kept(group, metric) for name, metric in COLUMNS.items()} for key, group in asked.items()}
+    shown = [name for name in COLUMNS if any(figures[name] for figures in cells.values())]
+    if not shown:
+        return []
+    size = grid.choose_unit(BYTES, [value for figures in cells.values() for values in figures.values() for value in values], unit)
+    rows = tuple((*labels(key), *(_cell(asked[key], figures[name], size) for name in shown)) for key, figures in cells.items())
+    return [Table(size.caption(f"{TITLE}, above the baseline"), (*label_names, *shown), rows, len(label_names))]
+
+
+def kept_bytes(run: Run, metric: str) -> float | None:
+    """A figure at the end of RELEASE above that of the baseline, None if it could not be had."""
+    value, ground = metrics.value(run, RELEASE, METRICS[metric]), metrics.baseline(run, METRICS[metric])
+    return value - ground if value is not None and ground is not None else None
+
+
+def _kept(group: Sequence[Run], metric: str) -> list[float]:
+    return [value for run in group if (value := kept_bytes(run, metric)) is not None]
+
+
+def _failed(run: Run) -> bool:
+    return run.complete and not run.outcome.ok
+
+
+def _cell(group: Sequence[Run], values: Sequence[float], unit: grid.Unit) -> str:
+    if not values:
+        return next((f"failed ({run.outcome.word})" for run in group if _failed(run)), "-")
+    scaled = [value / unit.size for value in values]
+    return grid.spread(statistics.median(scaled), scaled)

@@ -1,0 +1,222 @@
+"""The outcome of `memprof scale`: each law as a sentence, its coefficients with their intervals, the measured points, and the predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from memprof.judge.laws import Coefficient, Law, bounds
+from memprof.judge.laws import Point as LawPoint
+from memprof.plain import plain
+from memprof.runs.metrics import BYTES
+from memprof.seek.scale import Measured, Scaled
+from memprof.units import counted, format_bytes
+
+from . import grid
+from .grid import Say, Section, Table, Unit
+
+_FARTHEST = 1 << 40
+
+
+def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown") -> str:
+    """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
+    if format == "json":
+        return json.dumps(_plain(scaled), indent=1)
+    say = plain if format == "text" else grid.escaped
+    return f"{_finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}"
+
+
+def section(scaled: Scaled, unit: str | None = None) -> Section:
+    """Tables of the coefficients, the points, the predictions and the limits, with notes."""
+    size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
+    tables = [_coefficients(scaled), _points(scaled, size)]
+    tables += [_predictions(scaled, size)] if scaled.predictions else []
+    tables += [_within(scaled)] if scaled.within else []
+    tables += [_against(scaled)] if scaled.against else []
+    return Section("", tuple(table for table in tables if table.rows), tuple(_notes(scaled)))
+
+
+def _finding(scaled: Scaled, say: Say) -> str:
+    threads = counted(scaled.threads, "thread") if scaled.threads else ""
+    job = ", ".join(say(text) for text in (scaled.model, scaled.runtime, scaled.settings, threads) if text)
+    law = scaled.law
+    if law is None:
+        return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
+    return f"{job}: {scaled.main} = {say(sentence(law))}"
+
+
+def sentence(law: Law) -> str:
+    """A law as a sum: `118.2 MiB + 8.00 KiB x context`."""
+    text = ""
+    for coefficient in law.coefficients:
+        amount = per(abs(coefficient.bytes)) + (f" x {coefficient.term.words}" if coefficient.term.powers else "")
+        sign = "-" if coefficient.bytes < 0 else "+"
+        text += f" {sign} {amount}" if text else ("-" if coefficient.bytes < 0 else "") + amount
+    return text
+
+
+def per(amount: float) -> str:
+    """A coefficient as people read it: three digits at least, also below a byte."""
+    size = abs(amount)
+    if size >= 1000:
+        shown = format_bytes(size)
+        for name, step in (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)):
+            if shown.endswith(name):
+                value = size / step
+                shown = f"{value:.2f} {name}" if value < 10 else f"{value:.1f} {name}"
+    else:
+        shown = f"{size:.3g} B"
+    return f"-{shown}" if amount < 0 else shown
+
+
+def _interval(coefficient: Coefficient) -> str:
+    return f"{per(coefficient.low_bytes)} to {per(coefficient.high_bytes)}"
+
+
+def _coefficients(scaled: Scaled) -> Table:
+    rows = []
+    for named in scaled.laws:
+        if named.law is None:
+            rows.append((named.name, "no simple law", "-", "-", "-"))
+            continue
+        for place, coefficient in enumerate(named.law.coefficients):
+            words = coefficient.term.words or "constant"
+            error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
+            rows.append(("" if place else named.name, words, per(coefficient.bytes), _interval(coefficient), error))
+    header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
+    return Table("Laws", header, tuple(rows), labels=2)
+
+
+def _points(scaled: Scaled, size: Unit) -> Table:
+    names = [named.name for named in scaled.laws]
+    labels = list(scaled.points[0].at)
+    expected = scaled.predict([point.at for point in scaled.points])
+    header = [*labels, *names, *(["law"] if expected else []), *(["plan"] if scaled.planned else [])]
+    remarks = any(point.ended or point.held_out for point in scaled.points)
+    rows = []
+    for place, point in enumerate(scaled.points):
+        row = [str(point.at[label]) for label in labels]
+        row += [_sized(point, name, scaled.main, size) for name in names]
+        if expected:
+            row.append(grid.number(expected[place].bytes / size.size))
+        if scaled.planned:
+            row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
+        if remarks:
+            row.append(point.ended or ("not fitted" if point.held_out else ""))
+        rows.append(tuple(row))
+    if scaled.law is None:
+        header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, scaled.points, strict=True)]
+    if remarks:
+        header.insert(len(header) - (scaled.law is None), "remark")
+    return Table(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+
+
+def _sized(point: Measured, name: str, main: str, size: Unit) -> str:
+    if name not in point.sizes:
+        return "-"
+    text = grid.number(point.sizes[name] / size.size)
+    return f"at least {text}" if point.least and name == main else text
+
+
+def _between(scaled: Scaled, point: Measured, size: Unit) -> str:
+    others = [
+        LawPoint(other.at, other.sizes[scaled.main], other.least)
+        for other in scaled.points
+        if other is not point and scaled.main in other.sizes
+    ]
+    low, high = bounds(others, point.at)
+    return f"{'-' if low is None else grid.number(low / size.size)} to {'-' if high is None else grid.number(high / size.size)}"
+
+
+def _predictions(scaled: Scaled, size: Unit) -> Table:
+    rows = []
+    for prediction in scaled.predictions:
+        seen = next((point for point in scaled.points if point.held_out and dict(point.at) == dict(prediction.at)), None)
+        rows.append(
+            (
+                ", ".join(f"{name}={value:g}" for name, value in prediction.at.items()),
+                grid.number(prediction.bytes / size.size),
+                f"{grid.number(prediction.low_bytes / size.size)} to {grid.number(prediction.high_bytes / size.size)}",
+                f"beyond the measured {' and '.join(prediction.beyond)}" if prediction.beyond else "within",
+                _sized(seen, scaled.main, scaled.main, size) if seen else "-",
+            )
+        )
+    header = ("at", scaled.main, "with 95%", "range", "measured")
+    return Table(size.caption("Predictions"), header, tuple(rows))
+
+
+def _within(scaled: Scaled) -> Table:
+    rows = []
+    for row in scaled.within:
+        others = ", ".join(f"{name}={value}" for name, value in row.others.items())
+        confirmed = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
+        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _value(row.possibly), confirmed))
+    header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
+    return Table(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
+
+
+def _value(value: int | None) -> str:
+    return "none" if value is None else "any" if value >= _FARTHEST else f"{value}"
+
+
+def _against(scaled: Scaled) -> Table:
+    rows = []
+    for row in scaled.against:
+        both = row.measured_bytes is not None and row.planned_bytes
+        rows.append(
+            (
+                row.words,
+                "-" if row.measured_bytes is None else per(row.measured_bytes),
+                "-" if row.planned_bytes is None else per(row.planned_bytes),
+                f"{(row.measured_bytes or 0) / (row.planned_bytes or 1):.2f}x" if both else "-",
+            )
+        )
+    return Table("Peak of EXECUTE beside the planner's own peak", ("term", "measured", "planned", "measured of planned"), tuple(rows))
+
+
+def _notes(scaled: Scaled) -> list[str]:
+    notes = [*scaled.findings]
+    for change in scaled.changes:
+        others = ", ".join(f"{name}={value}" for name, value in change.others.items())
+        notes.append(
+            f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
+            + (f" (with {others})." if others else ".")
+        )
+    for named in scaled.laws:
+        if named.law is not None:
+            notes += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
+    if scaled.undecided:
+        notes.append(f"Undecided: {scaled.undecided}.")
+    if any(prediction.beyond for prediction in scaled.predictions):
+        notes.append("Beyond the measured range a law is an assumption; its interval is wider there.")
+    if scaled.law is None:
+        notes.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
+    return [*notes, *scaled.remarks]
+
+
+# -- JSON
+
+
+def _plain(scaled: Scaled) -> dict[str, Any]:
+    whole = {name: getattr(scaled, name) for name in scaled.__dataclass_fields__}
+    whole["dimensions"] = [asdict(dimension) for dimension in scaled.dimensions]
+    whole["laws"] = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
+    whole["planned"] = _law(scaled.planned)
+    for name in ("points", "changes", "predictions", "within", "against", "shared"):
+        whole[name] = [asdict(entry) for entry in whole[name]]
+    return whole
+
+
+def _law(law: Law | None) -> Mapping[str, object] | None:
+    if law is None:
+        return None
+    return {
+        "text": sentence(law),
+        "coefficients": [{**asdict(entry), "words": entry.term.words} for entry in law.coefficients],
+        "error": law.error,
+        "points": law.points,
+        "ranges": law.ranges,
+        "changes": law.changes,
+    }

@@ -1,0 +1,378 @@
+"""The search for a version: right, certain and short on figures that are made up; then on real commits and with versions that cannot be had."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from made import MIB, job, run
+from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
+
+from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.history import bisecting, versions
+from memprof.history.bisecting import Request
+from memprof.history.versions import Versions
+from memprof.judge import likeness
+from memprof.judge.verdicts import Limits
+from memprof.measuring.orders import Order
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite
+from memprof.runs.records import Outcome
+from memprof.runs.summary import Key
+from memprof.seek import bisect
+from memprof.seek.bisect import Look, Question, Unable, Unanswered
+
+QUESTION = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 512 << 10)
+
+
+def levels(*figures: float, seed: int = 0, modes: float = 0.0, noise: float = 0.0003) -> Look:
+    """Versions with these peaks in MiB, with noise; modes: how far two modes lie apart, as a share."""
+    draw = random.Random(seed)
+
+    def look(place: int, repeats: int) -> tuple[float, ...]:
+        level = figures[place] * MIB
+        return tuple(round(draw.gauss(level, noise * level) + modes * level * draw.randint(0, 1)) for _ in range(repeats))
+
+    return look
+
+
+def stepped(count: int, at: int, size: float, level: float = 200) -> list[float]:
+    return [level if place < at else level * (1 + size) for place in range(count)]
+
+
+# -- the search
+
+
+@pytest.mark.parametrize(("modes", "size"), [(0.0, 0.015), (0.024, 0.015), (0.024, -0.02), (0.024, 0.05)])
+def test_the_version_is_found_in_few_measurements(modes: float, size: float) -> None:
+    searched = bisect.search(128, levels(*stepped(128, 77, size), modes=modes), QUESTION)
+    (found,) = searched.found
+    assert (found.before, found.at, found.between) == (76, 77, ())
+    assert len(searched.values) <= 7 + 3
+    assert found.judged.difference == pytest.approx(size * 200 * MIB, rel=0.1) or modes
+    assert not searched.skipped
+
+
+def test_the_ends_come_first_and_alike_ends_stop_the_search() -> None:
+    searched = bisect.search(128, levels(*[200] * 128), QUESTION)
+    assert (searched.found, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
+
+
+def test_a_difference_below_the_threshold_is_none_and_a_lower_threshold_finds_it() -> None:
+    figures = stepped(16, 5, 0.006)
+    assert not bisect.search(16, levels(*figures), QUESTION).found
+    fine = Question(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
+    assert bisect.search(16, levels(*figures), fine).found[0].at == 5
+
+
+def test_of_several_steps_the_first_is_found_and_every_one_if_asked() -> None:
+    figures = [200] * 20 + [210] * 20 + [230] * 20
+    assert [found.at for found in bisect.search(60, levels(*figures), QUESTION).found] == [20]
+    assert [found.at for found in bisect.search(60, levels(*figures), QUESTION, every=True).found] == [20, 40]
+
+
+def test_versions_that_cannot_be_had_make_the_answer_a_range() -> None:
+    whole = levels(*stepped(32, 20, 0.1))
+
+    def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
+        return Unable("no wheel for this Python") if 18 <= place <= 22 else whole(place, repeats)
+
+    searched = bisect.search(32, look, QUESTION)
+    (found,) = searched.found
+    assert (found.before, found.at, found.between) == (17, 23, (18, 19, 20, 21, 22))
+    assert set(searched.skipped.values()) == {"no wheel for this Python"}
+
+
+def test_an_end_that_cannot_be_had_gives_its_place_to_the_next_version() -> None:
+    whole = levels(*stepped(32, 20, 0.1))
+
+    def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
+        return Unable("yanked") if place in (0, 1, 31) else whole(place, repeats)
+
+    searched = bisect.search(32, look, QUESTION)
+    assert (searched.found[0].at, min(searched.values), max(searched.values)) == (20, 2, 30)
+    with pytest.raises(Unanswered, match="no version near the good end can be measured: no network"):
+        bisect.search(32, lambda place, repeats: Unable("no network"), QUESTION)
+
+
+def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
+    def three_modes(place: int, repeats: int) -> tuple[float, ...]:
+        return tuple((200 + 10 * ((number * (place + 1)) % (2 + place % 2))) * MIB for number in range(repeats))
+
+    with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 40 repeats each: 3 modes"):
+        bisect.search(3, lambda place, repeats: three_modes(0 if place == 0 else 3, repeats), QUESTION)
+    # One version is between both modes of noise: it is skipped, and the answer is a range.
+    figures = levels(*stepped(16, 8, 0.05))
+
+    def look(place: int, repeats: int) -> tuple[float, ...]:
+        mixed = [figures(0 if number % 2 else 15, 1)[0] for number in range(repeats)]
+        return tuple(mixed) if place == 7 else figures(place, repeats)
+
+    searched = bisect.search(16, look, QUESTION)
+    assert (searched.found[0].before, searched.found[0].at) in ((6, 7), (6, 8))
+
+
+def test_more_repeats_are_asked_for_only_where_they_are_needed() -> None:
+    calm = bisect.search(64, levels(*stepped(64, 30, 0.05)), QUESTION)
+    turns = [len(values) for place, values in calm.values.items() if place not in (0, 63, 29, 30)]
+    assert set(turns) == {bisect.LOOKS[0]}
+    noisy = bisect.search(64, levels(*stepped(64, 30, 0.03), noise=0.02), QUESTION)
+    assert noisy.found[0].at == 30
+    assert max(map(len, noisy.values.values())) > bisect.LOOKS[1]
+
+
+def test_the_test_of_likeness_keeps_its_level() -> None:
+    draw = random.Random(3)
+
+    def sample() -> list[float]:
+        return [draw.gauss(200, 0.1) + 5 * draw.randint(0, 1) for _ in range(8)]
+
+    values = [likeness.chance(sample(), sample(), 1.0) for _ in range(120)]
+    assert sum(value <= 0.05 for value in values) <= 14
+    assert statistics.median(values) > 0.3
+    assert likeness.chance([1.0] * 6, [1.0] * 12, 1.0) == 1.0
+    assert likeness.chance([200.0] * 6, [210.0] * 12, 1.0) < 1e-3
+
+
+# -- from the question to the answer
+
+
+def fake(
+    monkeypatch: pytest.MonkeyPatch,
+    levels_mib: list[float],
+    broken: dict[int, str] | None = None,
+    crash: int | None = None,
+    variants: int = 1,
+) -> tuple[Versions, list[str]]:
+    """Versions whose runs are made up, and a list that notes each version that is opened or measured."""
+    noted: list[str] = []
+
+    @contextmanager
+    def opened(number: int, say: Callable[[str], None]) -> Iterator[Suite]:
+        noted.append(f"open {number}")
+        if number in (broken or {}):
+            raise InputError((broken or {})[number])
+        yield Suite(name=str(number))
+
+    class Planned:
+        def __init__(self, suite: Suite) -> None:
+            names = [chr(ord("a") + number) for number in range(variants)]
+            orders = [job("net.onnx", name, env={"level": str(suite.name)}) for name in names]
+            self.orders = [Order(one, None, "python", {}, None) for one in orders]  # type: ignore[arg-type]
+
+    def measure(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        from memprof.runs import store
+
+        for order in orders:
+            number = int(str(order.job.env["level"]))
+            noted.append(f"run {number}")
+            outcome = Outcome("signal", "PREPARE", signal="SIGILL") if number == crash else None
+            more = (levels_mib[number] - 200) * (1 if order.job.variant.startswith(chr(ord("a") + variants - 1)) else 0)
+            one = run(order.job.variant, order.job.repeat, extra_mib=more + 0.01 * order.job.repeat, outcome=outcome, env=order.job.env)
+            keep(store.encode(one))
+            yield one
+
+    monkeypatch.setattr(bisecting, "plan", Planned)
+    monkeypatch.setattr(bisecting.campaign, "measure", measure)
+    labels = tuple(f"1.{number}" for number in range(len(levels_mib)))
+    return Versions("release", "engine", labels, opened, lambda number: labels[number], repr(levels_mib)), noted
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def answered(asked: Versions, said: list[str] | None = None, **rest: object) -> bisecting.Bisected:
+    request = Request(asked, explain=False, **rest)  # type: ignore[arg-type]
+    return bisecting.bisect_versions(request, Silent(), None, (said if said is not None else []).append)
+
+
+def test_the_answer_has_the_form_that_the_manual_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memprof.reports.tables import bisect as report
+
+    asked, _ = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "1.15 needs numpy below 2", 10: "1.10 was yanked"})
+    answer = answered(asked)
+    (line,) = report.sentences(answer)
+    assert line.startswith(
+        "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
+    )
+    assert "which could not be measured: 1.10; 6 of 31 releases measured, 2 skipped, " in line
+    text = report.render(answer)
+    assert "| 1.15 " in text and "skipped: 1.15 needs numpy below 2" in text
+    told = json.loads(report.render(answer, "json"))
+    assert (told["steps"][0]["before"], told["steps"][0]["at"], told["steps"][0]["between"]) == ("1.9", "1.11", ["1.10"])
+    assert told["sentences"] == [line]
+
+
+def test_a_bad_that_is_good_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memprof.reports.tables import bisect as report
+
+    asked, noted = fake(monkeypatch, [200] * 9)
+    (line,) = report.sentences(answered(asked))
+    assert "1.0 and 1.8 do not differ in RSS peak of PEAK" in line and "There is nothing to search (2 of 9 releases measured" in line
+    assert {word for word in noted if word.startswith("open")} == {"open 0", "open 8"}
+
+
+def test_a_version_that_crashes_is_skipped_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, crash=4)
+    answer = answered(asked)
+    assert answer.searched.skipped == {4: "its run failed: ended by SIGILL in PREPARE"}
+    assert (answer.searched.found[0].before, answer.searched.found[0].at) == (3, 5)
+
+
+def test_no_version_at_an_end_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = fake(monkeypatch, [200] * 31, broken=dict.fromkeys(range(31), "pip cannot reach the index"))
+    with pytest.raises(InputError, match="no version near the good end can be measured: pip cannot reach the index"):
+        answered(asked)
+    assert len(noted) == bisect.MOST_ENDS
+
+
+def test_an_interrupted_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "yanked"})
+    measure, count = bisecting.campaign.measure, 0
+
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        nonlocal count
+        for one in measure(orders, progress, keep):  # type: ignore[arg-type]
+            yield one
+            count += 1
+            if count == 30:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        answered(asked)
+    first = len(noted)
+    said: list[str] = []
+    monkeypatch.setattr(bisecting.campaign, "measure", measure)
+    assert answered(asked, said).searched.found[0].at == 11
+    assert said == ["goes on where the search was stopped: 30 runs of 3 releases are known"]
+    again = noted[first:]
+    assert not [word for word in again if word in ("run 0", "run 30", "open 15")]
+    assert list((tmp_path / "cache/memprof/bisect").iterdir()) == [], "an answered question is forgotten"
+    answered(asked, said)
+    assert len(said) == 1
+
+
+def test_the_variant_that_differs_most_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=3)
+    assert answered(asked).question.key.variant == "c"
+    assert answered(asked, variant="a").searched.found == ()
+    with pytest.raises(InputError, match=r"there is no such model and variant; there are net\.onnx, a, net\.onnx, b"):
+        answered(asked, variant="z")
+
+
+def test_any_metric_and_phase_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5)
+    answer = answered(asked, metric="anon_end_bytes", phase="PREPARE")
+    assert (answer.question.phase, answer.phases, answer.searched.found[0].at) == ("PREPARE", ("PREPARE",), 4)
+    with pytest.raises(UsageError, match="the runs have no such phase; did you mean PREPARE"):
+        answered(asked, phase="PREPAER")
+    with pytest.raises(UsageError, match="--metric shmem_end_bytes: PEAK has none"):
+        answered(asked, metric="shmem_end_bytes", phase="PEAK")
+
+
+def test_noise_at_the_ends_exits_as_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200] * 9)
+
+    def refuse(*words: object) -> None:
+        raise Unanswered("the ends cannot be told apart")
+
+    monkeypatch.setattr(bisecting.bisect, "search", refuse)
+    with pytest.raises(UndecidedError, match="the ends cannot be told apart"):
+        answered(asked)
+
+
+# -- releases
+
+
+def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: ["1.11.0rc1", *known] if pre else known)
+    opened = []
+    monkeypatch.setattr(versions.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
+    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
+    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
+    with wanted.open(1, print) as suite:
+        assert (suite.variants[0].python, opened) == ("/env/bin/python", [("onnxruntime", "1.9.0")])
+    with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False)
+    with pytest.raises(UsageError, match=r"--from 1\.9 must be an older version than --to 1.8"):
+        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False)
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: None)
+    with pytest.raises(InputError, match="pip cannot tell the versions of onnxruntime: there is no network, or the registry refuses"):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+
+
+def _suite() -> Suite:
+    from memprof.measuring.suite import Variant
+
+    return Suite(models=("net.onnx",), variants=(Variant("onnxruntime", "onnxruntime"),))
+
+
+# -- commits
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "a checkout")
+
+
+def test_commits_are_built_and_searched(memprof, checkout) -> None:
+    """Four commits, one of which cannot be built; the suite is younger than the others."""
+    suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"
+    for number, mib in enumerate((40, 40, 45)):
+        text = ENGINE.format(mib) + f"# {number}{' broken here' if number == 1 else ''}\n"
+        checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=text, bench__net_dot_bin="1")
+    checkout.git("tag", "v1", "HEAD~2")
+    checkout.commit(bench__suite_dot_toml=suite)
+
+    done = memprof("bisect", "--suite", "bench/suite.toml", "--good", "v1", "--no-explain", "--json", "-o", "b.jsonl", cwd=checkout.folder)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    hashes = checkout.git("log", "--format=%h", "--abbrev=9", "--reverse").split()
+    assert told["versions"] == hashes
+    (step,) = told["steps"]
+    assert (step["before"], step["at"], step["between"], step["phase"]) == (hashes[0], hashes[2], [hashes[1]], "MODEL_LOAD")
+    assert step["difference"] == pytest.approx(10 * MIB, abs=MIB)  # the engine holds its weights twice for a moment
+    assert "cannot be built" in told["skipped"][hashes[1]] and "ended with exit code 1" in told["skipped"][hashes[1]]
+    assert checkout.is_clean() and (checkout.folder / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 2, "say what to search: --suite SUITE.toml --good REF, or MODEL --package NAME"),
+        (["--suite", "bench/suite.toml"], 2, "--suite takes --good REF"),
+        (["--suite", "bench/suite.toml", "--good", "v9"], 2, "--good v9: git knows no such commit"),
+        (["--suite", "bench/suite.toml", "--good", "HEAD"], 2, "--good HEAD and --bad HEAD are the same commit"),
+        (
+            ["--suite", "bench/suite.toml", "--good", "HEAD", "--bad", "HEAD~1"],
+            2,
+            "is no ancestor of --bad HEAD~1; HEAD~1 comes before HEAD",
+        ),
+        (
+            ["--suite", "bench/suite.toml", "--good", "HEAD~1", "--path", "docs"],
+            2,
+            "--path docs: no commit between HEAD~1 and HEAD touches it",
+        ),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--threads", "2"], 2, "--threads does not go with --suite"),
+        (["--suite", "nowhere.toml", "--good", "HEAD~1"], 5, "suite nowhere.toml: no such file"),
+        (["m.onnx", "--package", "onnxruntime"], 2, "--package takes a MODEL, --from VERSION and --to VERSION"),
+        (["m.onnx", "--package", "onnxrumtime", "--from", "1", "--to", "2"], 2, "did you mean onnxruntime"),
+        (["m.onnx", "--package", "onnxruntime", "--from", "1", "--to", "2", "--path", "x"], 2, "--path does not go with --package"),
+    ],
+)
+def test_bad_words_are_a_sentence(memprof, checkout, words, code, says) -> None:
+    checkout.commit(bench__suite_dot_toml=SUITE)
+    checkout.commit(engine_dot_py="1")
+    done = memprof("bisect", *words, cwd=checkout.folder)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr

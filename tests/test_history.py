@@ -1,0 +1,353 @@
+"""A history: files that are only added, lines and their steps, and what can be wrong with either."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from made import machine, run, runs
+
+from memprof.history import commits, folder, lines, points
+from memprof.history.commits import Commit
+from memprof.judge import baseline
+from memprof.runs import store
+from memprof.runs.records import Machine, Outcome
+
+MIB = 1 << 20
+
+
+def git(where: Path, *words: str, date: int | None = None) -> str:
+    stamp = {} if date is None else {"GIT_AUTHOR_DATE": f"{date} +0000", "GIT_COMMITTER_DATE": f"{date} +0000"}
+    who = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", "-C", str(where), *who, *words], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin", **stamp}
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q", "-b", "main")
+    return tmp_path
+
+
+def commit(project: Path, number: int) -> str:
+    (project / "code").write_text(str(number))
+    git(project, "add", "code")
+    git(project, "commit", "-q", "-m", f"change {number}", date=1_700_000_000 + number)
+    return git(project, "rev-parse", "HEAD")
+
+
+def measured(
+    project: Path, more: float = 0.0, where: Machine | None = None, repeats: int = 5, name: str = "runs.jsonl", **rest: object
+) -> Path:
+    path = project / name
+    extra = [more + 0.01 * number for number in range(repeats)]
+    path.write_bytes(b"".join(map(store.encode, runs(extra_mib=extra, where=where, **rest))))
+    return path
+
+
+def grown(memprof, project: Path, *levels: tuple[float, int]) -> list[str]:
+    """A history of as many commits at each level; their hashes."""
+    hashes = []
+    for level, count in levels:
+        for _ in range(count):
+            hashes.append(commit(project, len(hashes)))
+            measured(project, level)
+            assert memprof("history", "add", "runs.jsonl").returncode == 0
+    return hashes
+
+
+def made(levels: list[float], where: list[Machine] | None = None, variant: str = "a") -> folder.Loaded:
+    """A history that was never on a disk."""
+    loaded = {}
+    for number, level in enumerate(levels):
+        extra = [level + 0.01 * repeat for repeat in range(5)]
+        one = runs(variant, extra_mib=extra, where=where[number] if where else None)
+        point = points.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(one))
+        loaded[Path(points.encoded(point)[0])] = point
+    return folder.Loaded(loaded)
+
+
+# -- from commits to steps
+
+
+def test_a_history_finds_the_commit_of_a_step(memprof, project):
+    hashes = grown(memprof, project, (0, 6), (8, 3))
+
+    shown = memprof("history", "show")
+    assert shown.returncode == 0, shown.stderr
+    assert f"{hashes[5][:9]}..{hashes[6][:9]} (change 6): RSS peak +8.0 MiB, +3.0%" in shown.stdout
+    assert "in PEAK, first in MODEL_LOAD; net.onnx, a (" in shown.stdout
+    assert shown.stdout.count("change 6") == 1, "one cause, one line"
+    (marked,) = [line for line in shown.stdout.splitlines() if "▲" in line]
+    assert marked.startswith(f"| {hashes[6][:9]}") and "▲ +3.0% 278" in marked
+
+    told = json.loads(memprof("history", "show", "--json").stdout)
+    assert [one["hash"] for one in told["commits"]] == hashes
+    (step,) = told["steps"]
+    assert (step["after"], step["commit"], step["phase"]) == (hashes[5], hashes[6], "MODEL_LOAD")
+    assert step["rows"][0]["size"] == pytest.approx(8 * MIB, abs=0.05 * MIB)
+
+    assert len(memprof("history", "show", "--last", "2").stdout.split("\n\n")[1].splitlines()) == 4
+    assert "MODEL_LOAD (MiB)" in memprof("history", "show", "--phase", "MODEL_LOAD").stdout
+
+
+def test_a_tag_is_the_name_of_its_commit(memprof, project):
+    grown(memprof, project, (0, 3))
+    commit(project, 3)
+    git(project, "tag", "v1.2")
+    measured(project, 9)
+    assert memprof("history", "add", "runs.jsonl", "--commit", "v1.2").returncode == 0
+    assert "..v1.2 (change 3): RSS peak +9.0 MiB" in memprof("history", "show").stdout
+
+
+def test_check_tells_a_step_once(memprof, project):
+    grown(memprof, project, (0, 5))
+    calm = memprof("history", "check")
+    assert (calm.returncode, calm.stdout.split(" ", 1)[1]) == (0, "shows no step.\n")
+    commit(project, 5)
+    measured(project, 8)
+    memprof("history", "add", "runs.jsonl")
+    worse = memprof("history", "check")
+    assert (worse.returncode, "+8.0 MiB" in worse.stdout) == (1, True), worse.stdout
+    assert json.loads(memprof("history", "check", "--json").stdout)["news"][0]["rows"][0]["size"] == pytest.approx(8 * MIB, abs=0.1 * MIB)
+    commit(project, 6)
+    measured(project, 8)
+    memprof("history", "add", "runs.jsonl")
+    assert memprof("history", "check").returncode == 0, "it was told when it was new"
+    commit(project, 7)
+    measured(project, 0)
+    memprof("history", "add", "runs.jsonl")
+    better = memprof("history", "check")
+    assert (better.returncode, "it undoes the step before" in better.stdout) == (0, True)
+    assert "it went away again at" in memprof("history", "show").stdout
+
+
+def test_check_has_nothing_to_compare_the_first_commit_with(memprof, project):
+    grown(memprof, project, (0, 1))
+    done = memprof("history", "check")
+    assert (done.returncode, "there is nothing to compare it with" in done.stdout) == (3, True)
+
+
+def test_check_names_a_variant_that_fails_now(memprof, project):
+    grown(memprof, project, (0, 3))
+    commit(project, 3)
+    one = [*runs("a"), *(run("b", number, outcome=Outcome("signal", "PREPARE", signal="SIGSEGV")) for number in (1, 2))]
+    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, one)))
+    memprof("history", "add", "runs.jsonl")
+    done = memprof("history", "check")
+    assert (done.returncode, "net.onnx, b: 2 of 2 runs failed: ended by SIGSEGV in PREPARE" in done.stdout) == (4, True), done.stdout
+
+
+def test_steps_at_one_commit_are_one_change_and_others_stay_apart():
+    both = {**made([0] * 6 + [9] * 6).points, **made([0] * 6 + [20] * 4 + [0] * 2, variant="b").points}
+    changes = lines.read(folder.Loaded(both), None).changes
+    assert [(change.head.after, change.head.at, change.variants) for change in changes] == [
+        (5, 6, ("net.onnx, b", "net.onnx, a")),
+        (9, 10, ("net.onnx, b",)),
+    ]
+    assert changes[0].head.until == 10 and changes[1].head.step.undoes
+
+
+def test_a_machine_that_changed_is_never_compared():
+    other = machine("there", cpus=8)
+    history = lines.read(made([0] * 5 + [30] * 5, [machine()] * 5 + [other] * 5), None)
+    assert history.changes == ()
+    assert history.remarks == (
+        f"{5:040x}"[:9] + " is the first commit of another machine (CPUs 2 against 8): figures of the two are not compared",
+    )
+    # Hosts of a CI service have a new name each time.
+    alike = lines.read(made([0] * 5 + [30] * 5, [machine(f"host-{number}") for number in range(10)]), None)
+    assert len(alike.changes) == 1 and not alike.remarks
+
+
+def test_other_changes_at_a_step_are_named():
+    loaded = dict(made([0] * 5).points)
+    for number in range(5, 10):
+        one = runs(extra_mib=[9 + 0.01 * repeat for repeat in range(5)], warmup=7)
+        point = points.of(Commit(f"{number:040x}", number), baseline.entries(one))
+        loaded[Path(points.encoded(point)[0])] = point
+    (change,) = lines.read(folder.Loaded(loaded), None).changes
+    assert change.also == ("warm-up 5 → 7",)
+
+
+def test_repeats_added_later_are_repeats_of_the_same_commit(memprof, project):
+    commit(project, 0)
+    measured(project, repeats=2)
+    memprof("history", "add", "runs.jsonl")
+    measured(project, more=0.3, repeats=3)
+    memprof("history", "add", "runs.jsonl")
+    assert len(list((project / "memprof-history").iterdir())) == 2
+    history = lines.read(folder.load(project / "memprof-history"), project)
+    assert {len(samples) for line in history.lines for samples in line.samples} == {5}
+
+
+# -- files
+
+
+def test_files_are_only_added_so_that_branches_merge(memprof, project):
+    commit(project, 0)
+    git(project, "checkout", "-q", "-b", "other")
+    for branch, more, where in (("other", 1, machine("a")), ("main", 2, machine("b", cpus=4))):
+        git(project, "checkout", "-q", branch)
+        commit(project, 10 + more)
+        measured(project, more, where=where)
+        memprof("history", "add", "runs.jsonl", "--commit", "main~0" if branch == "main" else "HEAD")
+        git(project, "add", "memprof-history")
+        git(project, "commit", "-q", "-m", "figures")
+    git(project, "merge", "-q", "-s", "recursive", "-X", "ours", "other")
+    assert len(list((project / "memprof-history").iterdir())) == 2
+    assert len(lines.read(folder.load(project / "memprof-history"), project).commits) == 2
+
+
+def test_the_same_runs_are_not_added_twice_and_what_is_added_is_no_change_of_the_project(memprof, project):
+    commit(project, 0)
+    measured(project)
+    assert json.loads(memprof("history", "add", "runs.jsonl", "--json").stdout)["known"] == []
+    git(project, "add", "memprof-history")
+    again = memprof("history", "add", "runs.jsonl")
+    assert (again.returncode, "is there already" in again.stderr) == (0, True), again.stderr
+    assert len(list((project / "memprof-history").iterdir())) == 1
+
+
+def test_runs_of_several_machines_become_a_file_each(memprof, project):
+    commit(project, 0)
+    one = [*runs("a"), *runs("a", where=machine("there", cpus=8))]
+    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, one)))
+    assert memprof("history", "add", "runs.jsonl").returncode == 0
+    assert len(list((project / "memprof-history").iterdir())) == 2
+
+
+def test_a_point_reads_back_as_it_was_written():
+    entries = baseline.entries(runs(), ("rss_peak_bytes", "time_ns"))
+    point = points.of(Commit("ab" * 20, 7, ("cd" * 20,), "ä subject", ("v1",)), entries)
+    name, content = points.encoded(point)
+    assert points.decoded(content, Path(name)) == point
+    assert name.startswith("abababababab-here-")
+    tagged = points.of(Commit("ab" * 20, 7, ("cd" * 20,), "ä subject", ("v1", "v2")), entries)
+    assert points.encoded(tagged)[0] == name, "a tag makes no other figures"
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda data: b"", "is empty: it was not written to its end"),
+        (lambda data: data[: len(data) // 2], "is torn"),
+        (
+            lambda data: data.replace(b'"memprof_history":1', b'"memprof_history":9'),
+            "was written by a newer memprof (schema 9; this one reads up to 1)",
+        ),
+        (lambda data: data.replace(b'{"memprof_history":1', b'{"memprof_history":9,"more":{}'), "was written by a newer memprof (schema 9"),
+        (lambda data: b"<<<<<<< HEAD\n" + data, "has the marks of a merge conflict"),
+        (lambda data: b'{"some": "json"}', "is no file of a memprof history"),
+        (lambda data: data.replace(b'"rss_peak_bytes"', b'"rss_peek_bytes"'), "rss_peek_bytes is no metric of this memprof"),
+        (lambda data: data.replace(b'"hash":"', b'"hash":"--upload-pack='), "is no commit's hash"),
+        (lambda data: data.replace(b'"values":[', b'"values":[-1,'), "a value is below 0"),
+    ],
+)
+def test_a_damaged_file_is_a_sentence(memprof, project, harm, says):
+    grown(memprof, project, (0, 1))
+    (path,) = (project / "memprof-history").iterdir()
+    path.write_bytes(harm(path.read_bytes()))
+    done = memprof("history", "show")
+    assert (done.returncode, says in done.stderr and path.name in done.stderr) == (5, True), done.stderr
+
+
+def test_a_torn_file_of_the_same_figures_does_not_count_as_being_there(memprof, project):
+    grown(memprof, project, (0, 1))
+    (path,) = (project / "memprof-history").iterdir()
+    path.write_bytes(path.read_bytes()[:-40])
+    done = memprof("history", "add", "runs.jsonl")
+    assert (done.returncode, "is torn" in done.stderr) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["show"], 5, "memprof-history: No such file or directory; memprof history add RUNS.jsonl makes it"),
+        (["add", "runs.jsonl", "--commit", "v9"], 2, "--commit v9: git knows no such commit"),
+        (["add", "runs.jsonl", "--metric", "peek"], 2, "there is no metric 'peek'"),
+        (["prune"], 2, "say what to remove: --gone, --keep N, or both"),
+        (["show", "--metric", "time_ns", "--folder", "h"], 2, "--metric time_ns: no commit of this history has it"),
+        (["show", "--phase", "PREPAER", "--folder", "h"], 2, "--phase PREPAER: rss_peak_bytes has no such phase; did you mean PREPARE?"),
+    ],
+)
+def test_bad_words_are_a_sentence(memprof, project, words, code, says):
+    commit(project, 0)
+    measured(project)
+    memprof("history", "add", "runs.jsonl", "--folder", "h")
+    done = memprof("history", *words)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+def test_runs_that_all_failed_and_a_folder_outside_of_git_are_refused(memprof, tmp_path):
+    measured(tmp_path)
+    done = memprof("history", "add", "runs.jsonl")
+    assert (done.returncode, "this folder lies in no git repository" in done.stderr) == (5, True), done.stderr
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, 0)
+    (tmp_path / "runs.jsonl").write_bytes(store.encode(run(outcome=Outcome("error", "PREPARE", "no such op"))))
+    done = memprof("history", "add", "runs.jsonl")
+    assert (done.returncode, "every run failed (net.onnx, a: in PREPARE: no such op)" in done.stderr) == (5, True), done.stderr
+
+
+# -- git's surprises
+
+
+def test_a_dirty_tree_is_refused_unless_the_commit_is_named_by_its_hash(memprof, project):
+    name = commit(project, 0)
+    measured(project)
+    (project / "code").write_text("unfinished")
+    done = memprof("history", "add", "runs.jsonl")
+    assert (done.returncode, "the checkout has changes that are in no commit" in done.stderr) == (2, True), done.stderr
+    assert memprof("history", "add", "runs.jsonl", "--commit", name).returncode == 0
+
+
+def test_commits_that_a_rebase_left_behind_are_said_and_pruned(memprof, project):
+    grown(memprof, project, (0, 3))
+    git(project, "reset", "-q", "--hard", "HEAD~1")
+    commit(project, 7)
+    measured(project)
+    memprof("history", "add", "runs.jsonl")
+    beside = memprof("history", "show")
+    assert "1 of the commits is not in HEAD's history and left out" in beside.stdout
+    git(project, "reflog", "expire", "--expire=now", "--all")
+    git(project, "gc", "-q", "--prune=now")
+    shown = memprof("history", "show")
+    assert "git has no such commits any more, so they are left out" in shown.stdout
+    assert "2023-11-14" in shown.stdout and len([line for line in shown.stdout.splitlines() if "2023-11-14" in line]) == 3
+    assert memprof("history", "prune", "--gone").stdout == "1 file of 4 removed\n"
+    assert memprof("history", "prune", "--keep", "1").stdout == "2 files of 3 removed\n"
+    assert len(list((project / "memprof-history").iterdir())) == 1
+
+
+def test_a_shallow_clone_orders_by_dates_and_prunes_nothing_as_gone(memprof, project, tmp_path):
+    hashes = grown(memprof, project, (0, 3))
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{project}", str(clone)], check=True, capture_output=True)
+    (project / "memprof-history").rename(clone / "memprof-history")
+    told = json.loads(memprof("history", "show", "--json", cwd=clone).stdout)
+    assert [one["hash"] for one in told["commits"]] == hashes
+    assert told["remarks"] == ["this clone is shallow, so the commits stand in the order of their dates"]
+    done = memprof("history", "prune", "--gone", cwd=clone)
+    assert (done.returncode, "this clone is shallow" in done.stderr) == (5, True)
+    done = memprof("history", "add", str(project / "runs.jsonl"), "--commit", hashes[0], cwd=clone)
+    assert (done.returncode, "this clone is shallow: git fetch --unshallow" in done.stderr) == (2, True), done.stderr
+
+
+def test_merges_do_not_disturb_the_order(project):
+    commit(project, 0)
+    git(project, "checkout", "-q", "-b", "side")
+    old = commit(project, 1)
+    git(project, "checkout", "-q", "main")
+    new = commit(project, 2)
+    git(project, "merge", "-q", "-s", "ours", "side", "-m", "merge")
+    merge = git(project, "rev-parse", "HEAD")
+    known = [commits.named(project, ref, project / "h") for ref in (merge, old, new)]
+    order = commits.ordered(known, project).order
+    assert order[-1] == merge and set(order) == {merge, old, new}
+    assert known[0].parents == (new, old) and known[0].subject == "merge"
+    assert commits.first_parents(project, new, merge) == (new, merge)

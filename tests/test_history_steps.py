@@ -1,0 +1,139 @@
+"""Steps in a series: where they are, how large, and all that looks like a step and is none."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci"))
+
+from bench.history import f1, matched
+from bench.history_series import BOUND, NOISES, REPEATS, SIZES, series
+
+from memprof.errors import InputError
+from memprof.judge import steps
+
+MIB = 1 << 20
+
+
+def flat(*levels: tuple[float, int], repeats: int = 5) -> list[tuple[float, ...]]:
+    """A series without noise: (MiB, commits) one after another."""
+    return [(level * MIB,) * repeats for level, count in levels for _ in range(count)]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("size", [size for size in SIZES if size >= 0.01])
+def test_known_steps_are_found_where_they_are(noise: str, size: float) -> None:
+    known = [series(noise, size, seed) for seed in range(3)]
+    found = [[step.at for step in steps.find(one.points, BOUND)] for one in known]
+    assert f1(found, [one.steps for one in known]) >= 0.95
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_alone_has_no_step(noise: str) -> None:
+    assert all(not steps.find(series(noise, 0, seed, steps=0).points, BOUND) for seed in range(4))
+
+
+def test_a_series_without_noise_has_exactly_its_step_with_its_size() -> None:
+    (step,) = steps.find(flat((200, 7), (203, 4)), BOUND)
+    assert (step.at, step.before, step.after, step.size) == (7, 200 * MIB, 203 * MIB, 3 * MIB)
+    assert step.low == step.high == 3 * MIB
+    assert step.share == pytest.approx(0.015)
+    assert step.until is None and not step.undoes
+
+
+def test_nothing_below_the_bound_of_peaks_is_a_step() -> None:
+    points = flat((200, 20), (203, 20))
+    assert steps.find(points, 2 * MIB)
+    assert not steps.find(points, 4 * MIB)
+
+
+def test_a_constant_series_and_a_series_of_one_commit_have_no_step() -> None:
+    assert steps.find(flat((200, 50)), BOUND) == ()
+    assert steps.find(flat((0, 50))) == ()
+    assert steps.find(flat((200, 1)), BOUND) == ()
+    assert steps.find([]) == ()
+
+
+def test_a_step_that_goes_away_again_is_called_that() -> None:
+    rise, fall = steps.find(flat((200, 12), (210, 3), (200, 12)), BOUND)
+    assert (rise.at, rise.until, rise.undoes) == (12, 15, False)
+    assert (fall.at, fall.until, fall.undoes) == (15, None, True)
+    rise, half = steps.find(flat((200, 12), (210, 12), (205, 12)), BOUND)
+    assert rise.until is None and not half.undoes
+
+
+def test_the_newest_commit_alone_can_be_a_step() -> None:
+    draw = random.Random(1)
+    calm = [tuple(draw.gauss(200 * MIB, 0.05 * MIB) for _ in range(5)) for _ in range(30)]
+    newest = tuple(value + 4 * MIB for value in calm[0])
+    assert [step.at for step in steps.find([*calm, newest], BOUND)] == [30]
+    one_outlier = (calm[0][0] + 40 * MIB, *calm[0][1:])
+    assert not steps.find([*calm, one_outlier], BOUND)
+
+
+def test_few_commits_are_enough_and_of_two_the_repeats_decide() -> None:
+    for count in (2, 3, 5):
+        assert [step.at for step in steps.find(flat((200, count - 1), (204, 1)), BOUND)] == [count - 1]
+    wide = [
+        (190.0 * MIB, 195.0 * MIB, 200.0 * MIB, 205.0 * MIB, 210.0 * MIB),
+        (195.0 * MIB, 200.0 * MIB, 205.0 * MIB, 210.0 * MIB, 215.0 * MIB),
+    ]
+    assert not steps.find(wide, BOUND)
+    assert not steps.find([(200.0 * MIB,), (204.0 * MIB,)], BOUND), "of one repeat each nothing is known"
+
+
+def test_the_second_mode_met_by_chance_in_all_repeats_is_no_step() -> None:
+    draw = random.Random(2)
+    calm = [tuple(draw.gauss(200 * MIB, 0.05 * MIB) + 5 * MIB * draw.randint(0, 1) for _ in range(5)) for _ in range(40)]
+    calm[20] = (205 * MIB,) * 5
+    assert not steps.find(calm, BOUND)
+
+
+def test_the_interval_holds_the_size() -> None:
+    held = 0
+    for seed in range(60):
+        one = series("one mode", 0.02, seed, commits=60, steps=1)
+        level = one.points[0][0]
+        (step,) = steps.find(one.points, BOUND)
+        held += step.low - 0.001 * level <= step.size <= step.high + 0.001 * level and abs(abs(step.size) / level - 0.02) < 0.001
+    assert held >= 58
+
+
+def test_points_may_have_different_numbers_of_repeats() -> None:
+    points = [(200.0 * MIB,) * (1 + number % 3) for number in range(20)] + [(210.0 * MIB,) * (1 + number % 4) for number in range(20)]
+    assert [step.at for step in steps.find(points, BOUND)] == [20]
+
+
+def test_a_long_series_is_searched_in_stretches_that_lose_no_step() -> None:
+    one = series("two modes", 0.02, 3, commits=1600, steps=12)
+    assert [step.at for step in steps.find(one.points, BOUND)] == list(one.steps)
+    for place in range(430, 510, 7):  # where stretches overlap
+        assert [step.at for step in steps.find(flat((200, place), (206, 1100 - place), repeats=1), BOUND)] == [place]
+
+
+@given(st.lists(st.lists(st.integers(0, 1 << 34), min_size=1, max_size=4), max_size=40), st.integers(0, MIB))
+def test_any_series_gives_steps_in_order_larger_than_the_bound(points: list[list[float]], bound: int) -> None:
+    found = steps.find(points, bound)
+    places = [step.at for step in found]
+    assert places == sorted(set(places)) and all(0 < place < len(points) for place in places)
+    for step in found:
+        assert abs(step.size) > bound and step.low <= step.size <= step.high
+
+
+def test_without_ruptures_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    with pytest.raises(InputError, match="memprof\\[history\\]"):
+        steps.find(flat((200, 10), (210, 10)), BOUND)
+
+
+def test_the_score_of_the_benchmark_counts_each_step_once() -> None:
+    assert REPEATS == 5
+    assert matched([10, 11], [10]) == 1
+    assert matched([13], [10]) == 0
+    assert f1([[10, 50]], [[11, 80]]) == 0.5
