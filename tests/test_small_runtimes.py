@@ -117,6 +117,13 @@ class TestOutputs:
         np.testing.assert_allclose(first[:, :2], second[:, :2], rtol=1e-4, atol=1e-5)  # a model of language sees what came before
         assert np.abs(first[:, 2] - second[:, 2]).max() > 0.01
 
+    def test_of_a_model_of_two_languages_are_scores_of_its_translation(self, tmp_path: Path) -> None:
+        pytest.importorskip("ctranslate2")
+        model = ct2_model.make(tmp_path / "model", translates=True)
+        first, second = (run("ctranslate2", model, {"tokens": np.array([[3, 4, last]], np.int32)}, tmp_path) for last in (5, 6))
+        assert first.shape == second.shape == (1, 1)
+        assert first < 0 and first != second  # logarithms of probabilities
+
 
 class TestFigures:
     def test_the_arena_that_tflite_micro_records_stands_beside_the_process(self, nets: Path) -> None:

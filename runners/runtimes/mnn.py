@@ -7,6 +7,7 @@ and reports each conversion to its makers. Seen with 3.6.1.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -150,4 +151,10 @@ def _reason(text, code):
         operators = sorted({name.partition("::")[2] or name for name in re.split(r"[\s|,]+", missing[1]) if name})
         return "it has no operator " + ", ".join(operators)
     said = [line for line in text.splitlines() if re.search(r"fail|error|not ", line, re.IGNORECASE)]
-    return re.sub(r"^\[[\d:]+\]\s*:\d+:\s*", "", said[0]).strip() if said else f"it ended with code {code}"
+    return (
+        re.sub(r"^\[[\d:]+\]\s*:\d+:\s*", "", said[0]).strip()
+        if said
+        else "it ended by " + signal.Signals(-code).name
+        if code < 0
+        else f"it ended with code {code}"
+    )

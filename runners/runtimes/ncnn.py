@@ -7,6 +7,7 @@ by the program that the package pnnx carries. Formats: ncnn's wiki, param-and-mo
 
 import os
 import re
+import signal
 import subprocess
 
 from . import ON_OFF, Knob, Refused
@@ -187,7 +188,7 @@ def _reason(text, code):
     if operators:
         return "it has no operator " + ", ".join(operators)
     said = [line for line in text.splitlines() if re.search(r"fail|error|not ", line, re.IGNORECASE)]
-    return said[-1].strip() if said else f"it ended with code {code}"
+    return said[-1].strip() if said else "it ended by " + signal.Signals(-code).name if code < 0 else f"it ended with code {code}"
 
 
 def _describe_inputs(path, shapes, names):

@@ -50,7 +50,7 @@ class Runtime:
         with _Said() as said:
             try:
                 self._interpreter = self._module.Interpreter.from_bytes(self._content, arena_size=self._arena, intrepreter_config=kind)
-            except (RuntimeError, ValueError) as error:
+            except Exception as error:  # its Python part reads the file too, and raises what struct does
                 raise Refused(_reason(said.text(), error, self._arena)) from None
 
     def signature(self):
@@ -99,7 +99,7 @@ def _reason(text, error, arena):
         size = f"arena={arena}" if arena is not None else "its arena of 10 times the model file"
         return f"{size} is too small: {missing[0].strip()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join([str(error), *lines[-2:]])
+    return "; ".join([f"TensorFlow Lite Micro cannot prepare the model: {error}", *lines[-2:]])
 
 
 class _Said:
