@@ -96,7 +96,7 @@ def test_a_runtime_apart_speaks_the_contract(name, model):
 
     assert run.outcome.ok, run.outcome.sentence
     executing = GENERATING if name == "genai" else EXECUTING
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", *executing]
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", *executing, "RELEASE"]
     assert run.about is not None and run.about.runtime_version[0].isdigit()
     assert all(len(mark.times_ns) == 2 for mark in run.marks if mark.phase in executing[1:])
     for mark in run.marks:
@@ -211,7 +211,7 @@ def test_an_operator_that_executorch_lacks_is_named(runner, lacking, sentence):
         ("[]", {}, "genai_config.json is not one of onnxruntime-genai: "),
         ("{", {}, "genai_config.json is not one of onnxruntime-genai: JSONDecodeError"),
         ('{"model": {"context_length": 100}}', {}, "prompt=128 and generate=32 are 160 tokens: more than the 100 of the context"),
-        ('{"model": {}}', {"context": "150"}, "prompt=128 and generate=32 are 160 tokens: more than the 150 of the context"),
+        ('{"model": {}, "search": {"max_length": 150}}', {}, "prompt=128 and generate=32 are 160 tokens: more than the 150 of the context"),
         ('{"model": {}}', {"generate": "0"}, "generate=0: it is a number from 1 to 2147483647"),
     ],
 )

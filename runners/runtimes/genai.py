@@ -1,7 +1,7 @@
 """onnxruntime-genai: ONNX models that generate, with its loop around ONNX Runtime. A model is a folder with genai_config.json. Seen with 0.18.
 
-Its Model reads the graph and prepares the session in one call, so MODEL_LOAD has both. PREPARE makes the generator: with share_buffer=on the KV
-cache for the whole context, without it nothing but the search, and the cache grows with the tokens.
+Its Model reads the graph and prepares the session in one call, so MODEL_LOAD has both. PREPARE makes the generator. How large the KV cache is, and
+when it is made, is up to genai_config.json: with past_present_share_buffer it is one buffer for max_length tokens, else it grows with the tokens.
 """
 
 import json
@@ -20,8 +20,6 @@ class Runtime:
     formats = ("/genai_config.json",)
     default_threads = None
     knobs = (
-        Knob("context", "int", None, "load", "most tokens of a prompt and what follows it (its own: prompt + generate)", tries=("2048",)),
-        Knob("share_buffer", ON_OFF, None, "load", "a KV cache for the whole context from the start (its own: as genai_config.json says)"),
         Knob("chunk", "int", None, "load", "tokens of a prompt that are computed at once (its own: all of them)", tries=("32", "128")),
         Knob("arena", ON_OFF, "on", "load", "ONNX Runtime's CPU memory arena"),
         Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
@@ -46,7 +44,7 @@ class Runtime:
         path = os.path.join(model, "genai_config.json")
         if not os.path.isfile(path):
             raise Refused("%s has no genai_config.json: genai takes a folder of onnxruntime-genai" % os.path.basename(model))
-        for name in ("context", "chunk", "prompt", "generate"):
+        for name in ("chunk", "prompt", "generate"):
             if knobs[name] is not None and not 0 < knobs[name] < 1 << 31:
                 raise Refused("%s=%d: it is a number from 1 to 2147483647" % (name, knobs[name]))
         self._all = knobs["prompt"] + knobs["generate"]
@@ -61,16 +59,16 @@ class Runtime:
         self._model = self.genai.Model(config)
 
     def _room(self, path):
+        """The tokens of the longest text, as the configuration has it."""
         with open(path, encoding="utf-8") as file:
             try:
                 config = json.load(file)
-                length = config["model"].get("context_length")
-                buffer = config.get("search", {}).get("past_present_share_buffer", False)
+                search = config.get("search", {})
+                if search.get("past_present_share_buffer"):
+                    self.notes.append("the KV cache is one buffer for max_length tokens, as genai_config.json says")
+                return search.get("max_length") or config["model"].get("context_length") or self._all
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise Refused("genai_config.json is not one of onnxruntime-genai: %s: %s" % (type(error).__name__, error)) from None
-        if self._knobs["share_buffer"] is None and buffer:
-            self.notes.append("the KV cache is one buffer for the whole context, as genai_config.json says")
-        return self._knobs["context"] or length or self._all
 
     def prepare(self):
         self._new_generator()
@@ -79,9 +77,7 @@ class Runtime:
         knobs = self._knobs
         params = self.genai.GeneratorParams(self._model)
         # min_length: an end of the text, which random weights may give, would end the measurement.
-        search = {"max_length": knobs["context"] or self._all, "min_length": self._all, "do_sample": False}
-        if knobs["share_buffer"] is not None:
-            search["past_present_share_buffer"] = knobs["share_buffer"]
+        search = {"min_length": self._all, "do_sample": False}
         if knobs["chunk"] is not None:
             search["chunk_size"] = knobs["chunk"]
         params.set_search_options(**search)

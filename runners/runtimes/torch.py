@@ -29,7 +29,7 @@ class Runtime:
         Knob("compile", ("off", "inductor"), "off", "load", "eager, or compiled by inductor in PREPARE; that takes a C++ compiler"),
         Knob("package", ("aoti",), None, "build", "compile the .pt2 into a package of AOTInductor first; that takes a C++ compiler"),
         Knob("grad", ON_OFF, "off", "load", "keep what a backward step would need, as a model that trains does"),
-        Knob("mkldnn", ON_OFF, "on", "load", "oneDNN's kernels, which keep packed weights and scratch memory"),
+        Knob("mkldnn", ON_OFF, "on", "load", "oneDNN's kernels; without them torch's own, slower ones, and fewer pages of its libraries"),
     )
 
     def __init__(self):
