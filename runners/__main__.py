@@ -28,7 +28,7 @@ import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
-from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
+from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
 
 def main(arguments):
@@ -54,7 +54,8 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = several(runtime_class, job["sessions"]) if job.get("sessions", 1) > 1 else runtime_class()
+        count = job.get("sessions", 1)
+        runtime = several(runtime_class, count, job["model"]) if count > 1 else created(runtime_class, job["model"])
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
@@ -140,11 +141,11 @@ def run(job):
     return _left(job)
 
 
-def several(runtime_class, count):
+def several(runtime_class, count, model):
     """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
     from sessions import Sessions
 
-    return Sessions(runtime_class, count)
+    return Sessions(runtime_class, count, model)
 
 
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"

@@ -7,7 +7,7 @@ The job's "use": {"iterations": at most, "time_ns": at most, 0 for any, "cycles"
 import gc
 import time
 
-from runtimes import Refused
+from runtimes import Refused, created
 
 
 def iterations(marks, runtime, feeds, use):
@@ -53,7 +53,7 @@ def reloads(marks, runtime_class, model, options, give_inputs, use):
     """Load the model, prepare it, execute a few times and drop it, again and again in this process."""
     begin_ns = time.monotonic_ns()
     for _ in range(use["iterations"]):
-        runtime = runtime_class()
+        runtime = created(runtime_class, model)
         runtime.load(model, options)
         runtime.prepare()
         give_inputs(runtime, options)

@@ -4,12 +4,14 @@ Each phase is the phase of all of them, one after another: MODEL_LOAD loads the 
 once. Weights that the runtime shares between its sessions are there once; that is what such a job is to tell.
 """
 
+from runtimes import created
+
 
 class Sessions:
     """The sessions as one runtime. What is not a phase, such as its version, its notes and its outputs, is the first session's."""
 
-    def __init__(self, runtime_class, count):
-        self._sessions = [runtime_class() for _ in range(count)]
+    def __init__(self, runtime_class, count, model):
+        self._sessions = [created(runtime_class, model) for _ in range(count)]
 
     def __getattr__(self, name):
         if name in ("prompt", "generate"):  # of all of them, and there only if the runtime has it

@@ -22,11 +22,13 @@ FLOORS = (
     ("measuring.places", "zoo"),
     ("measuring",),
     ("plan", "installing", "measuring.fleet"),
-    ("api", "heap", "explain", "seek", "gate", "doctor"),
+    ("api", "heap", "explain", "doctor"),
+    ("seek",),
+    ("gate",),
     ("history",),
     ("cli", "pytest_plugin", "reports.tables", "memprof"),
     ("__main__", "reports.pictures"),
-    ("reports.heap", "reports.page"),
+    ("reports.heap", "reports.page", "reports.history"),
     ("reports.heap.page",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

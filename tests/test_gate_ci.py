@@ -74,7 +74,7 @@ def test_yaml_is_whole_and_runs_nothing_with_a_strangers_words(path):
 @pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(CI)))
 def test_every_script_that_is_named_exists_and_can_be_run(path):
     text = path.read_text()
-    named = re.findall(r"(?:GITHUB_ACTION_PATH/\.\.|\.memprof/ci|MEMPROF_HOME/ci)/(gate/\w+)", text)
+    named = re.findall(r"(?:GITHUB_ACTION_PATH/\.\.|\.memprof/ci|MEMPROF_HOME/ci)/((?:gate|history)/[\w-]+)", text)
     assert named or "examples" in str(path)
     for name in named:
         assert os.access(CI / name, os.X_OK), name

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import subprocess
+from array import array
 from pathlib import Path
 
 import pytest
@@ -351,3 +354,81 @@ def test_merges_do_not_disturb_the_order(project):
     assert order[-1] == merge and set(order) == {merge, old, new}
     assert known[0].parents == (new, old) and known[0].subject == "merge"
     assert commits.first_parents(project, new, merge) == (new, merge)
+
+
+# -- the page
+
+
+def test_the_page_stands_alone_and_holds_every_line(memprof, project):
+    hashes = grown(memprof, project, (0, 5), (8, 4))
+    git(project, "remote", "add", "origin", "git@github.com:people/engine.git")
+    done = memprof("history", "page", "-o", "site")
+    assert done.returncode == 0, done.stderr
+    html = (project / "site/index.html").read_text()
+    assert not re.search(r"<(script|img|iframe)[^>]* src=|<link[^>]* href=\"(?!data:,)", html) and "default-src &#39;none&#39;" in html
+    assert f'<a href="https://github.com/people/engine/commit/{hashes[5]}"' in html
+    assert f'<li class="worse">{hashes[4][:9]}..{hashes[5][:9]} (change 5): RSS peak +8.0 MiB, +3.0%' in html
+    data = json.loads(html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    assert [one[0] for one in data["commits"]] == hashes
+    assert {(line["phase"], line["metric"]) for line in data["lines"]} >= {("PEAK", "rss_peak_bytes"), ("PREPARE", "anon_end_bytes")}
+    peak = next(line for line in data["lines"] if (line["phase"], line["metric"]) == ("PEAK", "rss_peak_bytes"))
+    middles = array("f", base64.b64decode(peak["middles"]))
+    assert [round(value / MIB) for value in middles] == [270] * 5 + [278] * 4
+    assert peak["steps"] == [[0, 5, "▲ +3.0%"]] and peak["places"] is None
+
+    badge = (project / "site/badge.svg").read_text()
+    assert badge.startswith("<svg ") and ">278.0 MiB</text>" in badge and 'fill="#0a5ea8"' in badge
+    assert memprof("history", "page", "-o", "site", "--run-url", "runs/{commit}.html").returncode == 0, "an earlier page is replaced"
+
+
+def test_a_hostile_subject_stays_text_and_a_newest_step_reddens_the_badge(memprof, project):
+    grown(memprof, project, (0, 4))
+    (project / "code").write_text("x")
+    git(project, "commit", "-qam", "</script><script>alert(1)</script><img src=x>")
+    measured(project, 9)
+    memprof("history", "add", "runs.jsonl")
+    memprof("history", "page", "-o", "site")
+    html = (project / "site/index.html").read_text()
+    assert "<script>alert(1)" not in html and "<img" not in html
+    assert 'fill="#a93b00"' in (project / "site/badge.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "code", "says"),
+    [
+        (
+            None,
+            ["--run-url", "javascript:alert(1)//{commit}"],
+            2,
+            "--run-url 'javascript:alert(1)//{commit}': write an address with {commit}",
+        ),
+        (None, ["--commit-url", "https://example.org/"], 2, "write an address with {commit} in it"),
+        (("site/index.html", "mine"), [], 5, "is not a page of memprof's; it was left as it is"),
+        (("site/badge.svg", "<svg/>"), [], 5, "is not a badge of memprof's; it was left as it is"),
+        (("site", "a file"), [], 5, "site/index.html"),
+    ],
+)
+def test_a_site_replaces_nothing_but_its_own_and_links_nowhere_odd(memprof, project, before, words, code, says):
+    grown(memprof, project, (0, 2))
+    if before is not None:
+        (project / before[0]).parent.mkdir(exist_ok=True)
+        (project / before[0]).write_text(before[1])
+    done = memprof("history", "page", "-o", "site", *words)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+    assert before is None or (project / before[0]).read_text() == before[1]
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://github.com/a/b.git", "https://github.com/a/b/commit/{commit}"),
+        ("https://token@github.example.org/a/b", "https://github.example.org/a/b/commit/{commit}"),
+        ("ssh://git@gitlab.com:22/a/b/c.git", "https://gitlab.com/a/b/c/-/commit/{commit}"),
+        ("git@gitlab.com:a/b.git", "https://gitlab.com/a/b/-/commit/{commit}"),
+        ("https://example.org/a/b.git", ""),
+        ("/srv/git/a.git", ""),
+    ],
+)
+def test_a_commits_address_is_that_of_the_remote_without_its_secrets(project, remote, address):
+    git(project, "remote", "add", "origin", remote)
+    assert commits.web_address(project) == address

@@ -1,7 +1,9 @@
-"""How good the search of steps is, beside other finders on the same series: `make bench-history`.
+"""How good the searches of a history are: `make bench-history`, or PARTS="steps bisect site" for some of it. Nothing is written.
 
-500 synthetic series with known steps (see history_series.py) and as many without a step. A step counts as found within two commits of its place.
+steps: 500 synthetic series with known steps (see history_series.py) and as many without one. A step counts as found within two commits of its place.
 OTHERS names an interpreter that has apache-otava, ruptures and asv; without it memprof's alone is measured. Processor time is counted.
+bisect: 500 searches over 128 versions whose noise has two modes, with a step of 1, 2 or 5% at a place that is known.
+site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much.
 """
 
 from __future__ import annotations
@@ -9,25 +11,47 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from memprof.history import folder as folder_of
+from memprof.history import lines, points
+from memprof.history.commits import Commit
+from memprof.history.points import Measured, Point, Row
 from memprof.judge import steps
+from memprof.judge.verdicts import Limits
+from memprof.reports import history as page
+from memprof.runs.records import Machine
+from memprof.runs.summary import Key
+from memprof.seek import bisect
+from memprof.seek.bisect import Question
 
-from .history_series import BOUND, COMMITS, NOISES, SIZES, Series, series
+from .history_series import BOUND, COMMITS, NOISES, REPEATS, SIZES, Series, series
 from .table import aligned
 
 WITHIN = 2
+VERSIONS = 128
+PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
+METRICS = ("rss_peak_bytes", "anon_end_bytes")
+MACHINE = Machine("here", "x86_64", "6.18", "glibc 2.36", "a CPU", 2, 2, 8 << 30, 0, 4096, "madvise", BOUND)
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--series", type=int, default=500, help="how many with steps, and how many without")
-    count = parser.parse_args().series
+    parser.add_argument("parts", nargs="*", default=["steps", "bisect", "site"], choices=["steps", "bisect", "site"])
+    parser.add_argument("--count", type=int, default=500, help="series with steps and series without, and searches")
+    given = parser.parse_args()
+    for part in given.parts:
+        {"steps": _steps, "bisect": _bisect, "site": _site}[part](given.count)
+
+
+def _steps(count: int) -> None:
     kinds = [(noise, size) for noise in NOISES for size in SIZES]
     stepped = [series(*kinds[number % len(kinds)], number) for number in range(count)]
     calm = [series(NOISES[number % len(NOISES)], 0.0, number, steps=0) for number in range(count)]
@@ -68,6 +92,84 @@ def matched(found: Sequence[int], known: Sequence[int]) -> int:
         if near is not None and abs(near - place) <= WITHIN:
             left.remove(near)
     return len(found) - len(left)
+
+
+def _bisect(count: int) -> None:
+    lines = [["step", "searches", "the very version", "wrong", "not decided", "versions measured, at most", "runs, mean"]]
+    for size in (0.01, 0.02, 0.05):
+        answers = [_searched(number, size) for number in range(count)]
+        right = sum(found == at for found, at, _, _ in answers)
+        undecided = sum(found is None for found, _, _, _ in answers)
+        most = max(versions for _, _, versions, _ in answers)
+        runs = sum(runs for _, _, _, runs in answers) / count
+        lines.append([f"{size:.0%}", str(count), str(right), str(count - right - undecided), str(undecided), str(most), f"{runs:.0f}"])
+    print(aligned(lines), end="\n\n")
+
+
+def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:
+    """Where a search says that the step is (None for no answer), where it is, and how many versions and runs it measured."""
+    draw = random.Random(f"{seed} {size}")
+    level, gap, often = draw.uniform(100, 800) * 2**20, draw.uniform(0.015, 0.04), draw.uniform(0.3, 0.7)
+    at, sign = draw.randint(1, VERSIONS - 1), draw.choice((1, -1))
+    runs = [0] * VERSIONS
+
+    def look(place: int, repeats: int) -> tuple[float, ...]:
+        runs[place] += repeats
+        here = level * (1 + sign * size * (place >= at))
+        return tuple(
+            round((draw.gauss(here, 0.0003 * level) + gap * level * (draw.random() < often)) / 4096) * 4096 for _ in range(repeats)
+        )
+
+    limits = Limits(share=min(0.01, size / 2))
+    question = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", BOUND, limits)
+    try:
+        found = bisect.search(VERSIONS, look, question).found
+    except bisect.Unanswered:
+        found = ()
+    very = found[0].at if found and not found[0].between else None
+    return very, at, sum(count > 0 for count in runs), sum(runs)
+
+
+def _site(count: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "history"
+        write(folder, commits=5000)
+        began = time.process_time()
+        history = lines.read(folder_of.load(folder), None)
+        html = page.render(history, "a project", "https://example.org/{commit}")
+        seconds = time.process_time() - began
+    steps_found = sum(len(line.steps) for line in history.lines)
+    size = len(html.encode()) / 2**20
+    print(
+        f"site: {len(history.commits)} commits x {len(history.lines)} lines, {steps_found} steps: {seconds:.1f} s of processor, {size:.1f} MiB"
+    )
+
+
+def write(folder: Path, commits: int) -> None:
+    """A history of as many commits: five variants, five phases, two metrics, with every noise."""
+    folder.mkdir()
+    rows = [(variant, metric, phase) for variant in range(5) for metric in METRICS for phase in PHASES]
+    figures = {row: series(NOISES[number % len(NOISES)], 0.02, number, commits, 4).points for number, row in enumerate(rows)}
+    draw = random.Random(1)
+    for place in range(commits):
+        entries = tuple(
+            Measured(
+                "net.onnx",
+                f"variant {variant}",
+                None,
+                "00" * 32,
+                {"runtime": "onnxruntime"},
+                REPEATS,
+                0,
+                None,
+                tuple(Row(phase, metric, figures[variant, metric, phase][place]) for metric in METRICS for phase in PHASES),
+            )
+            for variant in range(5)
+        )
+        tags = (f"v1.{place // 400}",) if place % 400 == 0 else ()
+        commit = Commit(f"{draw.getrandbits(160):040x}", 1_600_000_000 + place * 7200, (), f"change number {place} of the allocator", tags)
+        name, content = points.encoded(Point(commit, MACHINE, entries))
+        (folder / name).write_bytes(content)
 
 
 def _memprof(one: Series) -> list[int]:

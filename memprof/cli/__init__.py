@@ -53,6 +53,7 @@ _COMMANDS = {
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
+        "fleet": ("fleet", "Show a fleet: its machines, what they measure, who waits."),
         "worker": ("worker", "Offer this machine, or boards beside it, to a fleet."),
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ Examples:
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """
-_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
+EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
 
 
 @click.command(epilog=_EPILOG)
@@ -43,7 +44,12 @@ _CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": Unde
 )
 @click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process.")
 @click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]")
-@click.option("--for", "soak", metavar="TIME", help="One long run of each process for this time, and no shorter ones before.")
+@click.option(
+    "--for",
+    "soak",
+    metavar="TIME",
+    help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
+)
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
 @click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
@@ -54,17 +60,26 @@ def command(output: str | None, append: bool, picture: str | None, unit: str | N
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
     rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
     """
+    from .. import files
     from ..seek import grow
 
     answers: list[grow.Grown] = []
     request = _request(**words)
 
     def seek(progress: Any, keep: Any) -> grow.Grown:
-        answers.append(grow.grow(request, progress, keep))
+        answers.append(grow.grow(request, progress, keep, so_far))
         return answers[0]
 
+    part = Path(f"{output}.part") if output is not None else None
+
+    def so_far(line: bytes) -> None:
+        if part is not None:
+            files.write(part, line)
+
     code = answer("growth", seek, output, append, picture, unit, as_json, verbose)
-    return code if code == EXIT_INTERRUPTED else _CODES[answers[0].verdict.word]
+    if part is not None:
+        part.unlink(missing_ok=True)
+    return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
 
 
 def _request(

@@ -14,6 +14,7 @@ Examples:
   memprof history add runs.jsonl --commit HEAD
   memprof history show
   memprof history check
+  memprof history page -o site/
   memprof history prune --keep 1000
 """
 _folder = click.option("--folder", default="memprof-history", show_default=True, metavar="FOLDER", help="The history.")
@@ -166,3 +167,45 @@ def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str
     if phase not in phases:
         raise UsageError(f"--phase {phase}: {metric} has no such phase{near_or_all(phase, phases)}")
     return metric, phase
+
+
+@command.command("page", short_help="Write the history as a static site.", epilog="Example: memprof history page -o site/")
+@click.option(
+    "-o", "--output", required=True, metavar="FOLDER", help="The folder of the site; index.html and badge.svg are replaced in it."
+)
+@click.option("--title", metavar="TEXT", help="The page's title.  [default: the repository's name]")
+@click.option(
+    "--commit-url",
+    metavar="URL",
+    help="A commit's address, {commit} for its hash.  [default: by the remote origin, if that is GitHub or GitLab]",
+)
+@click.option("--run-url", metavar="URL", help="The address of a commit's own page, {commit} for its hash: clicks open it.")
+@_metrics
+@_folder
+def page(output: str, title: str | None, commit_url: str | None, run_url: str | None, names: tuple[str, ...], folder: str) -> None:
+    """Write a page of the project's memory over time, which needs no server, and a badge with the newest peak."""
+    from .. import files
+    from ..errors import os_reason
+    from ..history import commits
+    from ..units import format_bytes
+    from . import report, talk, write_html, write_text
+
+    for name, url in (("--commit-url", commit_url), ("--run-url", run_url)):
+        if url and (not url.startswith(("https://", "http://", "./", "../", "runs/")) or "{commit}" not in url):
+            raise UsageError(f"{name} {url!r}: write an address with {{commit}} in it, such as https://example.org/commit/{{commit}}")
+    site, renderer = Path(output), report("history")
+    if not site.exists():
+        try:
+            site.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"{site} cannot be made: {os_reason(error)}") from None
+    renderer.check(site / "index.html")
+    files.check_target(site / "badge.svg", lambda head: renderer.BADGE in head, "a badge of memprof's")
+    root = _root()
+    history = _read(folder, names)
+    if commit_url is None:
+        commit_url = commits.web_address(root) if root is not None else ""
+    html = renderer.render(history, title or (root.name if root is not None else "Memory by commit"), commit_url, run_url or "")
+    size = write_html(str(site / "index.html"), html)
+    write_text(str(site / "badge.svg"), renderer.badge(history))
+    talk(f"{site / 'index.html'} holds the page ({format_bytes(size)})")

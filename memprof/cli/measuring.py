@@ -127,16 +127,19 @@ def measure_suite(
     return keep_runs(measure, output, append, as_json, above_baseline, brief)
 
 
-def keep_runs(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False) -> int:
+def keep_runs(
+    measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False, silent: bool = False
+) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first.
+    brief: only the tables that most people look at first. silent: no tables.
     """
     from ..measuring.keeping import keeping
+    from ..runs.attempts import standing
     from . import talk
     from .progress import chosen
 
-    runs = []
+    runs: list[Any] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         try:
@@ -145,7 +148,8 @@ def keep_runs(measure: Any, output: str | None, append: bool, as_json: bool, abo
                     runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
         except (KeyboardInterrupt, OSError, MemprofError) as error:
             stopped = error
-        if runs:
+        runs, _ = standing(runs)
+        if runs and not silent:
             _report(runs, above_baseline, as_json, brief)
     if isinstance(stopped, MemprofError | OSError):
         raise stopped

@@ -28,7 +28,7 @@ from ..measuring.keeping import keeping
 from ..measuring.orders import Order, plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite
-from ..runs import metrics, store, summary
+from ..runs import metrics, settings, store, summary
 from ..runs.records import COMMAND, PEAK, Job, Run
 from ..seek import bisect
 from ..seek.bisect import Found, Question, Searched, Unable, Unanswered
@@ -65,13 +65,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Bisected:
-    """The answer. question: what was followed. phases: the first phase in which each step is seen. sides: of each step, explained before and
+    """The answer. question: what was followed. phases: the first phase in which each step is seen. also: what else differs
+    between both sides of each, such as a package that the release brought along. sides: of each step, explained before and
     after. seconds: how long it took."""
 
     versions: Versions
     question: Question
     searched: Searched
     phases: tuple[str, ...]
+    also: tuple[tuple[str, ...], ...]
     sides: tuple[tuple[Side, Side], ...]
     seconds: float
 
@@ -88,9 +90,10 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
         except Unanswered as error:
             raise UndecidedError(str(error)) from None
         phases = tuple(lab.first_phase(found) for found in searched.found)
+        also = tuple(lab.also(found) for found in searched.found)
         sides = tuple((lab.explained(found.before), lab.explained(found.at)) for found in searched.found if request.explain)
     state.forget()
-    return Bisected(request.versions, question, searched, phases, sides, time.monotonic() - began)
+    return Bisected(request.versions, question, searched, phases, also, sides, time.monotonic() - began)
 
 
 class _State:
@@ -287,6 +290,16 @@ class _Lab:
             if old and new and (statistics.median(new) - statistics.median(old)) * size >= size * size / 2:
                 return phase
         return PEAK
+
+    def also(self, found: Found) -> tuple[str, ...]:
+        """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
+        sides = [self._runs(number, 1, self._place) for number in (found.before, found.at)]
+        ways = [{} if isinstance(runs, Unable) else settings.of_repeats(runs) for runs in sides]
+        return tuple(
+            f"{name.removeprefix(settings.PACKAGE)} {was} → {now}"
+            for name, was, now in settings.differing(ways[0], ways[1])
+            if name not in ("runtime version", "runtime", "program") and name != f"{settings.PACKAGE}{self._request.versions.subject}"
+        )
 
     def explained(self, number: int) -> Side:
         """One side of a step, explained."""

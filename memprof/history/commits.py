@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,3 +139,19 @@ def hash_of(root: Path, ref: str, option: str) -> str:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
     hint = "; this clone is shallow: git fetch --unshallow brings the rest" if shallow(root) else ""
     raise UsageError(f"{option} {ref}: git knows no such commit{hint}")
+
+
+_REMOTE = re.compile(
+    r"(?:https?://(?:[^@/]*@)?|ssh://(?:[^@/]*@)?|[\w.-]+@)(?P<host>[\w.-]+)(?::\d+(?=/))?[:/](?P<path>[\w./~-]+?)(?:\.git)?/?"
+)
+
+
+def web_address(root: Path) -> str:
+    """The address of a commit, {commit} for its hash, where the remote `origin` is at GitHub or GitLab; else an empty string."""
+    with suppress(InputError):
+        match = _REMOTE.fullmatch(git(root, "remote", "get-url", "origin", what=""))
+        if match and "github" in match["host"]:
+            return f"https://{match['host']}/{match['path']}/commit/{{commit}}"
+        if match and "gitlab" in match["host"]:
+            return f"https://{match['host']}/{match['path']}/-/commit/{{commit}}"
+    return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,15 +48,28 @@ def load(folder: Path) -> Loaded:
     if not names:
         raise InputError(f"{folder} holds no history yet: memprof history add RUNS.jsonl begins it")
     loaded = {}
-    for name in names:
-        path = Path(name)
-        try:
-            with open(name, "rb") as file:
-                data = file.read()
-        except OSError as error:
-            raise InputError(f"{name}: {os_reason(error)}") from None
-        loaded[path] = points.decoded(data, path)
+    with _without_collector():
+        for name in names:
+            path = Path(name)
+            try:
+                with open(name, "rb") as file:
+                    data = file.read()
+            except OSError as error:
+                raise InputError(f"{name}: {os_reason(error)}") from None
+            loaded[path] = points.decoded(data, path)
     return Loaded(loaded)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing that is read has cycles, and looking for them again and again takes as long as reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def add(

@@ -35,8 +35,8 @@ _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST = 1 << 63
 
 
-@dataclass(frozen=True)
-class Row:
+# Structs without a place in Python's search for cycles, which would take most of the time: a history has many of them.
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The samples of a metric in a phase. exact: no value comes from polling alone."""
 
     phase: str
@@ -45,8 +45,7 @@ class Row:
     exact: bool = True
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A variant of a model at a commit; see `memprof.judge.baseline.Entry`."""
 
     model: str
@@ -117,13 +116,14 @@ def encoded(point: Point) -> tuple[str, bytes]:
     }
     parts = []
     for entry in point.entries:
-        facts = asdict(entry)
-        rows = ",\n".join(f"   {_json({name: value for name, value in row.items() if value is not True})}" for row in facts.pop("rows"))
+        facts = msgspec.to_builtins(msgspec.structs.replace(entry, rows=()))
+        del facts["rows"]
+        rows = ",\n".join(f"   {_json(row)}" for row in entry.rows)
         parts.append(f'  {_json(facts)[:-1]},"rows":[\n{rows}\n  ]}}')
     text = _json(head)[:-1] + ',\n "entries":[\n' + ",\n".join(parts) + "\n ]}\n"
     content = text.encode()
     # Tags may come later, and another memprof may write the same figures: neither makes them other figures.
-    digest = hashlib.sha256(_json([point.commit.hash, asdict(point.machine), [asdict(entry) for entry in point.entries]]).encode())
+    digest = hashlib.sha256(_json([point.commit.hash, asdict(point.machine), point.entries]).encode())
     machine = re.sub(r"[^A-Za-z0-9]+", "-", point.machine.name).strip("-")[:32] or "machine"
     return f"{point.commit.hash[:12]}-{machine}-{digest.hexdigest()[:12]}.json", content
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.store import Columns
 from ..runs.work import Curve
 
 Word = Literal["steady", "bounded", "grows", "undecided"]
@@ -30,6 +31,7 @@ Where = Literal["in use", "kept free", "file-backed", "other mappings"]
 
 LEAST_PROCESSES = 3
 LEAST_UNITS = 32  # of the unit that counts the rows
+_GRID = 1000  # points of a curve by time
 _POINTS = 48  # of a tail, each the median of its rows
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
 _RESAMPLES = 150
@@ -114,6 +116,20 @@ def series(curve: Curve, page_bytes: int) -> Series:
     return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
 
 
+def by_time(timeline: Columns, page_bytes: int) -> Growth:
+    """The verdict on one process that was polled: bytes a second, and times in seconds."""
+    t_ns = np.asarray(timeline.t_ns)
+    grid_ns = np.linspace(t_ns[0], t_ns[-1], _GRID)
+    rows = np.searchsorted(t_ns, grid_ns, side="right") - 1  # a row holds until the next
+    ms = ((grid_ns - t_ns[0]) / 1e6).astype(int).tolist()
+    rss, file = (np.asarray(column)[rows].tolist() for column in (timeline.rss, timeline.file))
+    growth = judge_one(Series({"second": ms}, rss, file, page_bytes=page_bytes))
+    scaled: dict[str, Any] = {name: 1000 * getattr(growth, name) for name in ("slope", "low", "high")}
+    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "tail"))
+    needed = growth.needed // 1000 if growth.needed is not None else None
+    return replace(growth, **scaled, needed=needed)
+
+
 def judge(processes: Sequence[Series]) -> Verdict:
     """The verdict on processes that did the same work."""
     each = tuple(judge_one(process) for process in processes)
@@ -145,7 +161,7 @@ def combined(each: Sequence[Growth]) -> Verdict:
         fastest, slowest = max(growth.slope for growth in each), min(growth.slope for growth in each)
         if len({growth.unit for growth in each}) > 1 or fastest <= _ALIKE * slowest:
             unit = middle.unit if middle.unit in shared or not shared else sorted(shared)[0]
-            rivals = tuple(sorted(set().union(*units) - {unit}))
+            rivals = tuple(sorted(shared - {unit}))
             where = middle.where if len({growth.where for growth in each}) == 1 else None
             return Verdict("grows", unit, **whole, where=where, rivals=rivals, processes=each)  # type: ignore[arg-type]
         reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
@@ -190,7 +206,7 @@ def _judged(process: Series, unit: str) -> Growth:
     if rate is not None:
         return _grows(process, unit, tails[0], rate)
     last = tails[-1]
-    rise = max(0, round(last.rise))
+    rise = max(0, round(float(size[-1] - size[0])))
     facts: dict[str, Any] = {
         "slope": last.slope,
         "low": last.low,

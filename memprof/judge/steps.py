@@ -11,11 +11,10 @@ Levels are compared over at most `_WINDOW` points on either side: what drifts sl
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from ..errors import InputError
@@ -71,10 +70,11 @@ def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = S
     """
     if len(points) < 2:
         return ()
-    floor = max(bound, share * abs(statistics.median(value for point in points for value in point)))
-    if not floor:
-        floor = 1e-12
-    series = _Series.of(points, floor)
+    import numpy
+
+    values = numpy.fromiter(chain.from_iterable(points), float)
+    floor = max(bound, share * abs(float(numpy.median(values)))) or 1e-12
+    series = _Series.of(values, numpy.fromiter(map(len, points), int), floor)
     places = series.proposals()
     known: dict[tuple[int, int, int], float] = {}
 
@@ -110,23 +110,22 @@ def _undone(steps: Sequence[Step], floor: float) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class _Series:
-    """points: the values; vectors: a row a point; chance: the variance of a row around its level, as its neighbours show it."""
+    """values: of all points, one after another; begins: where each point's values begin, and where the last point's end. vectors: a row a point;
+    chance: the variance of a row around its level, as its neighbours show it."""
 
-    points: Sequence[Any]
+    values: Any
+    begins: Any
     vectors: Any
     chance: float
     floor: float
 
     @classmethod
-    def of(cls, points: Sequence[Sequence[float]], floor: float) -> _Series:
+    def of(cls, values: Any, counts: Any, floor: float) -> _Series:
         import numpy
 
-        arrays = [numpy.asarray(point, dtype=float) for point in points]
-        counts = numpy.asarray([len(array) for array in arrays])
-        values = numpy.concatenate(arrays)
-        each = likeness.vectors(values, statistics.median(values), likeness.width(floor, _noise(arrays)))
-        begins = numpy.concatenate([[0], numpy.cumsum(counts)[:-1]])
-        vectors = numpy.add.reduceat(each, begins, axis=0) / counts[:, None]
+        each = likeness.vectors(values, float(numpy.median(values)), likeness.width(floor, _noise(values, counts)))
+        begins = numpy.concatenate([[0], numpy.cumsum(counts)])
+        vectors = numpy.add.reduceat(each, begins[:-1], axis=0) / counts[:, None]
         moves = numpy.sort(((vectors[1:] - vectors[:-1]) ** 2).sum(axis=1) / 2)
         if len(moves) >= _MANY:
             chance = float(moves[: math.ceil(0.9 * len(moves))].mean())  # a tenth may be steps and outliers
@@ -138,20 +137,20 @@ class _Series:
                 if len(moves) == 1 == counts.min()
                 else max(repeats, float(moves[(len(moves) - 1) // 2]) if len(moves) > 1 else 0.0)
             )
-        return cls(arrays, vectors, chance, floor)
+        return cls(values, begins, vectors, chance, floor)
 
     def proposals(self) -> list[int]:
         """Places where the distribution of the values may change."""
         places: set[int] = set()
         begin = 0
         while True:
-            end = min(begin + _STRETCH, len(self.points))
+            end = min(begin + _STRETCH, len(self.vectors))
             found = self._in_stretch(begin, end)
             # Beside the edge of a stretch a step has few points on a side; the stretch that overlaps sees more of it.
             low = begin + _OVERLAP // 2 if begin else 0
-            high = end - _OVERLAP // 2 if end < len(self.points) else end
+            high = end - _OVERLAP // 2 if end < len(self.vectors) else end
             places.update(place for place in found if low <= place < high)
-            if end == len(self.points):
+            if end == len(self.vectors):
                 return sorted(places)
             begin = end - _OVERLAP
 
@@ -183,7 +182,7 @@ class _Series:
         """The values on both sides, the sorted differences between them, and the median of those."""
         import numpy
 
-        before, after = (numpy.concatenate(self.points[low:high]) for low, high in ((begin, place), (place, end)))
+        before, after = (self.values[self.begins[low] : self.begins[high]] for low, high in ((begin, place), (place, end)))
         differences = numpy.sort((after[:, None] - before[None, :]).ravel())
         middle = len(differences) // 2
         median = differences[middle] if len(differences) % 2 else (differences[middle - 1] + differences[middle]) / 2
@@ -207,18 +206,18 @@ class _Series:
         )
 
 
-def _noise(arrays: Sequence[Any]) -> float:
+def _noise(values: Any, counts: Any) -> float:
     """The standard deviation of values of one mode, by the differences between neighbours, which steps leave alone."""
     import numpy
 
-    sizes = {len(array) for array in arrays}
-    if len(sizes) == 1:
-        table = numpy.stack(arrays)
+    if counts.min() == counts.max():
+        table = values.reshape(len(counts), -1)
         pairs = numpy.abs(table[1:, :, None] - table[:-1, None, :]).ravel()
     else:
-        pairs = numpy.concatenate([numpy.abs(now[:, None] - was[None, :]).ravel() for was, now in pairwise(arrays)])
-    if len(arrays) <= _MANY:
-        pairs = numpy.concatenate([pairs, *map(likeness.within, arrays)])
+        table = numpy.split(values, numpy.cumsum(counts)[:-1])
+        pairs = numpy.concatenate([numpy.abs(now[:, None] - was[None, :]).ravel() for was, now in pairwise(table)])
+    if len(counts) <= _MANY:
+        pairs = numpy.concatenate([pairs, *map(likeness.within, table)])
     return likeness.spread(pairs)
 
 

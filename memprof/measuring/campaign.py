@@ -31,14 +31,18 @@ _COOLING_S, _COOLING_STEP_S = 1800, 2
 
 
 def measure(
-    orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None], look: Callable[[Job, str, int], None] | None = None
+    orders: Sequence[Order],
+    progress: Progress,
+    keep: Callable[[bytes], None],
+    look: Callable[[Job, str, int], None] | None = None,
+    so_far: Callable[[bytes], None] = lambda line: None,
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
-    pass through.
+    pass through. so_far: see `ask`.
     """
     limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()
@@ -67,6 +71,7 @@ def measure(
                     look,
                     input_descriptor=input_descriptor,
                     say=progress.say,
+                    so_far=so_far,
                     place=order.place,
                     probe=order.probe,
                     driving=Driving(order.drive, order.job) if order.drive is not None else None,

@@ -42,7 +42,8 @@ class Order:
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
     traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
-    probe: which of the probes measures it. drive: the load for a command that is a server.
+    probe: which of the probes measures it. drive: the load for a command that is a server. report_ns: how often the probe tells how
+    far the run has come, 0 for not before its end.
     """
 
     job: Job
@@ -67,6 +68,7 @@ class Order:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe = "python"
+    report_ns: int = 0
     drive: Drive | None = None
     traced: str | None = None
 

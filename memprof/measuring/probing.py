@@ -37,6 +37,7 @@ def ask(
     began: Callable[[Started], None] = lambda process: None,
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    so_far: Callable[[bytes], None] = lambda line: None,
     place: Place = HERE,
     probe: Probe = "python",
     driving: Driving | None = None,
@@ -44,7 +45,8 @@ def ask(
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
     look: see `campaign.measure`. began: called with the probe as soon as it has its line. input_descriptor: the child's standard input, which
-    the probe must inherit. say: called with each sentence that the child has for the user while it runs. driving: asks the child for work.
+    the probe must inherit. say: called with each sentence that the child has for the user while it runs. so_far: called
+    with the line of a Run that has not ended, as often as the message asks. driving: asks the child for work.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     if place.beat_ns:
@@ -65,6 +67,8 @@ def ask(
                 name, _, size = content.rpartition(b" ")
                 phase, rss = (phase if name == b"-" else name.decode()), int(size)
                 live(name.decode(), rss)
+            elif word == b"sofar":
+                so_far(content + b"\n")
             elif word == b"say":
                 say(content.decode("utf-8", "replace"))
             elif word == b"ended" and driving is not None:
@@ -191,7 +195,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         cpus=parse_cpus(job.cpus) if job.cpus else (),
     )
     hold = Hold(_HOLD_LIMIT_NS, order.hold_at) if job.hold else None
-    return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold)
+    return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold, report_ns=order.report_ns)
 
 
 def _program(order: Order) -> list[str]:

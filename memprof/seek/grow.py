@@ -33,6 +33,8 @@ RELOAD = "reload"
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
 _MOST_SHAPES = 64
 _BUDGET_NS = 300 * 1000 * MS
+_ENDLESS = (1 << 31) - 1  # units of a run that ends by time
+_REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
 
@@ -50,7 +52,8 @@ class GrowRequest:
     """The question: which work is repeated, and for how long at most.
 
     shapes: those that iterations take, with the seed of their order. cycles: "reload", None for iterations. command: a program that runs by itself,
-    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round of so long, and no other.
+    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round, whose processes share so much
+    time, and no other. variant: the name of the runs, None for the runtime's.
     """
 
     model: str | None
@@ -68,12 +71,14 @@ class GrowRequest:
     budget: Budget = Budget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
+    env: Mapping[str, str] = field(default_factory=dict)
+    variant: str | None = None
 
 
 @dataclass(frozen=True)
 class Grown:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
-    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round."""
+    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round."""
 
     model: str
     runtime: str
@@ -85,19 +90,22 @@ class Grown:
     threads: int | None = None
     remarks: tuple[str, ...] = ()
     interrupted: bool = False
+    runs: tuple[Run, ...] = field(default=(), repr=False)
 
 
-def grow(request: GrowRequest, progress: Progress, keep: Callable[[bytes], None]) -> Grown:
-    """Measure and decide. Each Run is given to `keep`.
+def grow(
+    request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None] = lambda line: None
+) -> Grown:
+    """Measure and decide. Each Run is given to `keep`, and of a long run what is known of it to `so_far` every minute.
 
     Raises UsageError or InputError for a fault of the request, MeasurementError if a process fails before it has done enough to be judged.
     """
-    return _Grower(request, progress, keep).run()
+    return _Grower(request, progress, keep, so_far).run()
 
 
 class _Grower:
-    def __init__(self, request: GrowRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        self._request, self._progress, self._keep = request, progress, keep
+    def __init__(self, request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
         self._remarks: list[str] = []
         self._order = _command_order(request, _FIRST) if request.command is not None else _order(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
@@ -109,6 +117,8 @@ class _Grower:
         units = _FIRST_CYCLES if request.cycles else _FIRST
         if request.budget.units is not None:
             units = min(units, request.budget.units)
+        if request.soak_ns is not None:
+            units = request.budget.units or _ENDLESS
         answer: Grown | None = None
         try:
             while units:
@@ -136,13 +146,13 @@ class _Grower:
             runs.append(run)
             if number == 0 and self._request.soak_ns is None:
                 units = max(_done(run), 1)
-            if not run.outcome.ok:
+            if not self._went_well(run):
                 break
         return runs
 
     def _cap_ns(self, left: int) -> int:
         if self._request.soak_ns is not None:
-            return self._request.soak_ns
+            return self._request.soak_ns // self._request.processes
         return max((self._end_ns - time.monotonic_ns()) // left, 1000 * MS)
 
     def _measure(self, units: int, number: int, cap_ns: int) -> Run:
@@ -151,13 +161,19 @@ class _Grower:
         if request.command is not None and request.command.has("runs"):
             self._order = _command_order(request, units)
         job = replace(self._order.job, use=use, repeat=number + 1, runs=units, timeout_ns=cap_ns + (0 if request.command else _LOADING_NS))
-        order = replace(self._order, job=job, env={**self._order.env, "MEMPROF_WORK": "1"})
-        (run,) = campaign.measure([order], self._progress, self._keep)
+        report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
+        order = replace(self._order, job=job, env={**self._order.env, "MEMPROF_WORK": "1"}, report_ns=report_ns)
+        (run,) = campaign.measure([order], self._progress, self._keep, so_far=self._so_far)
         if run.outcome.ok and not run.work:
             raise MeasurementError(_no_units(run, request))
-        if not run.outcome.ok:
+        if not self._went_well(run):
             self._failed(run)
         return run
+
+    def _went_well(self, run: Run) -> bool:
+        """Whether it did all that was asked: a program that would run for ever is ended by time."""
+        by_time = self._request.soak_ns is not None and self._request.command is not None and run.outcome.status == "timeout"
+        return run.outcome.ok or (by_time and _done(run) >= growth.LEAST_UNITS)
 
     def _failed(self, run: Run) -> None:
         """A process that ended early is judged by what there is of it, if that is enough."""
@@ -172,10 +188,10 @@ class _Grower:
     # -- deciding
 
     def _judged(self, runs: Sequence[Run]) -> Grown:
-        curves = [work.unpack(_curve(run)) for run in runs]
+        curves = [work.unpack(longest(run)) for run in runs]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
         verdict = growth.judge(series)
-        if any(not run.outcome.ok for run in runs):
+        if not all(map(self._went_well, runs)):
             verdict = _of_one(verdict)
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
@@ -189,6 +205,7 @@ class _Grower:
             tuple((each.rss[0], each.rss[-1]) for each in series),
             len(self._request.varied),
             job.threads,
+            runs=tuple(runs),
         )
 
     def _goes_on(self, answer: Grown, before: Grown | None) -> bool:
@@ -225,15 +242,21 @@ def _of_one(verdict: growth.Verdict) -> growth.Verdict:
     return growth.Verdict(**facts, processes=verdict.processes)
 
 
-def _curve(run: Run) -> Work:
+def longest(run: Run) -> Work:
     """The curve of a run's work: of the phase with most rows."""
     return max(run.work, key=lambda record: record.rows)
+
+
+def last_round(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs of the last round, from runs of one variant in their order."""
+    firsts = [place for place, run in enumerate(runs) if run.job.repeat == 1]
+    return runs[firsts[-1] :] if firsts else runs
 
 
 def _done(run: Run) -> int:
     if not run.work:
         return 0
-    counts = work.unpack(_curve(run)).counts
+    counts = work.unpack(longest(run)).counts
     return int(next(iter(counts.values()))[-1])
 
 
@@ -250,7 +273,7 @@ def _no_units(run: Run, request: GrowRequest) -> str:
 def _suite(request: GrowRequest) -> Suite:
     return Suite(
         threads=(request.threads,) if request.threads else (),
-        shapes=dict(request.shapes),
+        shapes={**(request.varied[0] if request.varied else {}), **request.shapes},
         inputs=request.inputs,
         warmup=0,
         runs=1,
@@ -267,12 +290,14 @@ def _order(request: GrowRequest) -> Order:
         raise UsageError("name the runtime that executes it: -r NAME")
     python = runtimes.interpreter(request.python)
     model = identify(Path(request.model))
-    variant = Variant(runtime=request.runtime, name=request.runtime, set=dict(request.knobs), python=python)
+    variant = Variant(
+        runtime=request.runtime, name=request.variant or request.runtime, set=dict(request.knobs), python=python, env=dict(request.env)
+    )
     order = orders.order(_suite(request), model, variant)
     if not order.runtime.takes(model.path):
         raise UsageError(f"{model.name}: {order.runtime.name} does not take it")
-    if order.runtime.native is not None and (request.varied or request.cycles):
-        raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes and --cycles are for runtimes in Python")
+    if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
+        raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
     return order
 
 

@@ -40,6 +40,8 @@ def sentences(answer: Bisected) -> list[str]:
     lines = []
     for number, found in enumerate(searched.found):
         lines.append(_step(answer, found, answer.phases[number]))
+        if answer.also[number]:
+            lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
             lines += _changes(*answer.sides[number])
     lines[0] += f"; {_effort(answer)}"
@@ -155,8 +157,9 @@ def _plain(answer: Bisected) -> dict[str, Any]:
                 "difference": found.judged.difference,
                 "change": found.judged.change,
                 "reason": found.judged.reason,
+                "also": list(also),
             }
-            for found, phase in zip(searched.found, answer.phases, strict=True)
+            for found, phase, also in zip(searched.found, answer.phases, answer.also, strict=True)
         ],
         "measured": {labels[place]: list(values) for place, values in sorted(searched.values.items())},
         "skipped": {labels[place]: reason for place, reason in sorted(searched.skipped.items())},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from memprof.judge.growth import Growth, Where
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
+from memprof.runs.records import Run
 from memprof.seek.grow import Grown
 from memprof.units import counted, format_bytes
 
@@ -26,9 +28,21 @@ _WHERE: dict[Where, str] = {
 def render(grown: Grown, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
-        return json.dumps({"sentence": sentence(grown, plain), **asdict(grown)}, indent=1)
+        return json.dumps({"sentence": sentence(grown, plain), **_content(grown)}, indent=1)
     say = plain if format == "text" else grid.escaped
     return f"{sentence(grown, say)}\n\n{grid.laid_out(section(grown, unit), say)}"
+
+
+def polled(run: Run, growth: Growth, format: str = "text") -> str:
+    """The verdict on a process that was polled, as a sentence, or as json."""
+    text = f"{plain(run.job.model.name)}: {words(growth)}"
+    return json.dumps({"sentence": text, **asdict(growth)}, indent=1) if format == "json" else text
+
+
+def _content(grown: Grown) -> dict[str, Any]:
+    content = asdict(replace(grown, runs=()))
+    del content["runs"]
+    return content
 
 
 def sentence(grown: Grown, say: Say) -> str:

@@ -59,7 +59,8 @@ def sentence(change: Change, history: History) -> str:
     where = f"{history.commits[head.after].short}..{history.commits[head.at].short}"
     subject = history.commits[head.at].subject
     size = signed(line.metric, step.size, step.before)
-    interval = f" ({amount(line.metric, abs(step.low))} to {amount(line.metric, abs(step.high))})" if step.low != step.high else ""
+    ends = [amount(line.metric, value) for value in sorted((abs(step.low), abs(step.high)))]
+    interval = f" ({ends[0]} to {ends[1]})" if step.low * step.high > 0 and ends[0] != ends[1] else ""
     place = f"in {line.phase}" if line.phase == change.phase or line.phase != PEAK else f"in {line.phase}, first in {change.phase}"
     named = "; ".join(change.variants[:_MOST_NAMED])
     more = f" and {len(change.variants) - _MOST_NAMED} more" if len(change.variants) > _MOST_NAMED else ""

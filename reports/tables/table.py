@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memprof.errors import InputError, UsageError
+from memprof.judge.spread import deviating
 from memprof.plain import harmless
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, PEAKS, Metric
@@ -304,13 +305,21 @@ class _Tables:
             name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys(_sentences(group)):
                 concerned.setdefault(sentence, []).append(name)
-        machines = {run.machine.name: run.machine.words for run in runs}
+        machines = {run.machine.name: _machine_words(run) for run in runs}
+        notes += deviating(runs)
         if len(machines) > 1:
             notes += [f"{name}: {words}" for name, words in machines.items() if words]
         for sentence, names in concerned.items():
             who = "all" if 1 < len(names) == len(groups) else "; ".join(names)
             notes.append(f"{who}: {sentence}")
         return notes + native.notes(groups)
+
+
+def _machine_words(run: Run) -> str:
+    """A run's machine, with the labels by which a fleet knows it."""
+    labels = run.attempt.labels if run.attempt is not None else {}
+    words = [f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch")]
+    return ", ".join([word for word in (run.machine.words,) if word] + words)
 
 
 def _by_machine(runs: Sequence[Run]) -> list[Run]:

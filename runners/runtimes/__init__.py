@@ -26,10 +26,11 @@ outlive this object; the object itself is deleted after it, which is enough for 
 there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
-`converter` is then the module that it needs and a sentence for when that is missing. `default_threads` is how many threads the runtime uses
-unasked (None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with
-the results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution;
-`without_wheels` those among all it brings along that have no wheel, so that pip may build them.
+`converter` is then the module that it needs and a sentence for when that is missing. `imports(model)` imports what this kind of model needs
+beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
+`threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the results. `needs` names
+packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
+brings along that have no wheel, so that pip may build them.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
@@ -139,3 +140,11 @@ class Options:
 def all_knobs(runtime):
     """The runtime class's own knobs and those that every runtime has."""
     return tuple(getattr(runtime, "knobs", ())) + COMMON_KNOBS
+
+
+def created(runtime_class, model):
+    """A runtime, with all imported that this model needs."""
+    runtime = runtime_class()
+    if hasattr(runtime, "imports"):
+        runtime.imports(model)
+    return runtime

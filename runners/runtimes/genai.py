@@ -34,6 +34,8 @@ class Runtime:
         import numpy
         import onnxruntime_genai
 
+        if hasattr(onnxruntime_genai, "disable_telemetry_events"):
+            onnxruntime_genai.disable_telemetry_events()
         self.genai, self.numpy = onnxruntime_genai, numpy
         self.version = onnxruntime_genai.__version__
         self.notes = ["MODEL_LOAD has ONNX Runtime's PREPARE in it: onnxruntime-genai reads and prepares a model in one call"]
@@ -64,7 +66,7 @@ class Runtime:
                 config = json.load(file)
                 length = config["model"].get("context_length")
                 buffer = config.get("search", {}).get("past_present_share_buffer", False)
-            except (ValueError, KeyError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise Refused("genai_config.json is not one of onnxruntime-genai: %s: %s" % (type(error).__name__, error)) from None
         if self._knobs["share_buffer"] is None and buffer:
             self.notes.append("the KV cache is one buffer for the whole context, as genai_config.json says")

@@ -39,6 +39,10 @@ class Runtime:
         self.version = torch.__version__
         self.notes = []
 
+    def imports(self, model):
+        if model.endswith(".pt2") and not _is_package(model):
+            import torch._export.serde.serialize  # noqa: F401  (70 MiB in 2.13, which torch.export.load would import)
+
     def load(self, model, options):
         torch = self.torch
         if options.threads:
@@ -50,7 +54,7 @@ class Runtime:
         self._compiles = options.knobs["compile"] == "inductor"
         if self._compiles:
             _need_compiler("compile=inductor")
-        self._program = self._package = None
+        self._program = None
         if model.endswith(".py"):
             self._from_python(model)
         elif _is_package(model):
@@ -82,9 +86,11 @@ class Runtime:
         self._inputs = [("input_%d" % index, tuple(each.shape), _name(each.dtype)) for index, each in enumerate(module.inputs())]
 
     def _from_package(self, path):
-        self._module = self._package = self.torch._inductor.aoti_load_package(path)
+        # torch._inductor.aoti_load_package, without the import of inductor (80 MiB in 2.13), which a deployed program has not either.
+        package = self.torch._C._aoti.AOTIModelPackageLoader(path, "model", False, 1, -1)
+        self._module = lambda *arguments: package.boxed_run(list(arguments))
         self.notes.append("a package of AOTInductor is ready when it is loaded: nothing is left for PREPARE")
-        about = self._package.get_metadata().get(_ABOUT)
+        about = package.get_metadata().get(_ABOUT)
         if about is None and not self._options.inputs:
             raise Refused(
                 "this package of AOTInductor does not say which inputs it takes: give --inputs FILE.npz, with arrays in their order"

@@ -120,14 +120,17 @@ class _Running:
 
 @dataclass
 class Desk:
-    """A campaign. See `runs`. earlier: what an existing runs file holds, see `resumed`."""
+    """A campaign. See `runs`. earlier: what an existing runs file holds, see `resumed`. told: called every second with how many comparisons run,
+    wait and are done. failed: a sentence for each comparison that was given up.
+    """
 
     client: Any
     packed: Sequence[Packed]
     progress: Progress
     keep: Callable[[bytes], None]
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)  # a sentence for each comparison that was given up
+    told: Callable[[int, int, int], None] = lambda running, waiting, done: None
+    failed: list[str] = field(default_factory=list)
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
@@ -206,6 +209,8 @@ class Desk:
             busy = bool(place.doing.title) and not any(running.place == name for running in self._running.values())
             self._planner.offer(Offer(name, place.kind, frozenset(place.offered.labels.items()), busy))
         self._there = now
+        running, waiting = len(self._running), self._planner.waiting
+        self.told(running, waiting, len(self.packed) - running - waiting)
         unmatched = self._planner.unmatched()
         if unmatched and not self._running:
             words = "; ".join(described(labels) for labels in unmatched)
@@ -378,11 +383,16 @@ def resumed(path: Path, say: Callable[[str], None]) -> dict[str, tuple[int, bool
     """
     counts: Counter[tuple[str, int]] = Counter()
     wanted: dict[tuple[str, int], int] = {}
-    for where, line in store.lines(path, say):
-        run = store.decode(line, where)
-        if run.attempt is not None:
-            counts[run.attempt.comparison, run.attempt.number] += 1
-            wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+    try:
+        for where, line in store.lines(path, say):
+            run = store.decode(line, where)
+            if run.attempt is not None:
+                counts[run.attempt.comparison, run.attempt.number] += 1
+                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+    except InputError:
+        if counts:
+            raise
+        return {}  # an empty file, or a torn line: whoever adds to it looks at that
     known: dict[str, tuple[int, bool]] = {}
     for (comparison, number), count in counts.items():
         before, complete = known.get(comparison, (0, False))

@@ -97,13 +97,13 @@ class Offered:
 
 @dataclass(frozen=True)
 class Doing:
-    """What a place does now: nothing where task is empty. done and runs: how many Runs there are, of how many."""
+    """What a place does now: nothing where title is empty. done and runs: how many Runs there are, of how many. for_s: since when, in seconds."""
 
     title: str = ""
     desk: str = ""
     done: int = 0
     runs: int = 0
-    since_s: float = 0.0
+    for_s: float = 0.0
 
 
 def encode(message: Task | Said | Result | Offered | Doing) -> bytes:

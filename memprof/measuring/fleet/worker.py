@@ -75,6 +75,7 @@ class Stand:
     labels: Mapping[str, str]
     offered: Offered | None = None
     doing: Doing = field(default_factory=Doing)
+    since_s: float = 0.0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     _process: subprocess.Popen[bytes] | None = None
     _rest: bytes = b""
@@ -97,6 +98,11 @@ class Stand:
         # What the place itself says, and who offers it; a label that the user gave comes first.
         labels = {"arch": facts["arch"], "machine": facts["machine"], "host": host, "place": self.offer, **self.labels}
         self.offered = Offered(self.offer, host, facts["machine"], labels, message.PROTOCOL, message.version())
+
+    def doing_now(self) -> dict[str, Any]:
+        """What the place does, for the scheduler. Durations travel, never times: the clocks of two machines may differ by hours."""
+        for_s = time.monotonic() - self.since_s if self.doing.title else 0.0
+        return msgspec.to_builtins(replace(self.doing, for_s=for_s))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """End the process, and all that it does."""
@@ -188,7 +194,7 @@ def measure(data: bytes, queue: str) -> bytes:
         state = worker.state.tasks.get(key)
         return state is None or state.state != "executing" or worker.status.name not in ("running", "paused")
 
-    stand.doing = Doing(task.title, task.desk, since_s=time.time())
+    stand.doing, stand.since_s = Doing(task.title, task.desk), time.monotonic()
     try:
         tell(began=True)
         _bring(task, tell, cancelled)
@@ -377,6 +383,6 @@ async def _connected(scheduler: str, number: int, stand: Stand, security: Securi
         dashboard=False,
         local_directory=str(cache_folder("fleet")),
         death_timeout=_AGAIN_S,
-        metrics={**DEFAULT_METRICS, FACTS: lambda worker: msgspec.to_builtins(stand.doing)},
+        metrics={**DEFAULT_METRICS, FACTS: lambda worker: stand.doing_now()},
         startup_information={**DEFAULT_STARTUP_INFORMATION, FACTS: lambda worker: facts},
     )

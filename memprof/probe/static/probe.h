@@ -314,7 +314,7 @@ extern struct measurement {
     enum task task;
     const struct json *start, *hold, *intervals;
     char *early; /* what came on standard input with the first line */
-    i64 timeout_ns, silence_ns, heard_ns;
+    i64 timeout_ns, silence_ns, heard_ns, report_ns; /* report_ns: how often to tell how far it has come, 0 for never */
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
     i64 begin_ns, polls, polls_begin, rss;
@@ -352,6 +352,7 @@ void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *formatted(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int is_late(i64 now);
 int usable_cpus(int pid);
+void report(void); /* tell how far it has come */
 int follow(void); /* 0 where it was told to stop */
 int attach(void);
 i64 interval_of(const char *phase);

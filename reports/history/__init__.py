@@ -1,0 +1,91 @@
+"""A history as one HTML page and a badge: lines by phase and variant over the commits, steps marked, and links to the commits.
+
+drawn.py packs the figures that history.js draws. The page needs nothing else: no network, no server, no second file.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from memprof.history.lines import Change, History
+from memprof.runs import metrics
+from memprof.runs.records import PEAK
+from memprof.units import counted
+
+from .. import standalone
+from ..standalone import check
+from ..tables.history import sentence
+from . import drawn
+
+__all__ = ["BADGE", "badge", "check", "render"]
+
+BADGE = b"<!-- badge of memprof"
+_MOST_LISTED = 300
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A change in the page's list. number: its place among all changes, which the script knows."""
+
+    number: int
+    text: str
+    url: str
+    worse: bool
+
+
+def render(history: History, title: str, commit_url: str = "", run_url: str = "") -> str:
+    """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url."""
+    listed = [_listed(number, change, history, commit_url) for number, change in enumerate(history.changes)]
+    newest = history.commits[-1]
+    many = f"{counted(len(history.commits), 'commit')}, {counted(len(history.lines), 'line')}, {counted(len(history.changes), 'step')}"
+    return standalone.render(
+        __package__,
+        "history",
+        drawn.page(history, commit_url, run_url),
+        title=title,
+        subtitle=f"{many}; the newest is {newest.short}",
+        notices=history.remarks,
+        changes=listed[::-1][:_MOST_LISTED],
+        left=max(0, len(listed) - _MOST_LISTED),
+        machines=[machine.words for machine in history.machines],
+    )
+
+
+def _listed(number: int, change: Change, history: History, commit_url: str) -> _Listed:
+    head = change.head
+    url = commit_url.replace("{commit}", history.commits[head.at].hash)
+    return _Listed(number, sentence(change, history), url, head.step.size > 0 and not head.step.undoes and head.until is None)
+
+
+def badge(history: History) -> str:
+    """The newest commit's largest peak as an SVG picture."""
+    newest = len(history.commits) - 1
+    peaks = [line for line in history.lines if (line.metric, line.phase) == ("rss_peak_bytes", PEAK) and line.places[-1] == newest]
+    largest = max((statistics.median(line.samples[-1]) for line in peaks), default=None)
+    text = metrics.amount("rss_peak_bytes", largest) if largest is not None else "not measured"
+    worse = any(line.steps and line.places[line.steps[-1].at] == newest and line.steps[-1].size > 0 for line in peaks)
+    # About 7 px a letter at 11 px, as Verdana and DejaVu Sans have it.
+    left, right = 78, 14 + 7 * len(text)
+    colour = "#a93b00" if worse else "#0a5ea8"
+    return str(
+        Markup(
+            '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="peak memory: {text}">'
+            "<!-- badge of memprof --><title>peak memory: {text}</title>"
+            '<rect width="{left}" height="20" rx="3" fill="#444c56"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
+            '<rect x="{inner}" width="6" height="20" fill="{colour}"/>'
+            '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
+            '<text x="{left_middle}" y="14">peak memory</text><text x="{right_middle}" y="14">{text}</text></g></svg>'
+        ).format(
+            width=left + right,
+            text=escape(text),
+            left=left,
+            right=right,
+            inner=left,
+            colour=colour,
+            left_middle=left / 2,
+            right_middle=left + right / 2,
+        )
+    )
