@@ -5,7 +5,7 @@
     placed  how much of the weights' bytes `memprof explain` finds in each of them
 
 The tables go to standard output and into docs/in-every-runtime.md, progress to standard error. Models are made in bench/ where they are
-missing. `--repeats N` makes it shorter.
+missing. `--repeats N` and `--runs N` make it shorter.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--repeats", type=int, default=5, metavar="N")
+    parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--note", action="append", default=[], metavar="TEXT", help="a note for below the tables")
     words = parser.parse_args()
     if unknown := set(words.parts) - set(parts):
         parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
     for name in words.parts or parts:
         print(f"{name} ...", file=sys.stderr)
-        table = aligned(list(parts[name](words.repeats)))
+        table = aligned(list(parts[name](words.repeats, words.runs)))
         print(table)
         docs.write(f"runtimes-{name}", table, words.note)
 
@@ -77,14 +78,14 @@ def model(name: str, ending: str) -> Path:
     return path
 
 
-def nets(repeats: int) -> Iterator[Sequence[str]]:
+def nets(repeats: int, count: int) -> Iterator[Sequence[str]]:
     """A row for each net and runtime; a runtime that takes both files gets the ONNX file."""
     phases = (MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
     yield ("net", "runtime", "file", "imported", *phases, "PEAK", "anonymous", "file-backed", "iteration (ms)")
     for name in NETS:
         measured: set[str] = set()
         for ending in (".onnx", ".tflite"):
-            for runs in _groups([model(name, ending)], ["all"], (), repeats):
+            for runs in _groups([model(name, ending)], ["all"], (), repeats, count):
                 first = runs[0]
                 if first.job.variant in measured:
                     continue
@@ -105,7 +106,7 @@ def nets(repeats: int) -> Iterator[Sequence[str]]:
                 )
 
 
-def knobs(repeats: int) -> Iterator[Sequence[str]]:
+def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
     """A row for each value of each knob, with its difference to the defaults."""
     yield ("runtime", "model", "settings", "PEAK", "end of EXECUTE", "anonymous", "virtual", "iteration (ms)")
     cases = {
@@ -122,7 +123,7 @@ def knobs(repeats: int) -> Iterator[Sequence[str]]:
             if knob.name not in common:
                 settings += [{knob.name: value} for value in (*knob.candidates(), *_BEYOND_DEFAULT.get(knob.name, ()))]
         variants = [Variant(name, ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)", given) for given in settings]
-        for runs in _groups([path], [], variants, repeats):
+        for runs in _groups([path], [], variants, repeats, count):
             first = runs[0]
             if not all(run.outcome.ok for run in runs):
                 yield name, path.name, first.job.variant, first.outcome.sentence, *("-" for _ in range(4))
@@ -139,7 +140,7 @@ def knobs(repeats: int) -> Iterator[Sequence[str]]:
             )
 
 
-def placed(repeats: int) -> Iterator[Sequence[str]]:
+def placed(repeats: int, count: int) -> Iterator[Sequence[str]]:
     """How much of the weights' bytes is counted, and of how much of that a copy is found at the end of PREPARE and of EXECUTE."""
     yield ("runtime", "model", "settings", "counted", "placed after PREPARE", "placed after EXECUTE", "not placed", "layouts")
     cases = [
@@ -172,9 +173,9 @@ def _ct2() -> Path:
     return path if path.exists() else ct2_model.make(path, layers=8, width=512)
 
 
-def _groups(models: Sequence[Path], names: Sequence[str], variants: Sequence[Variant], repeats: int) -> list[list[Run]]:
-    """The runs of each variant, on one thread; an iteration of the reference kernels takes seconds, so there are few."""
-    runs = memprof.measure(models, names, variants, threads=[1], warmup=1, runs=3, repeats=repeats, release=False, progress=Said())
+def _groups(models: Sequence[Path], names: Sequence[str], variants: Sequence[Variant], repeats: int, count: int) -> list[list[Run]]:
+    """The runs of each variant, on one thread, after one iteration of warm-up."""
+    runs = memprof.measure(models, names, variants, threads=[1], warmup=1, runs=count, repeats=repeats, release=False, progress=Said())
     by_variant: dict[str, list[Run]] = {}
     for run in runs:
         by_variant.setdefault(run.job.variant, []).append(run)

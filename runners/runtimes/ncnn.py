@@ -2,7 +2,8 @@
 
 load_model reads the weights and brings them into the layouts of its kernels in one step, so MODEL_LOAD includes PREPARE. ncnn has no batch: an
 input of shape (1, 3, 224, 224) elsewhere is (3, 224, 224) here, and the leading 1 is put back before its outputs. An .onnx model is converted
-by the program that the package pnnx carries. Formats: ncnn's wiki, param-and-model-file-structure. Seen with 1.0.20261020.
+by the program that the package pnnx carries. Not offered, because they changed no figure of memory: use_packing_layout, and weights as float16 in
+the .bin file. Formats: ncnn's wiki, param-and-model-file-structure. Seen with 1.0.20261020.
 """
 
 import os
@@ -27,9 +28,7 @@ class Runtime:
     )
     default_threads = None
     knobs = (
-        Knob("weights", ("f32", "f16"), "f32", "build", "the type of the weights in the file that an .onnx model is converted to"),
         Knob("storage", ("f16", "bf16", "f32"), "f16", "load", "the type in which weights and activations are held, where the CPU has it"),
-        Knob("packing", ON_OFF, "on", "load", "hold 4, 8 or 16 channels side by side, as the CPU's vectors take them"),
         Knob("winograd", ON_OFF, "on", "load", "transform the weights of 3x3 convolutions for Winograd's algorithm, which enlarges them"),
         Knob("sgemm", ON_OFF, "on", "load", "compute other convolutions as a product of matrices"),
         Knob("light", ON_OFF, "on", "load", "free weights once they are packed, and each activation after its last use"),
@@ -49,7 +48,6 @@ class Runtime:
         if options.threads:
             settings.num_threads = options.threads
         settings.lightmode = knobs["light"]
-        settings.use_packing_layout = knobs["packing"]
         settings.use_winograd_convolution = knobs["winograd"]
         settings.use_sgemm_convolution = knobs["sgemm"]
         settings.use_bf16_storage = knobs["storage"] == "bf16"
@@ -103,7 +101,7 @@ class Runtime:
         stem = os.path.join(folder, os.path.splitext(os.path.basename(model))[0])
         link = stem + ".onnx"  # pnnx writes beside the model that it is given
         os.symlink(os.path.abspath(model), link)
-        words = ["fp16=%d" % (options.knobs["weights"] == "f16")]
+        words = ["fp16=0"]
         inputs = _converted(link, words)
         if options.shapes or any(None in shape for shape, _ in inputs):
             shapes = list(options.declared.values())

@@ -20,7 +20,13 @@ class Runtime:
     formats = (".tflite",)
     default_threads = 1
     knobs = (
-        Knob("arena", "bytes", None, "load", "the size of the arena; too small a size is an error (its own: 10 times the model file)"),
+        Knob(
+            "arena",
+            "bytes",
+            None,
+            "load",
+            "the size of the arena, of which only used pages are resident; too small a size is an error (its own: 10 times the model file)",
+        ),
         Knob(
             "preserve_all_tensors", ON_OFF, "off", "load", "keep every intermediate tensor instead of reusing its memory; records no arena"
         ),
