@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, bench-boards, bench-gate, bench-plan, bench-explain  the claims of the manual, measured and written into it
+# make bench, and bench-NAME for boards, explain, gate, growth, history, plan, release, runtimes, scale  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,8 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate bench bench-boards bench-gate bench-plan bench-explain bench-history fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz clean
+.PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-growth bench-scale bench-history
+.PHONY: bench-release bench-runtimes fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -77,10 +78,26 @@ attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PARTS)
 
+# How often memprof grow is wrong, on real processes; about half an hour on an idle machine; PARTS="real runtimes meter --cases 20" for some of it.
+bench-growth: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/growth.py --docs $(PARTS)
+
+# One net in every runtime, and what each knob does; PARTS="nets knobs placed" for some of it.
+bench-runtimes: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/knobs.py $(PARTS)
+
+# What stays after RELEASE in each runtime.
+bench-release: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/release.py
+
 # Steps in a history, the search of bisect and the site, on made-up figures; PARTS="steps bisect site" for some of it. OTHERS=PYTHON names an
 # interpreter that has apache-otava, ruptures and asv, to be set beside.
 bench-history: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m bench.history $(PARTS)
+
+# Laws of `memprof scale`: known ones, and held-out places of real models; about an hour; PARTS="simulated --count 20" for some of it.
+bench-scale: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/bench/laws.py $(PARTS)
 
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed

@@ -9,6 +9,10 @@
 
     def test_function(memprof):
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
+        assert not memprof.grows(build_index, 10_000)
+
+    @pytest.mark.no_growth(per_call="0 B")
+    def test_request(): ...                    # called again and again in three processes, whose memory must not rise with the calls
 
 A marked test's process is a pytest that runs this one test: fixtures are set up anew there, session fixtures too. Processes that the test
 starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
@@ -25,6 +29,7 @@ import runpy
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -33,16 +38,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .errors import MemprofError, UsageError
+from .errors import MeasurementError, MemprofError, UsageError
 from .units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from .api import Runs
+    from .judge.growth import Verdict
     from .runs.records import Run
 
 _REPORTS = "MEMPROF_PYTEST_REPORTS"  # in a marked test's own process: the file where its reports go
 _MARKS = "MEMPROF_PYTEST_MARKS"  # in that process too: the file that writes marks
+_CALLS = "MEMPROF_PYTEST_CALLS"  # in the process of a test that must not grow: how often it is called at most
 _MARK = "peak_rss"
+_NO_GROWTH = "no_growth"
+_ROUNDS = (1000, 8000)  # calls a process; the second only if the first does not decide
+_ROUND_S, _LEAST_CALLS = 15, 64  # a process calls for so long, but so often at least
+_BUDGET_NS = 60 * 10**9  # of memprof.grows
 _PHASE = "TEST"
 _CHILD = """
 import json, os, sys
@@ -72,6 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         f"{_MARK}(limit, above_baseline=False): the test's peak RSS must not exceed the limit, such as '120 MiB'; it runs in a separate "
         "process, or, with the memprof fixture, the limit is on the fixture's measurements. above_baseline: memory from before does not count.",
+    )
+    config.addinivalue_line(
+        "markers",
+        f"{_NO_GROWTH}(per_call='0 B'): the test is called again and again in three separate processes, and their memory must not rise by more with "
+        "each call. Its fixtures are set up once a process.",
     )
 
 
@@ -108,10 +124,12 @@ class Limit:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a marked test in a separate process, and pass on its reports."""
-    if os.environ.get(_REPORTS) or not item.get_closest_marker(_MARK) or "memprof" in getattr(item, "fixturenames", ()):
+    grows = item.get_closest_marker(_NO_GROWTH) is not None
+    alone = item.get_closest_marker(_MARK) is not None and "memprof" not in getattr(item, "fixturenames", ())
+    if os.environ.get(_REPORTS) or not (grows or alone):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _reports(item):
+    for report in _growth_reports(item) if grows else _reports(item):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
@@ -128,23 +146,79 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
 
     try:
         with scratch("pytest") as work:
-            path = work.folder / "reports.jsonl"
-            run = _measured_test(item, work.folder, path)
-            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+            run, reports = _measured_reports(item, work.folder)
     except MemprofError as error:
         return [_report(item, "setup", "failed", str(error))]
+    for report in reports:
+        _judge_all_processes(item, report, run)
+    return reports
+
+
+def _measured_reports(item: pytest.Item, folder: Path, **environment: str) -> tuple[Run, list[pytest.TestReport]]:
+    """The run of a test in its own process, and the test's reports from there."""
+    path = folder / "reports.jsonl"
+    path.unlink(missing_ok=True)
+    run = _measured_test(item, folder, path, environment)
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
     reports = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
     for report in reports:
         report.nodeid, report.location = item.nodeid, item.location
         if isinstance(report.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
             report.longrepr = tuple(report.longrepr)
-        _judge_all_processes(item, report, run)
     if [report.when for report in reports][-1:] != ["teardown"]:
         reports.append(_report(item, "call", "failed", _ended(run)))
+    return run, reports
+
+
+def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
+    """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass."""
+    if not sys.platform.startswith("linux"):
+        return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {_ONLY_LINUX}"))]
+    from .judge import growing, growth
+    from .judge.growing import Measured
+    from .measuring.leftovers import scratch
+    from .runs import work
+    from .runs.summary import key
+
+    try:
+        limit = growing.Limit("call", _per_call(item))
+        with scratch("pytest") as space:
+            for calls in _ROUNDS:
+                series = []
+                for _ in range(growth.LEAST_PROCESSES):
+                    run, reports = _measured_reports(item, space.folder, **{_CALLS: str(calls), "MEMPROF_WORK": "1"})
+                    if any(report.outcome != "passed" for report in reports) or not run.work:
+                        return reports
+                    series.append(growth.series(work.unpack(max(run.work, key=lambda record: record.rows)), run.machine.page_bytes))
+                verdict = growth.judge(series)
+                if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
+                    break
+    except MemprofError as error:
+        return [_report(item, "setup", "failed", str(error))]
+    row = growing.judged(Measured(key(run), "call", verdict), limit)
+    for report in reports:
+        report.user_properties = [*report.user_properties, ("growth_bytes_per_call", verdict.slope)]
+        if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):
+            report.outcome, report.longrepr = "failed", f"the test's memory: {row.reason}"
     return reports
 
 
-def _measured_test(item: pytest.Item, folder: Path, reports: Path) -> Run:
+def _per_call(item: pytest.Item) -> int:
+    """The limit of a test that must not grow. Raises UsageError for a mark with other arguments, and beside another way of measuring."""
+    mark = item.get_closest_marker(_NO_GROWTH)
+    assert mark is not None
+    words = dict(mark.kwargs)
+    size = words.pop("per_call", "0 B")
+    if mark.args or words or not isinstance(size, str | int):
+        raise UsageError(f'{item.nodeid}: write @pytest.mark.{_NO_GROWTH}(per_call="0 B")')
+    if item.get_closest_marker(_MARK) is not None:
+        raise UsageError(f"{item.nodeid}: {_MARK} and {_NO_GROWTH} are for a test each: the second calls it again and again")
+    if "memprof" in getattr(item, "fixturenames", ()):
+        raise UsageError(f"{item.nodeid}: with the memprof fixture write memprof.grows(FUNCTION), without the mark {_NO_GROWTH}")
+    return parse_bytes(str(size))
+
+
+def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
     """Run the test in its own process, which is polled from outside with all that it starts."""
     from .measuring import campaign
     from .measuring.orders import plan
@@ -156,7 +230,7 @@ def _measured_test(item: pytest.Item, folder: Path, reports: Path) -> Run:
 
     words = folder / "words.json"
     words.write_text(json.dumps({"path": sys.path, "args": _arguments(item)}), encoding="utf-8")
-    environment = {_REPORTS: str(reports), _MARKS: str(runners_path() / "memprof_marks.py")}
+    environment = {_REPORTS: str(reports), _MARKS: str(runners_path() / "memprof_marks.py"), **more}
     command = Command("test", (sys.executable, "-c", _CHILD, str(words)), environment, str(item.config.invocation_params.dir))
     suite = Suite(variants=(Variant(COMMAND, "test", command=command),), repeats=1, cache="asis", timeout_ns=_MONTH_NS)
     (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
@@ -188,6 +262,8 @@ def _arguments(item: pytest.Item) -> list[str]:
             del given_words[len(given_words) - 1 - given_words[::-1].index(positional)]
     words = [*_heeded(given_words), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
     words += ["-c", str(config.inipath)] if config.inipath else []
+    if item.get_closest_marker(_NO_GROWTH) is not None:  # these keep what each call says, which would be growth of theirs
+        words += ["-p", "no:warnings", *([] if "caplog" in getattr(item, "fixturenames", ()) else ["-p", "no:logging"])]
     return [*words, f"--import-mode={config.getoption('importmode')}"]
 
 
@@ -238,6 +314,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     fixture = getattr(item, "funcargs", {}).get("memprof")
     if isinstance(fixture, Memprof):
         return (yield from fixture.around(item))
+    if os.environ.get(_CALLS):
+        return (yield from _called_again(item, int(os.environ[_CALLS])))
     limit = Limit.of(item) if os.environ.get(_REPORTS) else None
     if limit is None:
         return (yield)
@@ -249,6 +327,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     item.user_properties += [("peak_rss_bytes", peak), ("rss_before_bytes", before)]
     what = "the test" if exact else "since its process began (the kernel does not let it be reset), the test"
     limit.check(peak, before, what)
+    return result
+
+
+def _called_again(item: pytest.Item, most: int) -> Generator[None, object, object]:
+    """Call the test again and again, with its memory after each call told to the process that measures this one."""
+    marks: dict[str, Any] = runpy.run_path(os.environ[_MARKS])
+    with marks["phase"](_PHASE):
+        result = yield
+        marks["iteration"](calls=1)
+        end_s = time.monotonic() + _ROUND_S
+        for called in range(1, most):
+            if called >= _LEAST_CALLS and time.monotonic() > end_s:
+                break
+            item.runtest()
+            marks["iteration"](calls=1)
     return result
 
 
@@ -298,6 +391,17 @@ class Measured:
         if not peaks:
             raise UsageError(f"there is no phase {phase!r}")
         return max(peaks)
+
+
+@dataclass(frozen=True)
+class Grows:
+    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.judge.growth's, with the rate and its interval."""
+
+    reason: str
+    verdict: Verdict = field(repr=False)
+
+    def __bool__(self) -> bool:
+        return self.verdict.word == "grows"
 
 
 class Memprof:
@@ -351,6 +455,38 @@ class Memprof:
         from .measuring.suite import Variant
         from .programs.runtimes import runners_path
 
+        name, path, environment = self._callable(function, args, kwargs)
+        variant = Variant(str(runners_path() / "function.py"), env=environment)
+        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats, release=False)
+        return self._measured(measured_runs, name, "PREPARE")
+
+    def grows(self, function: Callable[..., object], *args: object, **kwargs: object) -> Grows:
+        """Whether memory rises when a function is called again and again, in three processes. It takes seconds, up to about a minute.
+
+        Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
+        """
+        from .judge import growing
+        from .measuring.progress import Silent
+        from .programs.runtimes import runners_path
+        from .runs.summary import Key
+        from .seek import grow
+
+        name, path, environment = self._callable(function, args, kwargs)
+        request = grow.GrowRequest(
+            str(path), str(runners_path() / "function.py"), budget=grow.Budget(time_ns=_BUDGET_NS), env=environment, variant=name
+        )
+        try:
+            verdict = grow.grow(request, Silent(), lambda line: None).verdict
+        except MeasurementError as error:
+            pytest.fail(str(error), pytrace=False)
+        row = growing.judged(growing.Measured(Key(name, name, None, ""), "iteration", verdict), growing.Limit("iteration", 0))
+        reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
+        if verdict.word == "undecided":
+            pytest.fail(f"{name}: {reason}", pytrace=False)
+        return Grows(reason, verdict)
+
+    def _callable(self, function: Callable[..., object], args: object, kwargs: object) -> tuple[str, Path, dict[str, str]]:
+        """A function's name, the file that tells another process how to call it, and the variables of that process."""
         name = getattr(function, "__qualname__", "<>")
         if "<" in name:
             raise UsageError(f"{name} cannot be imported by another process: measure a function at the top of a module")
@@ -363,9 +499,7 @@ class Memprof:
         token = secrets.token_hex(16)  # the file's content is executed, so only this very file is taken
         path = self._folder / f"{name}.json"
         path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
-        variant = Variant(str(runners_path() / "function.py"), env={"MEMPROF_FUNCTION": token})
-        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats, release=False)
-        return self._measured(measured_runs, name, "PREPARE")
+        return name, path, {"MEMPROF_FUNCTION": token}
 
     def _measured(self, runs: Runs, what: str, before: str) -> Measured:
         failed = next((run.outcome for run in runs if not run.outcome.ok), None)

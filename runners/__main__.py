@@ -4,8 +4,9 @@ The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
                      "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "sessions": how many
-                     sessions of the model there are (see sessions.py). "release": end with a phase RELEASE, in which the runtime is deleted.
+                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
                      path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
@@ -27,7 +28,7 @@ import importlib  # noqa: E402
 import json  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
-from runtimes import NAMES, Options, Refused, all_knobs  # noqa: E402
+from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
 
 def main(arguments):
@@ -53,12 +54,28 @@ def run(job):
     try:
         kind = "import"
         runtime_class = find(job["runtime"])
-        runtime = several(runtime_class, job["sessions"]) if job.get("sessions", 1) > 1 else runtime_class()
+        count = job.get("sessions", 1)
+        runtime = several(runtime_class, count, job["model"]) if count > 1 else created(runtime_class, job["model"])
         kind = "error"
         options = Options(job, all_knobs(runtime_class))
         say_about(marks, runtime)
         marks.end()
+        use = job.get("use")
+        if use:
+            import repeated  # only here, so that other jobs pay nothing for it
+        if use and use["cycles"]:
+            phase = "RELOAD"
+            marks.begin(phase)
+            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
+            marks.end()
+            marks.done()
+            return _left(job)
 
+        lines = None
+        if job.get("traced"):
+            import tracing
+
+            lines = tracing.Lines(job["traced"])
         phase = "MODEL_LOAD"
         marks.begin(phase)
         weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
@@ -81,13 +98,23 @@ def run(job):
             return _left(job)
 
         say_about(marks, runtime)  # again: some runtimes have their notes only now
-        steps = steps_of(runtime, job)
-        phase = next(step[0] for step in steps if step[1])
+        steps, work = steps_of(runtime, job), None
+        phase = next((step[0] for step in steps if step[1]), steps[-1][0])
         give_inputs(runtime, options)
+        if use:
+            feeds = repeated.feeds_of(runtime, options, use)
+            phase = "EXECUTE"
+            marks.begin(phase)
+            repeated.iterations(marks, runtime, feeds, use)
+            end(marks, runtime)
+            steps = ()
         for phase, count, work in steps:
             if count:
                 marks.begin(phase)
-                end(marks, runtime, iterate(work, count, marks if generates(runtime) else None))
+                times_ns = iterate(work, count, marks if generates(runtime) else None)
+                if lines is not None:
+                    lines.look()
+                end(marks, runtime, times_ns)
             if job.get("until") == phase:
                 break
         if job.get("outputs"):
@@ -114,11 +141,11 @@ def run(job):
     return _left(job)
 
 
-def several(runtime_class, count):
+def several(runtime_class, count, model):
     """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
     from sessions import Sessions
 
-    return Sessions(runtime_class, count)
+    return Sessions(runtime_class, count, model)
 
 
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
@@ -253,6 +280,8 @@ def _described(name):
         "formats": list(getattr(runtime_class, "formats", ())),
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
         "build_uses": list(getattr(runtime_class, "build_uses", ())),
+        "converts": list(getattr(runtime_class, "converts", ())),
+        "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
@@ -282,6 +311,13 @@ def _installed_version(distribution):
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _no_converter(converter):
+    """The sentence of a converter whose module is not there, else None."""
+    from importlib.util import find_spec
+
+    return converter[1] if converter is not None and find_spec(converter[0]) is None else None
 
 
 def _installed_bytes(distribution):

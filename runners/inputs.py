@@ -20,7 +20,7 @@ def make(signature, shapes, path):
     import numpy
 
     names = [name for name, _, _ in signature]
-    given = _read(numpy, path) if path else {}
+    given = arrays(path) if path else {}
     for name in list(shapes) + list(given):
         if name not in names:
             raise Refused("the model has no input %r; it has %s" % (name, ", ".join(names) or "none"))
@@ -30,8 +30,11 @@ def make(signature, shapes, path):
     }
 
 
-def _read(numpy, path):
+def arrays(path):
+    """The arrays of an .npz file by name. Raises Refused."""
     import zipfile  # numpy imports it here too
+
+    import numpy
 
     try:
         with zipfile.ZipFile(path) as archive:

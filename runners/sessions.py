@@ -4,14 +4,19 @@ Each phase is the phase of all of them, one after another: MODEL_LOAD loads the 
 once. Weights that the runtime shares between its sessions are there once; that is what such a job is to tell.
 """
 
+from runtimes import created
+
 
 class Sessions:
     """The sessions as one runtime. What is not a phase, such as its version, its notes and its outputs, is the first session's."""
 
-    def __init__(self, runtime_class, count):
-        self._sessions = [runtime_class() for _ in range(count)]
+    def __init__(self, runtime_class, count, model):
+        self._sessions = [created(runtime_class, model) for _ in range(count)]
 
     def __getattr__(self, name):
+        if name in ("prompt", "generate"):  # of all of them, and there only if the runtime has it
+            works = [getattr(session, name) for session in self._sessions]
+            return lambda: sum(work() for work in works)
         return getattr(self._sessions[0], name)
 
     def load(self, model, options):

@@ -22,7 +22,7 @@ from pathlib import Path
 import failing
 import hypothesis
 import pytest
-from once import SHARED, once
+from once import SHARED, USERS_CACHE, once
 
 # BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
 with pytest.MonkeyPatch.context() as _environment:
@@ -88,6 +88,7 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     # The C library that zig compiles for each architecture, minutes of work, is kept where it is kept without tests.
     os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zig"))
+    os.environ.setdefault(USERS_CACHE, os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
     cache = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

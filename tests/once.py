@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+USERS_CACHE = "MEMPROF_TEST_USERS_CACHE"  # in the environment: the cache of the user who runs the tests
 SHARED = "MEMPROF_TEST_SHARED"  # in the environment: a folder that is there once a session; conftest.py makes it
 
 

@@ -52,7 +52,7 @@ def test_every_command_of_this_machine_is_a_door():
     from memprof.cli import group
 
     doors = {words[0] for words in script("faults").DOORS.values()}
-    assert doors | {"clean"} == set(group.listed)  # clean needs another machine
+    assert doors | {"clean", "worker", "fleet"} >= set(group.listed) >= doors  # those need another machine, or a scheduler
 
 
 def test_a_fault_at_a_door_is_right_and_a_torn_file_is_seen(tmp_path):

@@ -6,9 +6,10 @@ The nets are made by the zoo; a runtime or the zoo's packages that are missing s
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
+import ct2_model
 import pytest
-from failing import NEAR
 
 import memprof
 from memprof.errors import InputError
@@ -16,6 +17,7 @@ from memprof.programs import runtimes
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
+CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
 # The phases after PREPARE: of a model that generates, and of all others.
 GENERATING, EXECUTING = ["WARMUP", "PROMPT", "GENERATE"], ["WARMUP", "EXECUTE"]
 
@@ -29,6 +31,11 @@ def nets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nets")
     for form in ("onnx", "tflite"):
         zoo.make("mnist", folder / f"mnist.{form}", format=form)
+    zoo.make("mnist", folder / "mnist.param", format="ncnn")
+    if find_spec("MNN"):
+        zoo.make("mnist", folder / "mnist.mnn", format="mnn")
+    if find_spec("ctranslate2"):
+        ct2_model.make(folder / "mnist.folder")
     zoo.make("llama", folder / "mnist.gguf", format="gguf", size_bytes=1 << 20)
     return folder
 
@@ -54,7 +61,7 @@ def test_a_runtime_speaks_the_contract(nets, name):
         assert mark.end_ns >= mark.begin_ns
         assert mark.rss_peak_bytes >= mark.rss_end_bytes > 0
         assert mark.rss_end_bytes == mark.anon_end_bytes + mark.file_end_bytes + mark.shmem_end_bytes
-        assert mark.hwm_bytes >= mark.rss_end_bytes - NEAR  # a runtime's threads may go on between the two looks
+        assert mark.hwm_bytes >= 0.9 * mark.rss_end_bytes  # it is read first, and a runtime's threads may go on meanwhile
         assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
     assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
     assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)

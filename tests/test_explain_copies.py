@@ -142,6 +142,14 @@ def test_what_the_model_holds_twice_is_due_twice(tmp_path: Path) -> None:
     assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
 
 
+def test_a_tensor_of_which_there_is_no_copy_is_counted_as_not_placed(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", normal(300, 300), normal(200, 300))
+    index = snippets.index(tensors)
+    with bench.holding(tensors, [["block8"], []], MIB) as pid:
+        seen = waterfall.account(waterfall.take(pid, "x", index), None, index, ())
+    assert (seen.phase.unplaced_bytes, seen.phase.unplaced_tensors) == (tensors[1].bytes, 1)
+
+
 def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: Path) -> None:
     (tensor,) = written(tmp_path / "w.bin", normal(50, 500))  # below the threshold of a mapping of its own
     program = (

@@ -256,3 +256,18 @@ def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> No
     assert 10_000 < found < 1_000_000
     (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
     assert activations.highest(tmp_path / f"torn.{form}", {}) is None
+
+
+NCNN = Runtime("ncnn", knobs=(Knob("winograd", ON_OFF, "on", "load", ""),))
+MNN = Runtime("mnn", knobs=(Knob("winograd", ("0", "1", "2", "3"), "3", "load", ""),))
+
+
+@pytest.mark.parametrize(("runtime", "proposed"), [(NCNN, {"winograd": "off"}), (MNN, {"winograd": "0"}), (ONERT, None)])
+def test_weights_that_are_in_no_order_are_named_and_their_algorithm_proposed(runtime, proposed):
+    look = replace(phase("EXECUTE", held("in blocks of 16", ANON, 70), use=20), unplaced_bytes=20 * MIB, unplaced_tensors=11)
+    finding = only(facts(runtime, look))
+    assert (finding.rule, finding.bytes) == ("transformed", 20 * MIB)
+    assert "no copy of 11 tensors is found" in finding.evidence[0]
+    assert settings(finding) == ([proposed] if proposed else [])
+    assert not findings.find(facts(runtime, replace(look, unplaced_bytes=MIB // 2, unplaced_tensors=1)))
+    assert not findings.find(facts(runtime, replace(look, unplaced_bytes=None, unplaced_tensors=0)))

@@ -39,7 +39,7 @@ REFUSED = {
         USAGE,
         "model.tflite: none of the named runtimes takes it (they take .json)",
     ),
-    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "a folder without metadata/MANIFEST is not an nnpackage"),
+    "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "this folder has no metadata/MANIFEST of an nnpackage"),
     "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
     "no runtime": (["good.json"], USAGE, "name a runtime"),
     "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),

@@ -261,3 +261,89 @@ def test_the_plugin_costs_nothing_where_it_is_not_used(pytester):
     )
 
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)
+
+
+GROWING = """
+import os
+import pytest
+
+KEPT = []
+
+@pytest.fixture
+def once():
+    return []
+
+@pytest.mark.no_growth(per_call="0 B")
+def test_steady(once):
+    once.append(1)   # set up once a process, and not kept beyond it
+    bytearray(b"x" * 65536)
+
+@pytest.mark.no_growth
+def test_leaks():
+    KEPT.append(bytearray(b"x" * 65536))
+
+@pytest.mark.no_growth(per_call="1 MiB")
+def test_leaks_less_than_it_may():
+    KEPT.append(bytearray(b"x" * 65536))
+
+@pytest.mark.no_growth
+def test_fails_later():
+    KEPT.append(1)
+    assert len(KEPT) < 5, "the fifth call"
+
+@pytest.mark.no_growth("0 B")
+def test_wrong_words(): ...
+
+@pytest.mark.no_growth
+@pytest.mark.peak_rss("1 GiB")
+def test_both_marks(): ...
+
+@pytest.mark.no_growth
+def test_with_the_fixture(memprof): ...
+"""
+
+
+def test_a_test_that_must_not_grow_is_called_again_and_again(pytester, lean, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    pytester.makepyfile(GROWING)
+    pytester.makeconftest("from memprof import pytest_plugin\npytest_plugin._ROUNDS = (150, 600)\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers\n")
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
+
+    done.assert_outcomes(passed=2, failed=2, errors=3)
+    done.stdout.fnmatch_lines_random(
+        [
+            "*test_steady PASSED*",
+            "*test_leaks FAILED*",
+            "*test_leaks_less_than_it_may PASSED*",
+            "*the test's memory: it grows by 6?.? KiB per call*; the limit is 0 B per call*",
+            "*AssertionError: the fifth call*",
+            '*test_wrong_words: write @pytest.mark.no_growth(per_call="0 B")*',
+            "*test_both_marks: peak_rss and no_growth are for a test each*",
+            "*test_with_the_fixture: with the memprof fixture write memprof.grows(FUNCTION)*",
+        ]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    rates = {one.get("name"): float(one.get("value")) for one in cases["test_leaks"].iter("property")}
+    assert rates["growth_bytes_per_call"] == pytest.approx(65536, rel=0.1)
+
+
+def test_the_fixture_says_whether_a_function_grows(pytester, lean):
+    pytester.makepyfile(
+        work="KEPT = []\ndef leak(size):\n    KEPT.append(bytearray(b'x' * size))\ndef fine():\n    bytearray(b'x' * 65536)\n"
+        "def fail():\n    raise ValueError('not today')\n"
+    )
+    pytester.makepyfile(
+        test_it="import pytest\nimport work\nfrom memprof import pytest_plugin\nfrom memprof.seek import grow\ngrow._FIRST = 200\n"
+        "pytest_plugin._BUDGET_NS = 10**10\n"
+        "def test_leak(memprof):\n    found = memprof.grows(work.leak, 65536)\n    assert found\n    assert 60000 < found.verdict.slope < 70000\n"
+        "def test_said(memprof):\n    assert not memprof.grows(work.leak, 65536)\n"
+        "def test_fine(memprof):\n    assert not memprof.grows(work.fine)\n"
+        "def test_fails(memprof):\n    memprof.grows(work.fail)\n"
+    )
+
+    done = pytester.runpytest_subprocess("-v", timeout=300)
+
+    done.assert_outcomes(passed=2, failed=2)
+    done.stdout.fnmatch_lines_random(["*assert not Grows(reason='it grows by 6?.? KiB per call (95%: *", "*ValueError: not today*"])

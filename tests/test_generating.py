@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from once import once
 
 import memprof as library
+from memprof import zoo
+from memprof.models import gguf
+from memprof.programs.runtimes import runners_path
 
 MIB = 1 << 20
 
@@ -40,9 +46,9 @@ def test_a_runtime_that_generates_has_prompt_and_generate_in_place_of_execute(co
     (run,) = library.measure([counting / "model.bin"], [str(counting / "counting.py")], warmup=2, runs=3, repeats=1)
 
     assert run.outcome.ok, run.outcome.sentence
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "PROMPT", "GENERATE"]
-    assert [len(mark.times_ns) for mark in run.marks[3:]] == [2, 3, 3]
-    assert [mark.units for mark in run.marks[3:]] == [{"token": 24}, {"token": 21}, {"token": 15}]
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "PROMPT", "GENERATE", "RELEASE"]
+    assert [len(mark.times_ns) for mark in run.marks[3:6]] == [2, 3, 3]
+    assert [mark.units for mark in run.marks[3:6]] == [{"token": 24}, {"token": 21}, {"token": 15}]
     assert values(run, "prompts") == {"MODEL_LOAD": 0, "PREPARE": 0, "WARMUP": 2, "PROMPT": 5, "GENERATE": 5}
 
 
@@ -50,3 +56,100 @@ def test_phases_of_a_generating_run_do_not_overlap(counting):
     (run,) = library.measure([counting / "model.bin"], [str(counting / "counting.py")], warmup=1, runs=2, repeats=1)
 
     assert all(before.end_ns <= after.begin_ns for before, after in zip(run.marks, run.marks[1:], strict=False))
+
+
+# -- llama.cpp
+
+
+@pytest.fixture(scope="module")
+def llama():
+    pytest.importorskip("xllamacpp")
+    return once("llama of 1 MB", lambda folder: zoo.make("llama", folder / "llama.gguf", format="gguf", size_bytes=10**6)) / "llama.gguf"
+
+
+def measured(model, **settings):
+    """The run of a model with these settings, each with one short request."""
+    knobs = {"prompt": "8", "generate": "2", "context": "256", **settings}
+    (run,) = library.measure([model], ["llamacpp"], set=knobs, threads=[1], warmup=0, runs=1, repeats=1)
+    return run
+
+
+def test_the_context_is_prepare_and_takes_what_the_file_says(llama):
+    small, large = measured(llama, context="1024"), measured(llama, context="33792")
+
+    assert small.outcome.ok, small.outcome.sentence
+    assert [mark.phase for mark in small.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "PROMPT", "GENERATE", "RELEASE"]
+    loads = [run.mark("MODEL_LOAD").anon_end_bytes for run in (small, large)]
+    assert abs(loads[0] - loads[1]) < MIB
+    tokens = 33792 - 1024
+    grown = large.mark("PREPARE").anon_end_bytes - small.mark("PREPARE").anon_end_bytes
+    cache = gguf.kv_cache(llama).bytes_per_token()
+    # Beside the cache llama.cpp keeps a table of its cells, of some 60 bytes a token.
+    assert cache * tokens - MIB / 2 <= grown <= (cache + 100) * tokens + MIB / 2
+    assert small.mark("PROMPT").units == {"token": 8} and small.mark("GENERATE").units == {"token": 2}
+    released = small.mark("RELEASE")
+    assert released.anon_end_bytes < large.mark("PREPARE").anon_end_bytes
+
+
+def test_a_smaller_type_of_the_cache_takes_less(llama):
+    sizes = [measured(llama, context="33792", kv_type=kind).mark("PREPARE").anon_end_bytes for kind in ("f16", "q4_0")]
+    cache = gguf.kv_cache(llama)
+    saved = (cache.bytes_per_token("f16") - cache.bytes_per_token("q4_0")) * 33792
+    assert abs(sizes[0] - sizes[1] - saved) < MIB / 2
+
+
+def test_weights_that_are_not_mapped_are_anonymous_and_have_no_resident_file(llama):
+    mapped, read = measured(llama), measured(llama, mmap="off")
+    weights = {value.phase: value.value for value in mapped.values if value.name == "model_resident_bytes"}
+    assert weights["GENERATE"] == pytest.approx(llama.stat().st_size, rel=0.2)
+    assert not [value for value in read.values if value.name == "model_resident_bytes"]
+    assert read.mark("MODEL_LOAD").anon_end_bytes - mapped.mark("MODEL_LOAD").anon_end_bytes > llama.stat().st_size / 2
+
+
+def test_the_server_loads_in_one_call_and_says_so(llama):
+    run = measured(llama, engine="server", prompt_cache="1MiB")
+    assert run.outcome.ok, run.outcome.sentence
+    assert "MODEL_LOAD has PREPARE in it" in run.about.notes[0]
+    assert run.mark("GENERATE").units == {"token": 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"prompt": "300"}, "prompt=300 and generate=2 are 302 tokens: more than the 256"),
+        ({"slots": "64", "kv_unified": "off"}, "more than the 4 of a slot (context=256 shared out to slots=64)"),
+        ({"kv_type": "q8_0", "flash_attention": "off"}, "kv_type=q8_0 needs flash attention"),
+        ({"prompt_cache": "1MiB"}, "prompt_cache is a setting of llama.cpp's server: give engine=server too"),
+        ({"batch": "0"}, "batch=0: it is a number from 1"),
+    ],
+)
+def test_settings_that_llama_cpp_would_end_for_are_refused(llama, settings, words):
+    run = measured(llama, **settings)
+    assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
+    assert words in run.outcome.message
+
+
+def test_a_damaged_model_fails_with_llama_cpps_own_words(llama, tmp_path):
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(llama.read_bytes()[:20000])
+    run = measured(damaged)
+    assert (run.outcome.status, run.outcome.phase) == ("error", "MODEL_LOAD")
+    assert "llama" in run.outcome.message or "tensor" in run.outcome.message or "gguf" in run.outcome.message
+
+
+def test_a_package_that_is_laid_out_otherwise_is_not_trusted(monkeypatch):
+    monkeypatch.syspath_prepend(str(runners_path()))
+    for name in [name for name in sys.modules if name.split(".")[0] == "runtimes"]:
+        monkeypatch.delitem(sys.modules, name)
+    from runtimes import llamacpp
+
+    class Params:
+        n_predict = n_ctx = n_batch = n_ubatch = 1
+
+    class Package:
+        class xllamacpp:
+            __file__ = "/no/such/library.so"
+
+    assert llamacpp._address(Params()) is None
+    assert llamacpp._Direct.over(Package, Params()) is None
+    assert Params.n_ctx == 1

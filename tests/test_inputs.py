@@ -38,7 +38,7 @@ def model(folder: Path, *shapes: tuple, name: str = "open.onnx") -> Path:
 
 def test_open_dimensions_of_onnx(tmp_path: Path) -> None:
     path = model(tmp_path, ("n", 3, None, 5), (2,))
-    assert inputs.inputs(path) == (inputs.Input("x", (None, 3, None, 5)), inputs.Input("y", (2,)))
+    assert inputs.inputs(path) == (inputs.Input("x", (None, 3, None, 5), ("n", "", "", "")), inputs.Input("y", (2,), ("",)))
     assert inputs.shapes_that_run(path, {}, None) == {"x": (1, 3, 1, 5), "y": (2,)}
     assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
     assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}

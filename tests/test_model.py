@@ -85,7 +85,9 @@ def test_an_nnpackage_is_all_its_files(tmp_path):
     assert len(identify(tmp_path / "pkg").files) == 2
 
 
-@pytest.mark.parametrize(("make", "said"), [("none", "no such file"), ("empty", "is empty"), ("folder", "is not an nnpackage")])
+@pytest.mark.parametrize(
+    ("make", "said"), [("none", "no such file"), ("empty", "is empty"), ("folder", "no metadata/MANIFEST of an nnpackage")]
+)
 def test_what_is_no_model_is_said(tmp_path, make, said):
     path = tmp_path / "net.onnx"
     if make == "empty":

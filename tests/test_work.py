@@ -163,6 +163,20 @@ def test_what_was_written_before_a_kill_is_kept():
 
 
 @processes
+def test_lines_that_a_program_prints_are_its_units():
+    body = """for (int i = 0; i < 200; ++i) { memset(malloc(20000), 1, 20000); usleep(3000); printf(i % 4 ? "served %d\\n" : "cached %d\\n", i); }
+        usleep(1000000);"""
+    run = ran(compiled(body), env=FOLLOWED, phase_regexes={"request": "^served", "hit": "^cached"})
+
+    assert run.outcome.ok, run.outcome.sentence
+    seen = curve(run, "RUN")
+    assert {unit: column[-1] for unit, column in seen.counts.items()} == {"hit": 50, "request": 150}
+    assert list(seen.t_ns) == sorted(seen.t_ns)
+    first = seen.counts["hit"][0] + seen.counts["request"][0]  # as many as were read at once
+    assert abs(seen.rss[-1] - seen.rss[0] - (200 - first) * 20000) < MIB
+
+
+@processes
 def test_lines_that_are_not_whole_are_left_out():
     lines = [
         '{"mark":"work","pid":%d,"phase":"A","units":["iteration"],"rows":[1,2,3]}',

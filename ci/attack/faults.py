@@ -51,6 +51,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "exec": ("exec", "--repeats", "1", "-o", "new.jsonl", "--", "true"),
     "attach": ("attach", str(os.getpid()), "--for", "100ms", "-o", "new.jsonl"),
     "import": ("import", "mprof.dat", "-o", "new.jsonl"),
+    "merge": ("merge", "runs.jsonl", "-o", "new.jsonl"),
     "table": ("table", "runs.jsonl"),
     "table -o": ("table", "runs.jsonl", "--format", "html", "-o", "table.html"),
     "plot": ("plot", "peaks", "runs.jsonl", "-o", "peaks.png"),
@@ -61,6 +62,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "gate": ("gate", "runs.jsonl", "--baseline", "base.json", "--also", "junit=gate.xml"),
     "gate --run": ("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl"),
     "baseline": ("baseline", "update", "runs.jsonl", "-o", "new.json"),
+    "history": ("history", "add", "runs.jsonl", "--folder", "new"),
     "explain": ("explain", MODEL, *_ONE, "--keep-runs", "new.jsonl", "-o", "why.json"),
     "heap record": ("heap", "record", MODEL, *_ONE, "-o", "profile"),
     "heap show": ("heap", "show", "massif.gz"),
@@ -70,6 +72,9 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "heap export": ("heap", "export", "massif.gz", "--format", "collapsed", "-o", "stacks.txt"),
     "tune": ("tune", MODEL, "-r", "synthetic", "--try", "ballast=0,1048576", "--time", "5s", "-o", "new.jsonl"),
     "fit": ("fit", MODEL, *_ONE, "--phase", "load", "--by", "data", "-o", "new.jsonl"),
+    "bisect": ("bisect", "--suite", "built.toml", "--good", "HEAD~1", "--no-explain", "-o", "new.jsonl"),
+    "grow": ("grow", MODEL, "-r", "synthetic", "--budget", "200", "-o", "new.jsonl"),
+    "scale": ("scale", MODEL, "-r", "synthetic", "--vary", "sessions=1..4", "-o", "new.jsonl"),
     "plan show": ("plan", "show", "model.onnx"),
     "plan reorder": ("plan", "reorder", "model.onnx", "-o", "better.onnx"),
     "plan residency": ("plan", "residency", "model.onnx"),
@@ -144,6 +149,9 @@ def at(template: Place, door: str, faults: Sequence[str]) -> Iterator[tuple[str,
 def inputs(place: Place) -> None:
     """Make the files that the doors read."""
     variants = ("--variant", "a=synthetic", "--variant", "b=synthetic,ballast=4MiB")
+    commit = ("-c", "user.name=it", "-c", "user.email=it@localhost", "commit", "-q", "--allow-empty", "-m")
+    for words in (("init", "-q"), (*commit, "first"), (*commit, "second")):
+        subprocess.run(["git", *words], cwd=place.work, check=True)
     for words in (
         ("run", MODEL, *variants, "--repeats", "5", "--warmup", "1", "--runs", "2", "-o", "runs.jsonl"),
         ("baseline", "update", "runs.jsonl", "-o", "base.json"),
@@ -155,9 +163,9 @@ def inputs(place: Place) -> None:
     shutil.copy(DATA / "heap" / "massif_tflite_mobilenet_v2.gz", place.work / "massif.gz")
     (place.work / "buffers.csv").write_text("id,lower,upper,size\n0,0,3,4\n1,1,4,4\n2,3,9,8\n3,4,9,4\n")
     (place.work / "budgets.toml").write_text('peak = "1 GiB"\n')
-    (place.work / "suite.toml").write_text(
-        f'models = ["{MODEL}"]\nrepeats = 1\nwarmup = 0\nruns = 1\n[[variant]]\nname = "a"\nruntime = "synthetic"\n'
-    )
+    suite = f'models = ["{MODEL}"]\nrepeats = 1\nwarmup = 0\nruns = 1\n[[variant]]\nname = "a"\nruntime = "synthetic"\n'
+    (place.work / "suite.toml").write_text(suite)
+    (place.work / "built.toml").write_text(f'{suite}[build]\ncommand = "true"\n')
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import random
+import struct
 import sys
 from functools import cache
 from pathlib import Path
@@ -81,6 +82,7 @@ def weights(data: bytes) -> None:
     from memprof.models.tensors import tensors
 
     name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.onnx"
+    name = "model.bin" if data[1:4] == b"\0\0\0" else name  # CTranslate2's begins with its version
     path = harness.file(data, name)
     identify(path)
     snippets.index(tensors(path), 64)
@@ -196,7 +198,9 @@ def seeds(name: str) -> list[bytes]:
         if name != "onnx":
             models.append(plan_tflite.control_flow(harness.file(b"", "c.tflite")).read_bytes())
         layer = b'<net><layer name="c" type="Const"><data element_type="f32" shape="2, 4" offset="0" size="32"/></layer></net>'
-        return [*models, layer] if name == "weights" else models
+        variable = struct.pack("<H2sBIIBI8s", 2, b"w", 2, 1, 2, 0, 8, b"abcdefgh")
+        ct2 = struct.pack("<IH2sII", 6, 2, b"S", 1, 1) + variable
+        return [*models, layer, ct2] if name == "weights" else models
     if name == "log":
         return [path.read_bytes()[: harness.LONGEST_INPUT] for path in sorted(DATA.iterdir()) if path.is_file()]
     if name == "buffers":

@@ -47,11 +47,14 @@ _COMMANDS = {
         "explain": ("explain", "Say why the memory is what it is, and what would lower it."),
         "heap": ("heap", "Show who allocated the peak: massif, heaptrack, memray."),
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
+        "grow": ("grow", "Say whether memory rises with use, and keeps rising."),
         "fit": ("fit", "Find the least memory in which a model runs."),
-        "scale": ("scale", "Find the law of memory: batch, context, threads, sessions, processes."),
+        "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
+        "fleet": ("fleet", "Show a fleet: its machines, what they measure, who waits."),
+        "worker": ("worker", "Offer this machine, or boards beside it, to a fleet."),
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
         "marks": ("marks", "Say where the header and the Python file for marks are."),
@@ -59,7 +62,8 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-_WITH_NUMPY = ("bisect", "explain", "history", "plan", "scale", "zoo")  # with any of their words; reports load it when they are asked for
+# With any of their words; reports load it when they are asked for.
+_WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 
 class Lazy(click.Group):

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from ..errors import MeasurementError
+from ..runs.records import Run
 from ..units import parse_duration_ns
+from . import report
+from .grow import EXIT_CODES
 from .measuring import keep_runs, place_options, probe_option, reaching
 
 _EPILOG = """\b
 Examples:
   memprof attach 4711 --for 30s
   memprof attach "$(pidof onert_run)" --for 1min --interval 10ms -o runs.jsonl
+  memprof attach --grow 4711 --for 1h --interval 100ms
+
+With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows, 3 undecided.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("pid", type=int)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
+@click.option("--grow", is_flag=True, help="Say too whether its memory rises with time.")
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @probe_option
 @click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
@@ -29,6 +38,7 @@ Examples:
 def command(
     pid: int,
     duration: str,
+    grow: bool,
     interval: str,
     probe: Any,
     name: str | None,
@@ -43,6 +53,27 @@ def command(
 
     with reaching(on, remote_dir) as place:
         job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
-        return keep_runs(
-            lambda progress, keep: attach.measure(job, pid, progress, keep, probe or place.probe, place), output, append, as_json
-        )
+        measured: list[Run] = []
+
+        def measure(progress: Any, keep: Any) -> Iterator[Run]:
+            for run in attach.measure(job, pid, progress, keep, probe or place.probe, place):
+                measured.append(run)
+                yield run
+
+        code = keep_runs(measure, output, append, as_json, silent=grow and as_json)
+    return _growth(measured[0], as_json) if grow and measured and code == 0 else code
+
+
+def _growth(run: Run, as_json: bool) -> int:
+    """Print whether the memory of a polled process rises with time; the exit code."""
+    from ..bounded import load_numpy
+
+    load_numpy()
+    from ..judge import growth
+    from ..runs.store import unpack
+
+    if not run.timeline.samples:
+        raise MeasurementError(f"{run.job.model.name}: nothing was polled")
+    verdict = growth.by_time(unpack(run.timeline), run.machine.page_bytes)
+    click.echo(report("tables.growth").polled(run, verdict, "json" if as_json else "text"))
+    return EXIT_CODES[verdict.word]

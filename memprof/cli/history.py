@@ -76,7 +76,10 @@ def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, a
 @_folder
 @_json
 def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_json: bool) -> None:
-    """Print the newest commits as a table with arrows at steps, and each step of the history in a line."""
+    """Print the newest commits as a table, and all steps.
+
+    Arrows stand at the steps.
+    """
     from . import report
 
     history = _read(folder, names)
@@ -91,7 +94,7 @@ def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_j
 @_folder
 @_json
 def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
-    """Say whether the newest commit brings a step to light, which exits with 1 if it is for the worse.
+    """Say whether the newest commit shows a step.
 
     A step is told once: by the commit with which it is first seen, which need not be the commit where it lies. Exit codes: 0 no step, or one
     for the better; 1 a step for the worse; 3 nothing to compare with; 4 a variant that fails now and did not before.

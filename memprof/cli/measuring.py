@@ -39,6 +39,23 @@ def phase_options(function: Any) -> Any:
     )(function)
 
 
+def drive_options(function: Any) -> Any:
+    """The options for the load on a command that is a server."""
+    for name, meaning in (
+        ("distinct", "How many of the prompts differ; the others repeat them.  [default: all]"),
+        ("parallel", "Requests that are open at once.  [default: 1]"),
+        ("generate", "Tokens that each request generates.  [default: 32]"),
+        ("prompts", "Tokens of each prompt.  [default: 128]"),
+    ):
+        function = click.option(f"--{name}", type=int, metavar="N", help=f"With --drive: {meaning[0].lower()}{meaning[1:]}")(function)
+    return click.option(
+        "--drive",
+        metavar="openai:PORT",
+        help="The command is a server of OpenAI's API on this port, which memprof asks: --warmup and --runs are requests. It listens on "
+        "127.0.0.1; openai:HOST:PORT names another address.",
+    )(function)
+
+
 def condition_options(function: Any) -> Any:
     """The options for where a run may use CPUs and swap."""
     function = click.option(
@@ -60,6 +77,16 @@ def place_options(function: Any) -> Any:
     return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE.")(
         function
     )
+
+
+def security_options(function: Any) -> Any:
+    """The options for reaching a fleet's scheduler."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Reach a scheduler on another machine without TLS. Only where you trust everybody in the network."
+    )(function)
+    for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
+        function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
+    return function
 
 
 cooling_option = click.option(
@@ -100,16 +127,19 @@ def measure_suite(
     return keep_runs(measure, output, append, as_json, above_baseline, brief)
 
 
-def keep_runs(measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False) -> int:
+def keep_runs(
+    measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False, silent: bool = False
+) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first.
+    brief: only the tables that most people look at first. silent: no tables.
     """
     from ..measuring.keeping import keeping
+    from ..runs.attempts import standing
     from . import talk
     from .progress import chosen
 
-    runs = []
+    runs: list[Any] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         try:
@@ -118,7 +148,8 @@ def keep_runs(measure: Any, output: str | None, append: bool, as_json: bool, abo
                     runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
         except (KeyboardInterrupt, OSError, MemprofError) as error:
             stopped = error
-        if runs:
+        runs, _ = standing(runs)
+        if runs and not silent:
             _report(runs, above_baseline, as_json, brief)
     if isinstance(stopped, MemprofError | OSError):
         raise stopped

@@ -119,6 +119,14 @@ def _tradeoff() -> None:
     """
 
 
+@_picture("growth", "soak.jsonl -o growth.png")
+def _growth() -> None:
+    """Draw memory over units of work, of runs that `memprof grow` kept.
+
+    Of each variant, the processes of the last round are drawn, all variants on one scale, with the verdict.
+    """
+
+
 @_picture(
     "spread",
     "runs.jsonl -o spread.png --phase EXECUTE",

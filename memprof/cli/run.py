@@ -7,19 +7,33 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_OK
+from ..errors import EXIT_OK, UsageError
 from ..units import counted, parse_celsius, parse_duration_ns
-from .measuring import VERBOSE, condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
+from .measuring import (
+    VERBOSE,
+    condition_options,
+    cooling_option,
+    drive_options,
+    measure_suite,
+    phase_options,
+    place_options,
+    probe_option,
+    reaching,
+    security_options,
+)
 
 _EPILOG = """\b
 Examples:
   memprof run model.onnx -r onnxruntime
+  memprof run model.onnx -r all
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
   memprof run --suite suite.toml --shard 2/5 -o part2.jsonl
   memprof run --cmd 'orig=./train --epochs {runs}' --cmd 'swap=./train --epochs {runs} --swap' --runs 10
+  memprof run --suite suite.toml --on dask:tcp://127.0.0.1:8786 --machines kind=pi5 -o runs.jsonl
   memprof run model.tflite -r litert --on ssh:pi@board --python /opt/rt/bin/python
+  memprof run m.gguf --cmd 'server=./llama-server -m {model} --port 8080' --drive openai:8080 --runs 20
   memprof run m.tflite -r tflite --cmd 'native=./app {model} {threads}' --threads 1,2
 """
 
@@ -27,7 +41,12 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
-    "-r", "--runtime", "runtimes", multiple=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote (repeatable)."
+    "-r",
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="NAME",
+    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).",
 )
 @click.option(
     "--variant",
@@ -44,6 +63,7 @@ Examples:
     help="Any program as a variant (repeatable). VARIABLE=VALUE may stand before it. memprof fills in {model}, {threads}, {runs} and "
     "{warmup}. Its standard input is empty.",
 )
+@drive_options
 @click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
 @phase_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
@@ -81,6 +101,10 @@ Examples:
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_options
+@click.option("--machines", metavar="LABEL=VALUE,...", help="With --on dask: only machines of the fleet that have these labels.")
+@click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
+@click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
+@security_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
@@ -98,6 +122,13 @@ def command(
     as_json: bool,
     verbose: bool,
     shard: str | None,
+    machines: str | None,
+    each: str | None,
+    spread: bool,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
     **words: Any,
 ) -> int:
     """Measure models in runtimes: the memory and time of each phase.
@@ -105,6 +136,20 @@ def command(
     Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
     to the runs file as soon as it ends.
     """
+    if on is not None and on.startswith("dask:"):
+        from .fleet import Fleet, measure_on_fleet
+
+        if remote_dir is not None:
+            raise UsageError("--remote-dir does not go with a fleet: its workers choose the folders")
+        suite = _suite(**words)
+        if shard is not None:
+            suite = _shard(suite, shard)
+        fleet = Fleet(on.partition(":")[2], machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
+        return (
+            EXIT_OK if suite is None else measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
+        )
+    if machines or each or spread or insecure or tls_ca or tls_cert or tls_key:
+        raise UsageError("--machines, --each, --spread, --insecure and --tls-... go with --on dask:ADDRESS")
     with reaching(on, remote_dir, words["python"]) as place:
         suite = _suite(place=place, **words)
         if shard is not None:
@@ -142,12 +187,24 @@ def _suite(
     cpus: str | None,
     max_temperature: str | None,
     suite_file: str | None,
+    drive: str | None,
+    prompts: int | None,
+    generate: int | None,
+    parallel: int | None,
+    distinct: int | None,
     **fields: Any,
 ) -> Any:
+    from ..errors import UsageError
+    from ..measuring.driving import parse
     from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
 
+    load = {"--prompts": prompts, "--generate": generate, "--parallel": parallel, "--distinct": distinct}
+    if drive is None and any(number is not None for number in load.values()):
+        raise UsageError(
+            f"{', '.join(name for name, number in load.items() if number is not None)}: that is for --drive, which is not given"
+        )
     flags = Suite(
         models=models,
         runtimes=runtimes,
@@ -161,6 +218,7 @@ def _suite(
         interval_ns=parse_duration_ns(interval) if interval else None,
         timeout_ns=parse_duration_ns(timeout) if timeout else None,
         cpus=canonical_cpus(cpus) if cpus is not None else None,
+        drive=parse(drive, prompts, generate, parallel, distinct) if drive is not None else None,
         max_celsius=parse_celsius(max_temperature) if max_temperature else None,
         **fields,
     )

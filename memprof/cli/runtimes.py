@@ -98,10 +98,11 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
     def agree(estimate: Any) -> None:
         if yes or estimate.bytes < _LARGE:
             return
-        advice = (
-            " (torch's CPU build is far smaller: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu and --with torch==VERSION+cpu)"
-        )
-        advice = advice if any(file.name.startswith("nvidia-") for file in estimate.files) else ""
+        torch = next((file for file in estimate.files if file.name == "torch"), None)
+        advice = ""
+        if torch is not None and any(file.name.startswith("nvidia-") for file in estimate.files):
+            pin = f"torch=={torch.version}+cpu" if runtime == "torch" else f"--with torch=={torch.version}+cpu"
+            advice = f" (a build for CPUs is far smaller: {pin}, with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu)"
         if not sys.stdin.isatty():
             raise InputError(f"{estimate.subject}: {format_bytes(estimate.bytes)} to download: --yes installs it{advice}")
         click.confirm(f"Install it?{advice}", abort=True, err=True)

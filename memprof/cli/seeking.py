@@ -31,6 +31,13 @@ _SHOWN = (
 )
 
 
+def shown(function: Any) -> Any:
+    """The options for showing the answer."""
+    for option in reversed(_SHOWN):
+        function = option(function)
+    return function
+
+
 def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The options of such a command: its own, between the shared ones."""
 

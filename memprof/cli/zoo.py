@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from .. import units, zoo
+from ..errors import UsageError
 
 
 def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -16,6 +17,14 @@ def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> 
         for name, meaning in zoo.NAMES.items():
             click.echo(f"{name:<20} {meaning}")
         context.exit()
+
+
+def _formats(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    formats = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for format in formats:
+        if format not in zoo.FORMATS:
+            raise UsageError(f"unknown format {format!r}: {', '.join(zoo.FORMATS)}")
+    return formats
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -27,14 +36,28 @@ Examples:
   memprof zoo --list
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
+  memprof zoo mobilenet_v2 --format onnx,tflite,mnn,ncnn -o mobilenet_v2
   memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
 """
 
 
 @click.command("zoo", epilog=_EPILOG)
 @click.argument("name")
-@click.option("--format", "format_", type=click.Choice(zoo.FORMATS), required=True, help="The file's format.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option(
+    "--format",
+    "formats",
+    callback=_formats,
+    metavar="FORMAT,...",
+    required=True,
+    help=f"{', '.join(zoo.FORMATS)}: one of them, or several for the same net with the same weights.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file to write; with several formats its name without the ending. An ncnn model is NAME.param and NAME.bin.",
+)
 @click.option(
     "--type",
     "type_",
@@ -48,12 +71,15 @@ Examples:
 @click.option("--external-data", is_flag=True, help="Put ONNX weights into FILE.data. Above 1.9 GiB they always go there.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print path, bytes, sha256 and files as JSON; bytes and sha256 are of all files together."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print path, bytes, sha256 and files as JSON, a list for several formats; bytes and sha256 are of all files of a model together.",
 )
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the models and stop.")
 def command(
     name: str,
-    format_: str,
+    formats: tuple[str, ...],
     output: Path,
     type_: str | None,
     size: int | None,
@@ -64,12 +90,28 @@ def command(
 ) -> None:
     """Make a model file: a real architecture with random weights.
 
-    The same name and options give the same bytes on every machine. ONNX and TFLite files of the same name hold the same weights.
+    The same name and options give the same bytes on every machine, except for MNN's, which its converter makes. Files of the same name hold the
+    same weights in all formats.
     """
-    files = zoo.make(
-        name, output, format=format_, type=type_, size_bytes=size, external_data=external_data, open_dimensions=open_, overwrite=force
-    )
-    model = zoo.describe(files)
-    click.echo(f"made {' and '.join(model.files)}: {units.format_bytes(model.bytes)}, sha256 {model.sha256[:12]}", err=True)
+    paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
+    # Of several formats, what only ONNX has is for the ONNX file.
+    only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
+    for format, onnx in zip(formats, only_onnx, strict=True):
+        zoo.check(name, format, type_, size, external_data and onnx, open_ and onnx)  # all of them before the first is written
+    made = []
+    for format, path, onnx in zip(formats, paths, only_onnx, strict=True):
+        files = zoo.make(
+            name,
+            path,
+            format=format,
+            type=type_,
+            size_bytes=size,
+            external_data=external_data and onnx,
+            open_dimensions=open_ and onnx,
+            overwrite=force,
+        )
+        made.append(zoo.describe(files))
+        click.echo(f"made {' and '.join(made[-1].files)}: {units.format_bytes(made[-1].bytes)}, sha256 {made[-1].sha256[:12]}", err=True)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(model)))
+        facts = [dataclasses.asdict(model) for model in made]
+        click.echo(json.dumps(facts if len(formats) > 1 else facts[0]))

@@ -42,14 +42,14 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     remarks: list[str] = []
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
-    index, tiny = _index(order, remarks, progress)
+    index, tiny = choose_weights(order, remarks, progress)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
-    _must_be_ok(plain)
+    must_be_ok(plain)
     looks = _held(order, plain, index, tiny, progress, remarks)
-    files = _files(plain.job)
+    files = model_files(plain.job)
     base = next((look for look in looks if look.phase == STARTUP), None)
     accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
     explanation = _explanation(order, plain, index, accounts, remarks)
@@ -58,7 +58,7 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     return explanation
 
 
-def _index(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
+def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
     """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights."""
     path = Path(order.job.model.path)
     try:
@@ -75,7 +75,7 @@ def _index(order: Order, remarks: list[str], progress: Progress) -> tuple[Index 
     return index, tiny
 
 
-def _must_be_ok(run: Run) -> None:
+def must_be_ok(run: Run) -> None:
     if not run.outcome.ok:
         raise MeasurementError(f"{run.job.model.name}, {run.job.variant}: {run.outcome.sentence}")
 
@@ -119,7 +119,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
         looks.append(waterfall.take(pid, phase, *looking))
 
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
-    _must_be_ok(run)
+    must_be_ok(run)
     remarks += run.warnings
     ends = [mark.phase for mark in run.marks]
     missing = [phase for phase in ends if not any(look.phase == phase for look in looks)]
@@ -144,7 +144,7 @@ def _trips(plain: Run) -> dict[str, int]:
     return trips
 
 
-def _files(job: Job) -> frozenset[tuple[int, int]]:
+def model_files(job: Job) -> frozenset[tuple[int, int]]:
     """Device and inode of every file that holds the model, as given or as converted."""
     paths = [Path(file.path) for file in job.model.files]
     if job.built is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..programs.runtimes import Runtime
 from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from .records import IN_USE, KEPT, MODEL_FILE, Finding, Held, Measured, Phase, Proposal
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 
@@ -321,7 +321,25 @@ def _arena_too_large(facts: Facts) -> Iterator[Finding]:
         *facts.propose("give freed activations back at once", allocator="naive"),
     )
     text = f"{_plan_words(facts)}; blocks in use hold {format_bytes(held)}"
+    if look.unplaced_bytes:
+        text += f", perhaps among them {format_bytes(look.unplaced_bytes)} of weights that were found in no order"
     yield Finding("arena", "the arena is larger than the plan", held - facts.plan_bytes, look.name, (text,), proposals)
+
+
+def _transformed(facts: Facts) -> Iterator[Finding]:
+    """Weights of which no copy is left in any order once the model has run: kernels hold values that were computed from them."""
+    look = facts.steady
+    if look is None or (look.unplaced_bytes or 0) < facts.least:
+        return
+    proposals = (
+        *facts.propose("keep the weights of 3x3 convolutions as they are", winograd="off"),
+        *facts.propose("keep the weights of 3x3 convolutions as they are", winograd="0"),
+    )
+    evidence = (
+        f"{_at(look)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
+        "kernels may hold values computed from them: Winograd's algorithm makes 1.8 to 7.1 bytes of each of a 3x3 kernel's",
+    )
+    yield Finding("transformed", "weights of which no copy is found", look.unplaced_bytes or 0, look.name, evidence, proposals)
 
 
 def _scratch(facts: Facts) -> Iterator[Finding]:
@@ -453,7 +471,7 @@ def _transient(facts: Facts) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     *(_library_copied, _load_twice, _shared_repacked, _xnnpack, _mapped_and_read),
-    *(_loop_copies, _kept, _arenas, _arena_too_large, _scratch, _huge, _outputs, _moved, _transient),
+    *(_loop_copies, _kept, _arenas, _arena_too_large, _transformed, _scratch, _huge, _outputs, _moved, _transient),
 )
 
 

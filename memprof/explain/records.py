@@ -79,7 +79,8 @@ class Phase:
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None if they could not be looked for;
     droppable_bytes: the part of it in clean pages of files, which the kernel can drop. kept_weight_bytes: the memory kept by the allocator that
     still holds weights. stood_still_ns: how long the child was held for the look.
-    scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took.
+    scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took. unplaced_bytes, unplaced_tensors: the weights that are
+    counted and of which no copy was found, in any order; None if they could not be looked for.
     """
 
     name: str
@@ -98,6 +99,8 @@ class Phase:
     scan_bytes: int = 0
     scan_ns: int = 0
     stood_still_ns: int = 0
+    unplaced_bytes: int | None = None
+    unplaced_tensors: int = 0
 
     def size(self, name: str) -> int:
         """The bytes of a slice."""

@@ -17,7 +17,8 @@ from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
 from ..runs import metrics
 from ..runs.metrics import METRICS
-from ..runs.records import EXECUTE, PEAK, PREPARE, Run
+from ..runs.records import PEAK, PREPARE, Run
+from ..runs.summary import timed_phase
 from .records import Explanation, Finding, Proposal, Verified
 
 _ADDED = " + "
@@ -101,7 +102,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         return _medians([_values(side, where, name) for side in good])
 
     peaks = both("rss_peak_bytes", PEAK)
-    iterations = [_values(side, EXECUTE, "time_median_ns") for side in good]
+    iterations = [_values(side, timed_phase(side), "time_median_ns") for side in good]
     prepared = [_prepared(side) for side in good]
     return Verified(
         repeats=min(len(good[0]), len(good[1])),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..models.tensors import StoredTensor
 from ..units import format_bytes
 from . import copies, glibc, look, scan, small, snippets
 from .copies import Copy
@@ -152,6 +153,7 @@ def account(
     rss = sum(mapping.rss for mapping in current.mappings)
     size[REST] = left.bytes + (rss - len(pages.address) * PAGE)
     beyond, droppable = _beyond_one(held, kinds, index)
+    unplaced = _unplaced(held, index) if index is not None and current.hits is not None else None
     phase = Phase(
         name=current.phase,
         rss_bytes=rss,
@@ -170,6 +172,8 @@ def account(
         scan_bytes=current.hits.bytes if current.hits is not None else 0,
         scan_ns=current.hits.time_ns if current.hits is not None else 0,
         stood_still_ns=current.stood_still_ns,
+        unplaced_bytes=sum(tensor.bytes for tensor in unplaced) if unplaced is not None else None,
+        unplaced_tensors=len(unplaced or ()),
     )
     return Account(phase, tuple(held), _by_tensor(held))
 
@@ -261,6 +265,12 @@ def _beyond_one(held: Sequence[Copy], kinds: Sequence[str], index: Index | None)
             beyond += copy.bytes
             droppable += copy.bytes if kinds[copy.mapping] in filed else 0
     return beyond, droppable
+
+
+def _unplaced(held: Sequence[Copy], index: Index) -> list[StoredTensor]:
+    """The counted tensors of which there is no copy: not yet read, or held in values that are no order of the stored ones."""
+    placed = {copy.weight for copy in held}
+    return [weight.tensor for number, weight in enumerate(index.weights) if not weight.why_not and number not in placed]
 
 
 def _kinds_of_copies(copies: Sequence[Copy], free: Ranges, kinds: Sequence[str]) -> list[Held]:

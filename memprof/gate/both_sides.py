@@ -23,7 +23,7 @@ from ..measuring.progress import Progress
 from ..measuring.suite import Build, Suite, Variant
 from ..programs import runtimes
 from ..runs.records import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
-from . import worktrees
+from . import grown, worktrees
 from .interleaved import measure_sides, orders_at, place_of
 from .request import BASE, HEAD, GateRequest, Known
 
@@ -36,15 +36,24 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
     """
     assert request.suite is not None
     if request.base_ref is None:
-        planned = plan(_repeated(suite.read(request.suite), request))
+        wanted = _repeated(suite.read(request.suite), request)
+        planned = plan(wanted)
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
+        growths = grown.wished(wanted, planned.orders, request)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite}, measured now, against {request.base or request.budgets}"
-        yield Known(title, base, _side(runs, names), lambda side, place: orders_at(planned.orders, place) if side == HEAD else ())
+        yield Known(
+            title,
+            base,
+            _side(runs, names),
+            lambda side, place: orders_at(planned.orders, place) if side == HEAD else (),
+            growth=grown.measured(growths, request, progress),
+        )
         return
-    with _both_sides(request, progress) as (title, base_side, head_orders, remarks):
+    with _both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
         budgets.check(limits, _spots(head_orders))
+        growths = grown.wished(wanted, head_orders, request)
         orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
@@ -55,6 +64,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
             (*remarks, *base_side.remarks),
             base_side.gone,
             base_side.unmeasurable,
+            grown.measured(growths, request, progress),
         )
 
 
@@ -93,8 +103,8 @@ class _Base:
 
 
 @contextmanager
-def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str]]]:
-    """The gate's title, base, head's orders, and remarks; the trees of both live as long as the block."""
+def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
+    """The gate's title, base, head's orders, remarks, and head's suite; the trees of both live as long as the block."""
     assert request.suite is not None and request.base_ref is not None
     repository = worktrees.Repository.of(request.suite)
     build = suite.read(request.suite).build or Build()
@@ -110,7 +120,7 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
         else:
             remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
         try:
-            yield f"{head.label} against {base.label}", base_side, planned.orders, remarks
+            yield f"{head.label} against {base.label}", base_side, planned.orders, remarks, wanted
         finally:
             built.forget_made_below(head.folder.parent)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
-from ..judge import acknowledged, baseline, budgets, verdicts
+from ..judge import acknowledged, baseline, budgets, growing, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
@@ -48,6 +48,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             rows += verdicts.judge(*_judged_metrics(request, known), request.limits, request.across_machines)
             rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
+        rows += growing.judge(known.growth, limits)
         rows += _failures(rows, known.head.entries)
         if not rows:
             raise InputError("there is no row to judge")
@@ -167,4 +168,5 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
     head = baseline.load(request.heads, names)
     if (request.confirm or request.prove) and not request.trust_runs:
         signing.refuse_strangers(head.from_runs, "--confirm" if request.confirm else "--prove")
-    yield Known(f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}", base, head, again)
+    title = f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}"
+    yield Known(title, base, head, again, growth=growing.of_runs(head.from_runs))

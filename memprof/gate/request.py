@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files import check_new
+from ..judge import growing
 from ..judge.baseline import Place, Side
 from ..judge.verdicts import Limits
 from ..measuring.orders import Order
@@ -80,6 +81,11 @@ class GateRequest:
         return self.output.with_name(f"{self.output.stem}.base.jsonl")
 
     @property
+    def growth_output(self) -> Path:
+        """The runs file of the processes whose growth was measured."""
+        return self.output.with_name(f"{self.output.stem}.growth.jsonl")
+
+    @property
     def checks_output(self) -> Path:
         """The runs file of fresh measurements."""
         return self.output.with_name(f"{self.output.stem}.checks.jsonl")
@@ -89,6 +95,7 @@ class GateRequest:
 class Known:
     """Both sides as they are known now, a title for both, and how to measure a side again: again(side, place) gives its orders, none for a file.
 
+    growth: what is known of the growth of head's variants.
     gone: places that base's suite has and head's has not; unmeasurable: why base cannot measure what both suites have, by model and variant.
     """
 
@@ -99,3 +106,4 @@ class Known:
     remarks: tuple[str, ...] = ()
     gone: tuple[Place, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    growth: tuple[growing.Measured, ...] = ()

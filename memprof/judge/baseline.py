@@ -38,7 +38,8 @@ from ..runs.summary import Key, Row
 # The version of a baseline, in its first field, "memprof_baseline".
 #   1   2026-11   the first
 #   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
-#       since then optional: of a row whose pages were swapped out, `swapped` and its values `with_swap`
+#       since then optional: of a row whose pages were swapped out, `swapped` and its values `with_swap`; `machines`, of a row of
+#       interchangeable machines
 SCHEMA = 2
 # Settings that a baseline of schema 1 lacks: those that each baseline of schema 2 has, and those that some have.
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
@@ -136,6 +137,7 @@ class _FileRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     exact: bool = True
     swapped: int = 0
     with_swap: list[float] = []
+    machines: list[str] = []
 
 
 class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -236,6 +238,8 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
         raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
     if any(len(row.with_swap) not in (0, len(row.values)) for row in entry.rows):
         raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer values with_swap than without")
+    if any(len(row.machines) not in (0, len(row.values)) for row in entry.rows):
+        raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer machines than values")
     bad = next((row for row in entry.rows if row.metric not in metrics.METRICS or not row.values), None)
     if bad is not None:
         what = "has no value" if bad.metric in metrics.METRICS else "is not a metric of this memprof"
@@ -249,7 +253,7 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
 
 
 def _read_row(key: Key, row: _FileRow) -> Row:
-    return summary.row(key, row.phase, row.metric, tuple(row.values), row.exact, row.swapped, tuple(row.with_swap))
+    return summary.row(key, row.phase, row.metric, tuple(row.values), row.exact, row.swapped, tuple(row.with_swap), tuple(row.machines))
 
 
 # -- into a file
@@ -307,7 +311,10 @@ def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
 def _encoded_entry(entry: Entry, machine: str) -> str:
     facts = {**asdict(replace(entry, rows=())), "machine": machine}
     del facts["rows"]
-    rows = [_FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap)) for row in entry.rows]
+    rows = [
+        _FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap), list(row.machines))
+        for row in entry.rows
+    ]
     lines = ",\n".join(f"   {_json(row)}" for row in rows)
     return f'  {_json(facts)[:-1]},"rows":[\n{lines}\n  ]}}'
 

@@ -12,6 +12,10 @@
     anon_end_bytes = "120 MiB"        # any metric by its name, or by a glob: "*_end_bytes"
     time_ns = "300 ms"
 
+    [[budget]]
+    growth_bytes = "0 B"              # at most so much more with each iteration: see growing.py
+    per = "iteration"                 # or "reload", or "shape"
+
 `peak` is rss_peak_bytes, of PEAK where no phase is named. Of several limits on a row the most specific wins: the limit that names the model
 more closely, then the variant, the phase, the metric; of equals the last. A limit that matches no row is an error: it guards nothing.
 """
@@ -28,13 +32,14 @@ from .. import toml
 from ..errors import UsageError, near
 from ..runs.metrics import BYTES, METRICS, NS, amount
 from ..runs.records import PEAK
-from ..runs.summary import Row, whole
+from ..runs.summary import Key, Row, whole
 from ..units import parse_bytes, parse_duration_ns
 from .baseline import Entry
-from .verdicts import Judged, swap_words
+from .verdicts import GROWTH, Judged, swap_words
 
 _WHERE = ("model", "variant", "phase")
 _FIELDS = (*_WHERE, "metric")
+_PER = "per"
 
 # Where a limit may hold: model, variant, phase and metric, or as many of these, from the first on, as are known.
 Spot = tuple[str, ...]
@@ -73,6 +78,10 @@ class Budget:
         """Whether it limits this row."""
         return all(fnmatchcase(name, glob) for name, glob in zip(_spot(row), self.globs, strict=True))
 
+    def limits(self, key: Key, phase: str) -> bool:
+        """Whether it limits this variant in this phase."""
+        return all(fnmatchcase(name, glob) for name, glob in zip((key.model, key.variant, phase), self.globs, strict=False))
+
 
 def _spot(row: Row) -> Spot:
     return row.key.model, row.key.variant, row.phase, row.metric
@@ -96,13 +105,25 @@ def read(path: Path) -> tuple[Budget, ...]:
 
 def _budgets(table: Mapping[str, Any], path: Path) -> Iterable[tuple[str, str, str, str, float, str]]:
     where = {name: table.get(name, "*") for name in _WHERE}
-    names = [name for name in table if name not in _WHERE]
+    names = [name for name in table if name not in (*_WHERE, _PER)]
     if table and not names:
         raise UsageError(f'budgets {path}: a budget names no limit, such as peak = "120 MiB"')
     for name in _WHERE:
         if not isinstance(where[name], str):
             raise UsageError(f"budgets {path}: {name} = {where[name]!r}: write a name or a glob in quotes")
+    if _PER in table and (not isinstance(table[_PER], str) or GROWTH not in names):
+        raise UsageError(f"budgets {path}: per = {table[_PER]!r} names the unit of {GROWTH}, in quotes and beside it")
     for name in names:
+        if name == GROWTH:
+            yield (
+                where["model"],
+                where["variant"],
+                f"per {table.get(_PER, '*')}",
+                name,
+                _limit(name, "rss_peak_bytes", table[name], path),
+                str(table[name]),
+            )
+            continue
         metric, phase = ("rss_peak_bytes", table.get("phase", PEAK)) if name == "peak" else (name, where["phase"])
         yield where["model"], where["variant"], phase, metric, _limit(name, metric, table[name], path), str(table[name])
 
@@ -110,7 +131,7 @@ def _budgets(table: Mapping[str, Any], path: Path) -> Iterable[tuple[str, str, s
 def _limit(name: str, metric: str, value: Any, path: Path) -> float:
     units = {METRICS[known].unit for known in METRICS if fnmatchcase(known, metric)}
     if not units:
-        known = [*METRICS, "peak", *_WHERE]
+        known = [*METRICS, "peak", GROWTH, *_WHERE]
         raise UsageError(f"budgets {path}: {name} is not a metric{near(name, known) or '; there are ' + ', '.join(METRICS)}")
     if len(units) > 1:
         raise UsageError(f"budgets {path}: {name} means metrics with different units ({', '.join(sorted(units))})")
@@ -134,8 +155,10 @@ def metric_names(budgets: Iterable[Budget]) -> tuple[str, ...]:
 
 
 def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
-    """Raises UsageError for a budget that matches none of these spots, as far as they are known: it guards nothing."""
+    """Raises UsageError for a budget that matches none of these spots, as far as they are known: it guards nothing. Growth is no row of a run."""
     for budget in budgets:
+        if budget.metric == GROWTH:
+            continue
         left = spots
         for place, (name, glob) in enumerate(zip(_FIELDS, budget.globs, strict=True)):
             known = dict.fromkeys(spot[place] for spot in left if len(spot) > place)

@@ -1,7 +1,7 @@
 """Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
 
 A difference is beyond noise if all of these hold: both sides have five repeats or more, the difference is larger than the peaks' error bound,
-and an exact rank test of both sides rejects equality at 0.01.
+and an exact rank test of both sides rejects equality at 0.01. Rows of several interchangeable machines are tested machine by machine (see spread).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
 from ..units import format_bytes
+from . import spread
 from .baseline import Place
-from .ranks import LEAST_REPEATS, beyond_chance, bootstrap
+from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -108,6 +109,7 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
         (
             *_ways(base, head),
             *_swap_remarks(swapped),
+            *spread.deviating([run for side in (base, head) for group in side.values() for run in group]),
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
     )
@@ -137,6 +139,13 @@ def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
 
 
 def _verdict(base: Row, head: Row, bound: int) -> Verdict:
+    machines = spread.sides(base, head)
+    if machines is not None:
+        if machines.too_few:
+            return "too few"
+        if abs(machines.difference) <= bound or 2 * min(machines.p, machines.turned.p) > ALPHA:
+            return "noise"
+        return "more" if machines.difference > 0 else "less"
     difference = head.median - base.median
     if min(len(base.values), len(head.values)) < LEAST_REPEATS:
         return "too few"

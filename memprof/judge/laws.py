@@ -35,12 +35,14 @@ _ROUNDS = 8
 # A rival is a law whose score is worse by less than this; its weight is exp(-difference / 2).
 _RIVAL = 9.0
 _MOST_RIVALS = 24
-_BEAM = 10
+_BEAM, _NARROW = 8, 3  # how many laws of each size are grown side by side; with a floor
 _MOST_TERMS = 7
 # The cost of a term beside ln(points), by what it is: a law of few simple terms is believed first.
 _COST = 5.0
 _COSTS: Mapping[Kind, float] = {"": 0.0, "doubling": 2.0, "pages": 3.0, "beyond": 4.0}
 _FALLING = 3.0
+_FLOOR = 8.0
+_FLOOR_SHARE = 0.06  # points on a floor differ by no more than this
 # Simple terms fit where residuals at unseen points are within so many times the noise, or within this share of the memory.
 _FITS, _FITS_SHARE = 3.5, 0.003
 # A law with a larger typical error at unseen points than this share is none.
@@ -145,7 +147,7 @@ class _Fit:
     """Terms fitted to points: coefficients, their covariance in units of the noise, the scale of residuals, and the score (less is better).
 
     errors: at each measured point for a law that did not see it, in bytes, NaN where it could not do without it. strange: the same in units of the
-    noise to expect of it.
+    noise to expect of it. floor: it is never below this.
     """
 
     terms: tuple[Term, ...]
@@ -156,6 +158,7 @@ class _Fit:
     score: float
     errors: Floats
     strange: Floats
+    floor: float = 0.0
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
         """What it says at places, and the variance of that."""
@@ -163,13 +166,15 @@ class _Fit:
 
         columns = np.column_stack([term.values(places, count) for term in self.terms])
         variance = np.einsum("ij,jk,ik->i", columns, self.covariance, columns) * self.scale**2
-        return columns @ self.bytes, np.maximum(variance, 0.0)
+        sizes = columns @ self.bytes
+        return np.maximum(sizes, self.floor), np.where(sizes < self.floor, 0.0, np.maximum(variance, 0.0))
 
 
 @dataclass(frozen=True)
 class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
+    floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
     ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
     """
 
@@ -178,6 +183,7 @@ class Law:
     points: int
     ranges: Mapping[str, tuple[float, float]]
     changes: tuple[tuple[str, float], ...] = ()
+    floor_bytes: float = 0.0
     rivals: tuple[tuple[float, _Fit], ...] = field(default=(), repr=False, compare=False)
     places: tuple[At, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
@@ -235,6 +241,7 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = (262144.0, 0.00
         points=len(points),
         ranges=ranges,
         changes=tuple((term.dimension, term.size) for term in best.terms if term.kind == "beyond"),
+        floor_bytes=best.floor,
         rivals=tuple(rivals),
         places=tuple(point.at for point in points),
         noise=noise,
@@ -261,18 +268,30 @@ def _typical_error(fit: _Fit, sizes: Floats) -> float | None:
 # -- choosing the terms
 
 
-def _rivals(points: Sequence[Point], noise: tuple[float, float]) -> list[tuple[float, _Fit]]:
-    """The best law and those nearly as good, with their weights; none for no points."""
+def _rivals(points: Sequence[Point], noise: tuple[float, float], quick: bool = False) -> list[tuple[float, _Fit]]:
+    """The best law and those nearly as good, with their weights; none for no points. quick: without laws that change or have a
+    floor, which are many."""
     whole = [point for point in points if not point.least]
     if not whole:
         return []
     problem = _Problem(points, noise)
     names = problem.varying
-    fits = _beam(problem, [(CONSTANT,)], _simple(names))
+    fits = _beam(problem, _simple(names), _BEAM)
+    if not fits:
+        return []
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits))
+    if quick:
+        return _weighted(fits)
     if problem.misfit(fits[0]) and len(whole) >= 5:
         fits = _merged(fits, _changing(problem, fits))
+    if problem.misfit(fits[0]) and len(whole) >= 5:
+        fits = _merged(fits, *(_beam(_Problem(points, noise, floor), _simple(names), _NARROW) for floor in _floors(whole, noise)))
+    return _weighted(fits)
+
+
+def _weighted(fits: Sequence[_Fit]) -> list[tuple[float, _Fit]]:
+    """The best fit and those nearly as good, each with its weight."""
     best = fits[0].score
     kept = [fit for fit in fits if fit.score - best < _RIVAL][:_MOST_RIVALS]
     weights = [math.exp((best - fit.score) / 2) for fit in kept]
@@ -290,7 +309,8 @@ def _simple(names: Sequence[str]) -> list[Term]:
 class _Problem:
     """Points as numbers, with what every fit of them needs."""
 
-    def __init__(self, points: Sequence[Point], noise: tuple[float, float]) -> None:
+    def __init__(self, points: Sequence[Point], noise: tuple[float, float], floor: int = 0) -> None:
+        """floor: how many of the lowest points lie on a floor of the law."""
         import numpy as np
 
         self._points = points
@@ -300,7 +320,16 @@ class _Problem:
         self.sizes = np.array([point.bytes for point in points], dtype=float)
         self._noise = np.maximum(np.hypot(noise[0], noise[1] * self.sizes), 1.0)
         self._least = np.array([point.least for point in points])
-        self.count = int((~self._least).sum())
+        self._most = np.zeros(len(points), dtype=bool)
+        self._floor = 0.0
+        if floor:
+            lowest = sorted((place for place in range(len(points)) if not points[place].least), key=lambda place: points[place].bytes)[
+                :floor
+            ]
+            self._most[lowest] = True
+            self._floor = float(self.sizes[lowest].mean())
+        self._exact = ~self._least & ~self._most
+        self.count = int(self._exact.sum())
         self._columns: dict[Term, Floats] = {}
         self._fits: dict[tuple[Term, ...], _Fit | None] = {}
 
@@ -332,15 +361,15 @@ class _Problem:
     def _fitted(self, terms: tuple[Term, ...]) -> _Fit | None:
         import numpy as np
 
-        if len(terms) > self.count:
+        if len(terms) > max(self.count - 2, min(self.count, 2)):
             return None
         matrix = np.column_stack([self.column(term) for term in terms]) / self._noise[:, None]
-        target = self.sizes / self._noise
+        target = np.where(self._most, self._floor, self.sizes) / self._noise
         norms = np.linalg.norm(matrix, axis=0)
         if not norms.all():
             return None
         matrix = matrix / norms
-        use = ~self._least
+        use = self._exact
         weights = np.ones(len(target))
         freedom = self.count - len(terms)
         for _ in range(_ROUNDS):
@@ -352,7 +381,7 @@ class _Problem:
             solution = inverse @ (used.T @ (target[use] * np.sqrt(weights[use])))
             residuals = target - matrix @ solution
             # A point that needs at least so much says something only where the law is below it.
-            now = ~self._least | (residuals > 0)
+            now = self._exact | (self._least & (residuals > 0)) | (self._most & (residuals < 0))
             robust = self._robust(residuals, freedom)
             if (now == use).all() and np.abs(robust - weights).max() < 1e-3:
                 break
@@ -367,6 +396,10 @@ class _Problem:
         unseen = np.where(judged, residuals / room, np.nan)
         # The residual at an unseen point has the noise of the point and of the law: 1 / (1 - leverage) times the variance of noise alone.
         strange = np.where(judged & use, residuals / np.sqrt(room), 0.0)
+        resting = self._most & ~use
+        on_floor = (self.sizes - self._floor) / self._noise
+        strange = np.where(resting, on_floor, strange)
+        unseen = np.where(resting, on_floor, unseen)
         loss = float(np.sum(_loss(strange)))
         coefficients = solution / norms
         penalty = sum(_COST + _COSTS[term.kind] + 0.25 * max(term.degree - 1, 0) + math.log(max(self.count, 2)) for term in terms)
@@ -375,10 +408,22 @@ class _Problem:
                 if term.degree > 1 or term.kind in ("doubling", "pages"):
                     return None
                 penalty += _FALLING if term.kind != "beyond" else 0.0
+        penalty += _FLOOR if self._floor else 0.0
+        freedom += int(self._most.sum()) - bool(self._floor)
         score = (freedom + _KNOWN) * math.log1p(loss / _KNOWN) + penalty
-        scale = max(math.sqrt((loss + _KNOWN) / (self.count + _KNOWN)), 0.7)
+        scale = max(math.sqrt((loss + _KNOWN) / (int((~self._least).sum()) + _KNOWN)), 0.7)
         errors = (unseen * self._noise)[~self._least]
-        return _Fit(terms, coefficients, inverse / np.outer(norms, norms), scale, freedom + _KNOWN, score, errors, strange[~self._least])
+        return _Fit(
+            terms,
+            coefficients,
+            inverse / np.outer(norms, norms),
+            scale,
+            freedom + _KNOWN,
+            score,
+            errors,
+            strange[~self._least],
+            self._floor,
+        )
 
     def _robust(self, residuals: Floats, freedom: int) -> Floats:
         """Huber's weights; all the same where there is nothing to tell an outlier by."""
@@ -397,9 +442,10 @@ def _loss(residuals: Floats) -> Floats:
     return np.where(size <= _HUBER, size**2, 2 * _HUBER * size - _HUBER**2)
 
 
-def _beam(problem: _Problem, starts: Iterable[tuple[Term, ...]], library: Sequence[Term]) -> list[_Fit]:
-    """Fits grown term by term from the starts, the best first."""
-    frontier = [fit for start in starts if (fit := problem.fit(start)) is not None]
+def _beam(problem: _Problem, library: Sequence[Term], beam: int) -> list[_Fit]:
+    """Fits grown term by term from the constant, the best first. beam: how many of each size are grown on."""
+    constant = problem.fit((CONSTANT,))
+    frontier = [constant] if constant is not None else []
     every = {fit.terms: fit for fit in frontier}
     for _ in range(_MOST_TERMS - 1):
         grown: dict[tuple[Term, ...], _Fit] = {}
@@ -412,13 +458,21 @@ def _beam(problem: _Problem, starts: Iterable[tuple[Term, ...]], library: Sequen
         if not grown:
             break
         every.update(grown)
-        frontier = sorted(grown.values(), key=lambda fit: fit.score)[:_BEAM]
+        frontier = sorted(grown.values(), key=lambda fit: fit.score)[:beam]
     return sorted(every.values(), key=lambda fit: fit.score)
 
 
-def _merged(first: Sequence[_Fit], second: Iterable[_Fit]) -> list[_Fit]:
-    every = {fit.terms: fit for fit in (*first, *second)}
+def _merged(*several: Iterable[_Fit]) -> list[_Fit]:
+    every = {(fit.terms, fit.floor): fit for fits in several for fit in fits}
     return sorted(every.values(), key=lambda fit: fit.score)
+
+
+def _floors(points: Sequence[Point], noise: tuple[float, float]) -> list[int]:
+    """How many of the lowest points may lie on a floor: those that differ by little, and leave enough to fit a law to; the most of them."""
+    sizes = sorted(point.bytes for point in points)
+    near = sizes[0] + max(_FLOOR_SHARE * sizes[0], 4 * noise[0])
+    counts = [count for count in range(2, len(sizes) - 1) if sizes[count - 1] <= near]
+    return counts[-3:]
 
 
 def _rounded(problem: _Problem, fits: Sequence[_Fit]) -> list[_Fit]:
@@ -573,7 +627,7 @@ def next_place(
     utility = np.zeros(len(left))
     height = max(max((point.bytes for point in one), default=0.0) for one in series)
     for one in series:
-        rivals = _rivals(one, noise)
+        rivals = _rivals(one, noise, quick=True)
         if not rivals:
             continue
         middle, variance = rivals[0][1].at(columns, len(left))

@@ -28,6 +28,7 @@ from ..runs.metrics import BYTES, amount, signed
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
 from ..units import format_bytes, parse_bytes
+from . import spread
 from .baseline import Entry, changes
 from .ranks import ALPHA, LEAST_REPEATS, pooled_stdev, rank_p, split_modes, stratified_p
 
@@ -39,6 +40,7 @@ _ADVICE = "--deterministic or more repeats help"
 Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
 WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok")
 OUTCOME = "outcome"
+GROWTH = "growth_bytes"  # bytes a unit of work, by several processes together: see growing.py
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended.
+    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended; `growth_bytes` has no samples,
+    its phase is the unit.
 
     base and head are the samples, if that side has them. threshold, in the metric's unit, and p of the one-sided test are None if the verdict
     did not need them. budget: the limit in the metric's unit if the verdict is on a budget; base is None then. cause: phase and metric of the
@@ -287,6 +290,10 @@ def swap_words(*rows: Row) -> str:
 
 
 def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> Judged:
+    machines = spread.sides(base, head)
+    if machines is not None:
+        decision = _by_machines(base, machines, _floor(base, bound_bytes, limits))
+        return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
     count = min(len(base.values), len(head.values))
     if count < LEAST_REPEATS:
         many = f"{count} repeat{'s' if count > 1 else ''} can never decide"
@@ -308,6 +315,21 @@ class _Decision:
     reason: str
     threshold: float
     p: float | None = None
+
+
+def _by_machines(base: Row, machines: spread.Sides, floor: float) -> _Decision:
+    """The verdict on a row of interchangeable machines: the machine is a random effect, and no mode of the samples."""
+    threshold = max(floor, _STDEVS * machines.stdev)
+    change = f"{signed(base.metric, machines.difference, base.median)} {machines.words}"
+    if machines.too_few:
+        return _Decision("undecided", f"{change}: {spread.ADVICE}", threshold)
+    if abs(machines.difference) <= threshold:
+        return _Decision("ok", f"{change} is within the threshold of {amount(base.metric, threshold)}", threshold)
+    p = machines.p if machines.difference > 0 else machines.turned.p
+    if p > ALPHA:
+        return _Decision("ok", f"{change}, but not beyond noise (p = {p:.2g})", threshold, p)
+    verdict: Literal["regressed", "improved"] = "regressed" if machines.difference > 0 else "improved"
+    return _Decision(verdict, f"{change} (threshold {amount(base.metric, threshold)}, p = {p:.2g})", threshold, p)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from ..errors import InputError, UsageError
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
+from ..units import format_bytes
 from . import limits
 from .converting import converted
+from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
 from .orders import Order, intervals, offset
@@ -29,14 +31,18 @@ _COOLING_S, _COOLING_STEP_S = 1800, 2
 
 
 def measure(
-    orders: Sequence[Order], progress: Progress, keep: Callable[[bytes], None], look: Callable[[Job, str, int], None] | None = None
+    orders: Sequence[Order],
+    progress: Progress,
+    keep: Callable[[bytes], None],
+    look: Callable[[Job, str, int], None] | None = None,
+    so_far: Callable[[bytes], None] = lambda line: None,
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
-    pass through.
+    pass through. so_far: see `ask`.
     """
     limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()
@@ -55,6 +61,8 @@ def measure(
             before = _cooled(order, progress)
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
+                if order.drive is not None and failed is None:
+                    check_free(order.drive, order.job.variant)
                 run, line = failed or ask(
                     order.job,
                     order_message,
@@ -63,8 +71,10 @@ def measure(
                     look,
                     input_descriptor=input_descriptor,
                     say=progress.say,
+                    so_far=so_far,
                     place=order.place,
                     probe=order.probe,
+                    driving=Driving(order.drive, order.job) if order.drive is not None else None,
                 )
             if order.outputs and run.complete:
                 order.place.bring(order.outputs)
@@ -142,6 +152,10 @@ def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
     busy, available = place.busy()
     if busy > 25:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
-    if available < 4 * total_model_bytes:
+    memory = place.machine().memory_bytes
+    if 0 < memory < total_model_bytes:
+        sizes = f"the model has {format_bytes(total_model_bytes)}, more than the machine's memory of {format_bytes(memory)}"
+        remarks.append(f"{sizes}: what is mapped is read from disk again and again, and what reads it whole fails")
+    elif available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

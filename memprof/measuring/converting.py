@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ..models import inputs
 from ..programs import runtimes
 from ..runs import store
 from ..runs.records import STARTUP, Outcome, Run
@@ -95,6 +96,7 @@ def _message(order: Order, work: Path, token: str) -> Message:
         "knobs": order.job.knobs,
         "shapes": order.job.shapes,
         "threads": order.job.threads,
+        "declared": inputs.shapes_that_run(Path(order.job.model.path), order.job.shapes, None),
     }
     start = Start(
         argv=(order.python, str(runtimes.runners_path()), "build"),

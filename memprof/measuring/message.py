@@ -49,7 +49,8 @@ class Hold:
 @dataclass(frozen=True)
 class Message:
     """One measurement. intervals: polling periods in nanoseconds by phase, "" for all others. files: whose page cache is treated as `cache` says;
-    cache_drop: drop it first. silence_ns: the probe ends the child if no line came for so long, 0 for never."""
+    cache_drop: drop it first. silence_ns: the probe ends the child if no line came for so long, 0 for never.
+    report_ns: it tells how far the Run has come each time so much has passed, 0 for never."""
 
     job: Job
     start: Start
@@ -60,6 +61,7 @@ class Message:
     cache_drop: bool = False
     hold: Hold | None = None
     silence_ns: int = 0
+    report_ns: int = 0
 
 
 _decoder = msgspec.json.Decoder(Message)

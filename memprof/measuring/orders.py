@@ -20,8 +20,9 @@ from ..runs.records import COMMAND, EXECUTE, GENERATE, PROMPT, Job, Model, Model
 from ..units import counted
 from . import parts
 from .bundle import probe_command
+from .driving import Drive
 from .places.place import HERE, Place, Probe
-from .suite import DEFAULTS, MS, Suite, Variant, variants_of
+from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ class Order:
     model's whose page cache is treated like it.
     hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
-    probe: which of the probes measures it.
+    probe: which of the probes measures it. drive: the load for a command that is a server. report_ns: how often the probe tells how
+    far the run has come, 0 for not before its end.
     """
 
     job: Job
@@ -65,6 +68,9 @@ class Order:
     place: Place = HERE
     max_celsius: float | None = None
     probe: Probe = "python"
+    report_ns: int = 0
+    drive: Drive | None = None
+    traced: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,20 +88,29 @@ def plan(suite: Suite) -> Plan:
     Raises UsageError or InputError for any other mistake, before anything is measured.
     """
     given, suite = suite, suite.over(DEFAULTS)
+    suite, remarks = _with_all_spelled_out(suite)
+    by_all = suite.runtimes if suite.runtimes != given.runtimes else ()
     programs = [variant for variant in suite.variants if variant.command is not None]
     if not suite.models and not programs:
         raise UsageError("name a model to measure")
+    if suite.drive is not None:
+        _check_drive(suite, programs)
     variants = _variants(suite)
     models = _models(suite)
     orders: list[Order] = []
-    remarks: list[str] = []
     if not models:
         orders += _commands(suite, programs, None)
     for model in models:
-        taking = [(variant, runtime) for variant, runtime in variants if runtime.takes(model.path)]
+        taking = []
         for variant, runtime in variants:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
+            elif runtime.builds(model.path) and runtime.no_converter:
+                if runtime.name not in by_all:
+                    raise InputError(f"{model.name}: {runtime.no_converter}")
+                remarks.append(f"{model.name}: {variant.name} is left out, {runtime.no_converter}")
+            else:
+                taking.append((variant, runtime))
         if not taking and not programs:
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
@@ -128,6 +143,36 @@ def plan(suite: Suite) -> Plan:
         if not os.isatty(0):
             remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
     return Plan(tuple(repeated), tuple(remarks))
+
+
+def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
+    """The suite with the names of all installed runtimes in place of `all`, and a remark for each runtime that is left out.
+
+    Raises UsageError if none is installed.
+    """
+    if ALL not in suite.runtimes:
+        return suite, []
+    named = {name for name in suite.runtimes if name != ALL}
+    python = suite.place.interpreter(suite.python)
+    chosen, remarks = [], []
+    for runtime in runtimes.describe(python, None, suite.place):
+        if runtime.name in named or runtime.distribution is None:
+            continue  # a runtime without a package is memprof's own, for tests
+        if runtime.native is not None:
+            if runtime.installed:
+                remarks.append(
+                    f"{runtime.name} is left out: it is the same runtime without an interpreter (-r {runtime.name} measures it too)"
+                )
+            continue
+        try:
+            runtimes.located(runtime.name, suite.python, suite.place)
+            chosen.append(runtime.name)
+        except InputError as error:
+            remarks.append(f"{runtime.name} is left out: {error}")
+    if not chosen and not named:
+        raise UsageError(f"no runtime is installed for {python}: memprof runtimes says how to install them")
+    spelled = [name for given in suite.runtimes for name in (chosen if given == ALL else [given])]
+    return replace(suite, runtimes=tuple(dict.fromkeys(spelled))), remarks
 
 
 def order(suite: Suite, model: Model, variant: Variant) -> Order:
@@ -194,7 +239,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
     for key in knobs:
         if (knob := runtime.knob(key)) is not None and knob.values in ("file", "path"):
             suite.place.only_here(f"{key}, whose value is a path,")
-    if build or runtime.always_builds:
+    converted = runtime.builds(model.path)
+    if build or converted:
         suite.place.only_here(f"{', '.join(build) or runtime.name}, for which the model is converted first,")
     suite.place.model(model)  # sent before anything is measured
     job = Job(
@@ -221,7 +267,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
         assumed=_assumed(suite, model, runtime),
         release=bool(suite.release),
     )
-    return Order(job, runtime, variant.python or "", env, build if build or runtime.always_builds else None, place=suite.place)
+    return Order(job, runtime, variant.python or "", env, build if build or converted else None, place=suite.place)
 
 
 def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) -> list[Order]:
@@ -248,6 +294,17 @@ def _commands(suite: Suite, programs: Sequence[Variant], model: Model | None) ->
         for variant, variant_commands, sweep, of in zip(programs, filled, sweeps, about, strict=True)
         for command, count in zip(variant_commands, sweep, strict=True)
     ]
+
+
+def _check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
+    """Raises UsageError for a load that cannot be put on what is measured."""
+    if not programs or len(programs) < len(variants_of(suite)):
+        raise UsageError("--drive is for servers, which are commands: --cmd NAME='PROGRAM WORD...'")
+    if suite.phases or suite.phase_regexes:
+        raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
+    if (suite.probe or suite.place.probe) == "static":
+        raise UsageError("--drive works with the probe in Python, and not with --probe static")
+    suite.place.only_here("--drive")
 
 
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:
@@ -298,9 +355,9 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         runtime=COMMAND,
         variant=command.name,
         repeat=0,
-        # The command decides, unless it takes the number from here.
-        warmup=_at_least(suite.warmup, 0, "warmup") if variant.command.has("warmup") else 0,
-        runs=_at_least(suite.runs, 0, "runs") if variant.command.has("runs") else 0,
+        # The command decides, unless it takes the number from here, or memprof makes the requests.
+        warmup=_at_least(suite.warmup, 0, "warmup") if suite.drive or variant.command.has("warmup") else 0,
+        runs=_at_least(suite.runs, 0, "runs") if suite.drive or variant.command.has("runs") else 0,
         knobs=knobs,
         threads=threads,
         env=command.env,
@@ -316,11 +373,23 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         program=file,
         phases=suite.phases,
         phase_regexes=suite.phase_regexes,
+        drive=suite.drive.words if suite.drive else None,
     )
-    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases)}
+    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases), "driven": suite.drive is not None}
     reads = suite.stdin and error is None and suite.place.inherits
     return Order(
-        job, commands.RUNTIME, "", env, None, argv=started, cwd=job.cwd, command=about, stdin=reads, error=error, place=suite.place
+        job,
+        commands.RUNTIME,
+        "",
+        env,
+        None,
+        argv=started,
+        cwd=job.cwd,
+        command=about,
+        stdin=reads,
+        error=error,
+        place=suite.place,
+        drive=suite.drive,
     )
 
 
@@ -345,7 +414,7 @@ def _without_effect(given: Suite, suite: Suite, programs: Sequence[Variant], wit
     if not programs or with_runtimes:
         return []
     remarks = []
-    for word in ("runs", "warmup"):
+    for word in () if suite.drive else ("runs", "warmup"):
         deaf = [variant.name for variant in programs if variant.command is not None and not variant.command.has(word)]
         if getattr(given, word) is not None and deaf:
             remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")

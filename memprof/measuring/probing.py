@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from ..errors import InputError
 from ..programs import native
@@ -17,6 +17,7 @@ from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Outcome, Run
 from . import built
 from .bundle import probe_command
+from .driving import Driving
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
 from .orders import Order, intervals
@@ -36,13 +37,16 @@ def ask(
     began: Callable[[Started], None] = lambda process: None,
     input_descriptor: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    so_far: Callable[[bytes], None] = lambda line: None,
     place: Place = HERE,
     probe: Probe = "python",
+    driving: Driving | None = None,
 ) -> tuple[Run, bytes]:
     """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
 
     look: see `campaign.measure`. began: called with the probe as soon as it has its line. input_descriptor: the child's standard input, which
-    the probe must inherit. say: called with each sentence that the child has for the user while it runs.
+    the probe must inherit. say: called with each sentence that the child has for the user while it runs. so_far: called
+    with the line of a Run that has not ended, as often as the message asks. driving: asks the child for work.
     """
     started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
     if place.beat_ns:
@@ -53,6 +57,8 @@ def ask(
             process.stdin.write(encode(message))
             process.stdin.flush()
         began(process)
+        if driving is not None:
+            driving.start(process)
         for line in place.lines(process):
             word, _, content = line.rstrip(b"\n").partition(b" ")
             if word == b"run":
@@ -61,8 +67,12 @@ def ask(
                 name, _, size = content.rpartition(b" ")
                 phase, rss = (phase if name == b"-" else name.decode()), int(size)
                 live(name.decode(), rss)
+            elif word == b"sofar":
+                so_far(content + b"\n")
             elif word == b"say":
                 say(content.decode("utf-8", "replace"))
+            elif word == b"ended" and driving is not None:
+                driving.heard()
             elif word == b"held":
                 name, _, pid = content.rpartition(b" ")
                 if look is not None:
@@ -70,14 +80,25 @@ def ask(
                 with suppress(BrokenPipeError):
                     process.stdin.write(b"go\n")
                     process.stdin.flush()
+        if driving is not None:
+            driving.end()
         errors = process.stderr.read().decode("utf-8", "replace").strip()
     try:
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not the processes that it had started
         reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
-    words = f"the connection to {place.name} broke" if place.broken(process) else f"the probe ended without a result ({reason})"
+    words = _broke(place) if place.broken(process) else f"the probe ended without a result ({reason})"
     return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)
+
+
+def _broke(place: Place) -> str:
+    return f"the connection to {place.name} broke"
+
+
+def connection_broke(run: Run, place: Place) -> bool:
+    """Whether a Run was lost with the way to its place."""
+    return run.outcome.status == "lost" and run.outcome.message == _broke(place)
 
 
 def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
@@ -148,8 +169,13 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "outputs": place.result(order.outputs) if order.outputs else None,
         "release": job.release,
     }
+    if order.traced is not None:
+        place.only_here("tracemalloc, whose answer is a file,")
+        child["traced"] = order.traced
     if job.sessions > 1:
         child["sessions"] = job.sessions
+    if job.use is not None:
+        child["use"] = asdict(job.use)
     if order.until is not None or order.teardown:
         child.update(until=order.until, teardown=order.teardown)
     files = [*_files(order), *order.drop]
@@ -169,7 +195,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         cpus=parse_cpus(job.cpus) if job.cpus else (),
     )
     hold = Hold(_HOLD_LIMIT_NS, order.hold_at) if job.hold else None
-    return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold)
+    return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold, report_ns=order.report_ns)
 
 
 def _program(order: Order) -> list[str]:

@@ -16,6 +16,9 @@ A variant is a named column of the comparison: a runtime with its settings. A su
     cmd = "./onert_run --nnpackage {model} -r {runs}"
     cwd = "build"
     release = false              # at the top: runs end after EXECUTE, without the phase RELEASE
+    [[growth]]                   # what `memprof gate --run` also measures, and the most that memory may grow (memprof.judge.growing)
+    per = "iteration"
+    limit = "0 B"
 
 Paths in a file are relative to the file.
 """
@@ -36,10 +39,12 @@ from ..errors import InputError, UsageError, near_or_all, os_reason
 from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
-from ..units import parse_duration_ns
+from ..units import parse_bytes, parse_duration_ns
+from .driving import Drive
 from .places.place import HERE, Place, Probe
 
 MS = 1_000_000
+ALL = "all"  # in place of a runtime's name: every one that is installed
 _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 
@@ -66,6 +71,19 @@ class Build:
 
 
 @dataclass(frozen=True)
+class GrowthWish:
+    """A growth that a gate measures. per: iteration, reload or shape; limit_bytes: the most a unit. model, variant: globs. shapes, budget: as in the
+    words of `memprof grow`, None for its defaults."""
+
+    per: str = "iteration"
+    limit_bytes: int = 0
+    model: str = "*"
+    variant: str = "*"
+    shapes: str | None = None
+    budget: str | None = None
+
+
+@dataclass(frozen=True)
 class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
@@ -73,7 +91,7 @@ class Suite:
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
     release: whether runs of runtimes end with the phase RELEASE.
-    max_celsius: the temperature to which the machine must have cooled down before each run.
+    max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
 
     models: tuple[str, ...] = ()
@@ -104,6 +122,8 @@ class Suite:
     max_celsius: float | None = None
     probe: Probe | None = None
     release: bool | None = None
+    growth: tuple[GrowthWish, ...] = ()
+    drive: Drive | None = None
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
@@ -138,6 +158,15 @@ class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class _FileGrowth(msgspec.Struct, forbid_unknown_fields=True):
+    limit: str
+    per: Literal["iteration", "reload", "shape"] = "iteration"
+    model: str = "*"
+    variant: str = "*"
+    shapes: str | None = None
+    budget: str | None = None
+
+
 class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
     command: str = Build.command
     python: str | None = None
@@ -167,6 +196,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cpus: str | None = None
     no_swap: bool | None = None
     release: bool | None = None
+    growth: list[_FileGrowth] = []
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -205,7 +235,15 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
         no_swap=file.no_swap,
         release=file.release,
+        growth=tuple(_growth(wish, path) for wish in file.growth),
     )
+
+
+def _growth(wish: _FileGrowth, path: Path) -> GrowthWish:
+    if (wish.per == "shape") != (wish.shapes is not None):
+        missing = "per shape needs the shapes" if wish.shapes is None else "shapes are for per = 'shape'"
+        raise InputError(f"suite {path}: [[growth]] {missing}: shapes = 'INPUT=1,3,H,W; H,W in 224,320'")
+    return GrowthWish(wish.per, parse_bytes(wish.limit), wish.model, wish.variant, wish.shapes, wish.budget)
 
 
 def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
@@ -235,7 +273,7 @@ def _reason(error: Exception) -> str:
     unknown = re.search(r"unknown field `(.*?)`(?: - at `\$\.(\w+))?", str(error))
     if unknown is None:
         return str(error)
-    fields = (_FileVariant if unknown[2] == "variant" else _File).__struct_fields__
+    fields = {"variant": _FileVariant, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
 
 

@@ -1,7 +1,7 @@
 """The files that make up a model, their content by hash, and the bytes of the weights in them.
 
-A model is a file with the external data it names (ONNX), a folder (an onert nnpackage), a pair (OpenVINO's .xml and .bin), or numbered parts
-(GGUF). Files are read
+A model is a file with the external data it names (ONNX), a folder (an onert nnpackage, a CTranslate2 model), a pair (OpenVINO's .xml and .bin,
+ncnn's .param and .bin, MNN's .mnn and .mnn.weight), or numbered parts (GGUF). Files are read
 only as far as needed, without any runtime's package. The modules that read a format cite its documents.
 """
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from ..errors import InputError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .protobuf import Data, Field
 
 
 def identify(path: Path, name: str | None = None) -> Model:
     """The model at a path, hashed.
 
-    Raises InputError where it is missing, empty or unreadable, or where a folder is no nnpackage.
+    Raises InputError where it is missing, empty or unreadable, or where a folder is no model.
     """
     try:
         files = [_hashed(file) for file in files_of(path)]
@@ -43,8 +43,11 @@ def files_of(path: Path) -> list[Path]:
     """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        if not any(file.name == "MANIFEST" for file in files):
-            raise InputError(f"model {path}: a folder without metadata/MANIFEST is not an nnpackage")
+        if not any(file.name in ("MANIFEST", "genai_config.json") for file in files) and not (path / ctranslate2_file.NAME).is_file():
+            raise InputError(
+                f"model {path}: this folder has no metadata/MANIFEST of an nnpackage, no genai_config.json of onnxruntime-genai, and no "
+                f"{ctranslate2_file.NAME} of CTranslate2"
+            )
         return files
     if not path.exists():
         raise InputError(f"model {path}: no such file")
@@ -54,6 +57,13 @@ def files_of(path: Path) -> list[Path]:
         return [path, *_external_files(path)]
     if path.suffix == ".xml" and path.with_suffix(".bin").exists():
         return [path, path.with_suffix(".bin")]
+    if path.suffix == ".param":
+        if not path.with_suffix(".bin").is_file():
+            raise InputError(f"model {path}: its weights {path.with_suffix('.bin').name} are missing")
+        return [path, path.with_suffix(".bin")]
+    beside = path.with_name(f"{path.name}.weight")
+    if path.suffix == ".mnn" and beside.is_file():
+        return [path, beside]
     return gguf.parts(path) if path.suffix == ".gguf" else [path]
 
 
@@ -78,6 +88,8 @@ def _weight_bytes(path: Path) -> int | None:
         return sum(tensor.bytes for tensor in _onnx_tensors(path)) or None
     if path.suffix in (".tflite", ".circle"):
         return _flatbuffer_weight_bytes(path)
+    if path.is_dir() and (path / ctranslate2_file.NAME).is_file():
+        return _ctranslate2_weight_bytes(path / ctranslate2_file.NAME)
     if path.suffix == ".gguf":
         return _gguf_weight_bytes(path)
     return None
@@ -122,6 +134,17 @@ def _flatbuffer_weight_bytes(path: Path) -> int | None:
         flat = flatbuffer.Flat(data)
         try:
             return sum(tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)) or None
+        except Torn:
+            return None
+
+
+# -- CTranslate2
+
+
+def _ctranslate2_weight_bytes(path: Path) -> int | None:
+    with mapped(path) as data:
+        try:
+            return sum(variable.end - variable.begin for variable in ctranslate2_file.variables(data)) or None
         except Torn:
             return None
 

@@ -1,7 +1,7 @@
 """The weights of a model file: where each tensor's bytes lie, its type and its shape. Files are mapped, never read whole.
 
-ONNX (with external data, subgraphs, functions and constants in nodes), TFLite and circle, onert's nnpackages, and OpenVINO's pairs of .xml
-and .bin. A model that a runtime converted (TVM's library, an .ort file) is described by the model it was made from.
+ONNX (with external data, subgraphs, functions and constants in nodes), TFLite and circle, onert's nnpackages, OpenVINO's pairs of .xml
+and .bin, and CTranslate2's folders. A model that a runtime converted (TVM's library, an .ort file) is described by the model it was made from.
 Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
 from ..files import mapped
-from . import MOST_DIMENSIONS, Torn, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -57,7 +57,8 @@ def tensors(path: Path) -> list[StoredTensor]:
     """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
-    reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf}.get(path.suffix.lower())
+    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf}
+    reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
     if reader is None:
         raise Unparsed(
             f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml and .gguf files"
@@ -84,6 +85,8 @@ def _impossible(tensor: StoredTensor) -> bool:
 
 
 def _in_package(folder: Path) -> Path:
+    if (folder / ctranslate2_file.NAME).is_file():
+        return folder / ctranslate2_file.NAME
     try:
         return first_model(folder)
     except (OSError, Torn):
@@ -266,3 +269,13 @@ def _openvino(path: Path) -> Iterator[StoredTensor]:
                 yield StoredTensor(layer.get("name", ""), kind, shape, int(data.get("size", 0)), str(weights), int(data.get("offset", 0)))
     except ElementTree.ParseError:
         raise Torn from None
+
+
+# -- CTranslate2
+
+
+def _ctranslate2(path: Path) -> Iterator[StoredTensor]:
+    with mapped(path) as data:
+        for variable in ctranslate2_file.variables(data):
+            size = variable.end - variable.begin
+            yield StoredTensor(variable.name, variable.dtype, variable.shape, size, str(path), variable.begin)

@@ -5,7 +5,7 @@ In, on standard input, one line:
     {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits",
      "cpus"}, "timeout_ns",
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
-     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}, "silence_ns"}
+     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}, "silence_ns", "report_ns"}
 
 "start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
 
@@ -22,6 +22,7 @@ Out, on standard output:
     say SENTENCE             for the user to read while the child still runs
     held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
                              input or limit_ns is over. PHASE/peak: inside the phase, where its RSS first reached the bytes under "at"
+    sofar JSON               the same as `run` each report_ns (0 for never), of a run that has not ended: its outcome says so
     run JSON                 last: memprof.runs.records.Run
 
 Exit code 0 when a Run was written, however the child ended; 3 when the probe was told to stop; 2 when the line was not understood.
@@ -50,6 +51,8 @@ def main():
             start, order["timeout_ns"], intervals, lambda phase, rss: child.say("live %s %d\n" % (phase or "-", rss)), order.get("hold")
         )
         measurement.silence_ns, measurement.early = order.get("silence_ns", 0), early
+        measurement.report_ns = order.get("report_ns", 0)
+        measurement.report = lambda: child.finish("sofar " + wire.dumps(_so_far(order["job"], started, measurement)) + "\n")
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write("not understood: %r\n" % error)
         return 2
@@ -77,6 +80,18 @@ def _kind(start):
 
         return Command
     return child.Measurement
+
+
+def _so_far(job, started, measurement):
+    """The Run as it would be if the probe were killed now."""
+    from . import procfs
+
+    outcome = measurement.outcome
+    measurement.outcome = {"status": "lost", "phase": measurement._phase or None, "message": "it was ended, with memprof, while it ran"}
+    try:
+        return _run(job, started, measurement, procfs.machine(measurement.usable, measurement.swapped.threads))
+    finally:
+        measurement.outcome = outcome
 
 
 def _run(job, started, measurement, machine):

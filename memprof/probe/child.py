@@ -50,6 +50,7 @@ class Measurement(Listener):
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
         super().__init__()
         self._start = start
+        self.follows = (start.get("env") or {}).get("MEMPROF_WORK") == "1"
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
@@ -67,11 +68,14 @@ class Measurement(Listener):
         self.output_bytes = 0
         self.periods = numbers(4096)
         self.timed_polls = 0
+        self._reports = 0
         self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._held_seen_ns = 0
         self._unsent = b""
         self._heard_ns = 0  # when standard input last had anything
         self.silence_ns = 0  # how long it may have nothing, 0 for ever
+        self.report_ns = 0  # how often to tell how far it has come, 0 for never
+        self.report = None
         self.early = b""  # its bytes that came before the loop watched it
         self._rss = 0
         self._last_poll_ns = 0
@@ -252,6 +256,9 @@ class Measurement(Listener):
                 if next_ns <= now:
                     next_ns = now + interval
             if now >= tick_ns:
+                if self.report_ns and now - self._begin_ns > self.report_ns * (self._reports + 1):
+                    self._reports += 1
+                    self.report()
                 if self.silence_ns and now - self._heard_ns > self.silence_ns:
                     raise Stopped
                 if not interval:

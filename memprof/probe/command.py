@@ -5,13 +5,18 @@ put right as far as possible, and a warning says so.
 
 `start["command"]` of the probe's line:
 
-    {"regexes": [[PHASE, REGEX]], "alone": BOOL}
+    {"regexes": [[PHASE, REGEX]], "alone": BOOL, "driven": BOOL}
 
 regexes: a line of output that matches ends that phase; the phase began where the phase before it ended, or with the program. alone: the
 process that was started only starts another (a debugger): the process whose marks come first is the root of the tree, and samples from before
-are dropped.
+are dropped. driven: memprof asks the program for work, and says on standard input where its phases end, in lines:
+
+    ended {"phase", "times_ns", "units"}   answered by `ended PHASE`, once its memory was read: nothing happens in the program meanwhile
+    failed {"phase", "message"}            the program does not do what it is asked
+    stop {}                                all is done: the program is ended, and that is no failure
 """
 
+import _signal as signal  # see __main__
 import os
 import time
 
@@ -19,8 +24,10 @@ from . import child, procfs, wire
 from .listening import count, text, word
 from .outside import OUTSIDE, Gap, LineMark, Outside, sampled_record
 from .tree import Tree
+from .work import UNITS, Work
 
 _RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
+_STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
 _ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
@@ -33,6 +40,7 @@ class Command(child.Measurement):
         super().__init__(start, timeout_ns, intervals, live, hold)
         self._alone = bool(start["command"].get("alone"))
         self._regexes = _compiled(start["command"].get("regexes", ()))
+        self._driven, self._told, self._stopping_ns = bool(start["command"].get("driven")), b"", 0
         self._tree = None
         self._unsettled = []  # (begin_ns, end_ns, tell) of spans whose sum is not settled yet; tell takes the sum's bounds
         self._outside = Outside()
@@ -41,6 +49,7 @@ class Command(child.Measurement):
         self._ended_in = {}  # phase: the processes in which it has ended
         self._line = b""
         self._line_mark = None
+        self._lines = {}  # how many of each unit's lines there were
         self._unmatched = [name for name, _ in self._regexes]
         self._used = None
         self._opened = {}
@@ -60,6 +69,9 @@ class Command(child.Measurement):
         if self._regexes:
             self._line_mark = LineMark(self.pid, self._begin_ns, fresh=True)
             self._phase = self._unmatched[0]
+        elif self._driven:
+            self._line_mark = LineMark(self.pid, self._begin_ns, fresh=True)
+            self._phase = "MODEL_LOAD"
         return True
 
     def _output_pipe(self):
@@ -74,6 +86,8 @@ class Command(child.Measurement):
     def _sample(self, now):
         values = self._tree.poll(now)
         self._settle()
+        if self._stopping_ns and now > self._stopping_ns:
+            self._end_all(signal.SIGKILL)
         return values
 
     def _keep_sample(self, now, values):
@@ -215,7 +229,7 @@ class Command(child.Measurement):
     def _heard(self, data):
         if self._line_mark is None:
             return
-        now = time.monotonic_ns()
+        now, counted = time.monotonic_ns(), False
         *lines, self._line = (self._line + data).replace(b"\r", b"\n").split(b"\n")
         if len(self._line) > _LINE:
             lines.append(self._line)
@@ -224,13 +238,23 @@ class Command(child.Measurement):
             text = line.decode("utf-8", "replace")
             for phase, regex in self._regexes:
                 if regex.search(text):
-                    self._line_ends(phase, now)
+                    if self.follows and (phase in self._lines or len(self._lines) < UNITS):
+                        self._lines[phase] = self._lines.get(phase, 0) + 1
+                        counted = True
+                    if not self.follows or phase in self._unmatched:
+                        self._line_ends(phase, now)
                     break
+        if counted:
+            self._take_lines()
 
-    def _line_ends(self, phase, now):
+    def _line_ends(self, phase, now, driven=None):
         pid = self.measured
         sampled = self._highest(self._line_mark.begin_ns, now)
         record = self._line_mark.ended(phase, now, sampled, self.polls - self._polls_begin, self._intervals[""])
+        if driven is not None:
+            record.update(times_ns=driven["times_ns"], rss_peak_exact=self._line_mark.reset)
+            if driven["units"]:
+                record["units"] = driven["units"]
         self._keep(record)
         self._polls_begin = self.polls
         if phase in self._unmatched:
@@ -238,10 +262,50 @@ class Command(child.Measurement):
         self._phase = self._unmatched[0] if self._unmatched else ""
         self._line_mark = LineMark(pid, now)
 
+    def _take_lines(self):
+        """Units of work have ended with lines, all that have come at once. The first are the curve's begin: before them the program started."""
+        values = self._sample(time.monotonic_ns())
+        if values is not None:
+            swap = self.swapped.newest
+            self.work.setdefault("RUN", Work()).take(list(self._lines), [time.monotonic_ns(), *values[:2], swap, *self._lines.values()])
+
+    # -- what memprof asks of it
+
+    def _obey(self, text):
+        super()._obey(text)
+        if self._driven:
+            *lines, self._told = (self._told + text).split(b"\n")
+            for line in lines:
+                name, _, content = line.partition(b" ")
+                if name in (b"ended", b"failed", b"stop"):
+                    self._follow(name, wire.loads(content.decode("utf-8")))
+
+    def _follow(self, name, content):
+        if name == b"ended":
+            if self._line_mark is not None:
+                self._line_ends(content["phase"], time.monotonic_ns(), content)
+                self._phase = "REQUEST" if content["phase"] != "MODEL_LOAD" else "WARMUP"
+            child.finish("ended %s\n" % content["phase"])
+            return
+        if name == b"failed":
+            self._error = {"status": "error", "phase": content["phase"], "message": content["message"]}
+        self._stopping_ns = time.monotonic_ns() + _STOP_NS
+        self._end_all(signal.SIGTERM)
+
+    def _end_all(self, number):
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass  # it has ended
+
     # -- ending
 
     def _judge(self, status):
         self._done = True  # a user's program does not write "done"
+        if self._stopping_ns:
+            status = 0
+        elif self._driven and not status:
+            self._error = {"status": "error", "phase": self._phase, "message": "it ended before all requests were made"}
         if self._line.strip() and self._line_mark is not None:
             self._heard(b"\n")
         unmatched = self._unmatched if self._line_mark is not None else []

@@ -16,6 +16,7 @@ NEVER = 1 << 62
 _VALUES = 4000  # kept; beyond them the values of each name are thinned to the extremes of neighbours
 _MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
 _PHASES_OF_WORK = 16
+_FOLLOWED_TIMES = 4096
 _ERROR_KINDS = ("import", "refused", "error")
 
 
@@ -38,6 +39,7 @@ class Listener:
         self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
         self.work = {}  # phase: its Work, if the process reports it
+        self.follows = False  # memory after each unit of work is wanted
         self._error = None
         self._done = False
         self._foreign = 0
@@ -196,6 +198,8 @@ class Listener:
             return
         times_ns = before["times_ns"] or [before["end_ns"] - before["begin_ns"]]
         times_ns += record["times_ns"] or [record["end_ns"] - record["begin_ns"]]
+        if self.follows:
+            del times_ns[_FOLLOWED_TIMES:]  # of hours the first are enough, as in native/memprof.h
         record["times_ns"] = times_ns
         record["begin_ns"] = before["begin_ns"]
         if "swap_peak_bytes" in before or "swap_peak_bytes" in record:

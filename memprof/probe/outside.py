@@ -45,7 +45,7 @@ class Outside:
 
 
 class LineMark:
-    """A phase of a process that writes no marks, seen from outside: begun here, ended by `ended`."""
+    """A phase of a process that writes no marks, seen from outside: begun here, ended by `ended`. reset: its high-water mark was reset."""
 
     def __init__(self, pid, begin_ns, fresh=False):
         self.begin_ns = begin_ns
@@ -53,13 +53,13 @@ class LineMark:
         before = {} if fresh else procfs.status(pid)
         self._rss, self._hwm = before.get("rss", 0), before.get("hwm", 0)
         self._counters, self._read = (0, 0, 0) if fresh else procfs.counters(pid), 0 if fresh else procfs.read_bytes(pid)
-        self._reset = fresh or procfs.reset_high_water(pid)
+        self.reset = fresh or procfs.reset_high_water(pid)
 
     def ended(self, phase, end_ns, sampled, samples, interval_ns):
         """The record of the phase, its peak not exact: a line arrives after the phase's end. sampled: the highest sample, in bytes."""
         after = procfs.status_at_end(self._pid)
         hwm = after.pop("hwm", 0)
-        peak = max(sampled, after.get("rss", 0), hwm if self._reset or hwm > self._hwm else self._rss)
+        peak = max(sampled, after.get("rss", 0), hwm if self.reset or hwm > self._hwm else self._rss)
         record = sampled_record(phase, self.begin_ns, end_ns, peak)
         record.update(samples=samples, interval_ns=interval_ns, rss_begin_bytes=self._rss)
         record.update((name + "_end_bytes", size) for name, size in after.items() if name != "vms_peak")
@@ -67,6 +67,9 @@ class LineMark:
         if now is not None and self._counters is not None:
             names = ("minor_faults", "major_faults", "cpu_ns")
             record.update((name, later - earlier) for name, later, earlier in zip(names, now, self._counters))
+        read = procfs.read_bytes(self._pid)
+        if read is not None and self._read is not None:
+            record["read_bytes"] = read - self._read
         return record
 
 

@@ -39,6 +39,11 @@ class Swapped:
         if swap or self.timeline.count:
             self.timeline.add(now, rss + swap, swap, 0)
 
+    @property
+    def newest(self):
+        """What was swapped out when it was last read, in bytes."""
+        return self.timeline._last[1][1] if self.timeline.count else 0
+
     def tell(self, record):
         """Add to a phase's record the most that was swapped out in it, and the peak of resident and swapped pages together, if any was."""
         begin_ns, end_ns = record["begin_ns"], record["end_ns"]

@@ -5,6 +5,7 @@ The interpreter itself is asked in a short process (`runners describe`), because
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -24,7 +25,19 @@ from ..units import parse_bytes
 from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
-_EXTRAS = {"onnxruntime": None, "tflite": 11, "litert": None, "onert": 12, "tvm": None, "openvino": None, "llamacpp": None}
+_EXTRAS = {
+    "onnxruntime": None,
+    "tflite": 11,
+    "litert": None,
+    "onert": 12,
+    "tvm": None,
+    "openvino": None,
+    "llamacpp": None,
+    "ncnn": None,
+    "mnn": None,
+    "tflite_micro": None,
+    "ctranslate2": None,
+}
 # Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
 _APART = ("torch", "executorch", "genai")
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
@@ -89,6 +102,8 @@ class Runtime:
     """A runtime as one interpreter has it; version is None if it is not installed.
 
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
+    always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
+    that cannot be done here, None if it can.
     bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels: see runners/runtimes/__init__.py.
     """
 
@@ -98,6 +113,8 @@ class Runtime:
     formats: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
     always_builds: bool = False
+    converts: tuple[str, ...] = ()
+    no_converter: str | None = None
     build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None
@@ -120,14 +137,19 @@ class Runtime:
         return next((knob for knob in self.knobs if knob.name == name), None)
 
     def takes(self, path: str) -> bool:
-        """Whether a model's name ends in a way this runtime reads; a folder is an nnpackage, which onert reads."""
-        ending = os.path.splitext(path)[1].lower() if not os.path.isdir(path) else "/"
-        return not self.formats or ending in self.formats
+        """Whether a model's name ends in a way this runtime reads, or it is a folder that holds what this runtime looks for."""
+        if os.path.isdir(path):
+            return not self.formats or any(form[0] == "/" and os.path.exists(path + form) for form in self.formats)
+        return not self.formats or _ending(path) in self.formats
+
+    def builds(self, path: str) -> bool:
+        """Whether this model is converted with any settings before it can be loaded."""
+        return self.always_builds or _ending(path) in self.converts
 
     @property
     def endings(self) -> tuple[str, ...]:
         """The endings of the files it takes as a person reads them; none if it takes any file."""
-        return tuple("a folder" if ending == "/" else ending for ending in self.formats)
+        return tuple(f"a folder with {ending[1:]}" if ending[0] == "/" else ending for ending in self.formats)
 
     @property
     def package(self) -> str:
@@ -146,6 +168,10 @@ class Runtime:
         if name in _EXTRAS:
             return f"pip install 'ml-memprof[{name}]'"
         return f"pip install {self.distribution}" if self.distribution else ""
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 class _Described(msgspec.Struct):
@@ -265,6 +291,26 @@ def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
             how = f"{shlex.quote(python)} -m pip install {runtime.distribution}"
         raise InputError(f"{name} is not installed for {python}{elsewhere}: {how}")
     return runtime
+
+
+def convert(name: str, model: Path, folder: Path) -> Path:
+    """A model as this runtime loads it, converted into the folder with the runtime's defaults, by memprof's own interpreter.
+
+    Raises InputError if the runtime is not installed or its converter refuses.
+    """
+    runtime = find(name, sys.executable)
+    if runtime.no_converter:
+        raise InputError(runtime.no_converter)
+    job = {"runtime": name, "model": str(model), "folder": str(folder)}
+    command = [sys.executable, str(runners_path()), "build"]
+    done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, check=False)
+    try:
+        answer = json.loads((folder / "built.json").read_bytes())
+    except (OSError, ValueError):
+        raise InputError(f"{name}: converting {model.name} ended with exit code {done.returncode}") from None
+    if "error" in answer:
+        raise InputError(f"{name}: {answer['error']}")
+    return folder / str(answer["path"])
 
 
 def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, str]:

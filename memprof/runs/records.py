@@ -17,12 +17,13 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units and Run.work (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes and release
+#       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release and drive
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
 PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, RELEASE)
+REQUEST = "REQUEST"  # of a server that memprof asks, in place of all of these
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST, RELEASE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -58,6 +59,22 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Use:
+    """Work that is repeated while memory after each unit is followed (`memprof grow`).
+
+    iterations, time_ns: at most so much, 0 ns for any time. cycles: "reload" if a unit is a load, a prepare, `runs` iterations and a delete. shapes:
+    the shapes of inputs that iterations take, by the seed in an order as by chance, by None one after another.
+    """
+
+    iterations: int
+    time_ns: int = 0
+    cycles: str | None = None
+    runs: int = 1
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """All that is known before a measurement.
 
@@ -70,6 +87,8 @@ class Job:
     and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
     no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
     processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
+    use: what is repeated in place of warm-up and runs, to see whether memory rises with it. drive: the load that memprof put on a server, in
+    words.
     """
 
     model: Model
@@ -105,6 +124,8 @@ class Job:
     sessions: int = 1
     processes: int = 1
     release: bool = False
+    use: Use | None = None
+    drive: str | None = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
         "swap": "kept out" if job.no_swap else "",
         "sessions": str(job.sessions) if job.sessions > 1 else "",
         "processes": str(job.processes) if job.processes > 1 else "",
+        "memory by units": "followed" if job.use else "",
     }
     facts.update(written(job.knobs))
     facts.update({f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()})

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from ..errors import InputError
 from . import metrics
 from .metrics import Metric
-from .records import PEAK, PHASES, RELEASE, Run
+from .records import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
 
 
 @dataclass(frozen=True)
 class Key:
-    """Two Runs with the same key are repeats of one another."""
+    """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
 
     model: str
     variant: str
@@ -28,7 +28,7 @@ class Row:
 
     values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
     swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
-    swapped out.
+    swapped out. machines: where each value was measured, if the key's machine is a kind; else empty.
     """
 
     key: Key
@@ -43,11 +43,13 @@ class Row:
     exact: bool
     swapped: int = 0
     with_swap: tuple[float, ...] = ()
+    machines: tuple[str, ...] = ()
 
 
 def key(run: Run) -> Key:
     """The key of a Run."""
-    return Key(run.job.model.name, run.job.variant, run.job.threads, run.machine.name)
+    kind = run.attempt.kind if run.attempt is not None else None
+    return Key(run.job.model.name, run.job.variant, run.job.threads, kind or run.machine.name)
 
 
 def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -78,6 +80,12 @@ def order(names: Iterable[str]) -> list[str]:
     phases = dict.fromkeys(names)
     own = [phase for phase in PHASES if phase in phases and phase != RELEASE]
     return [*own, *(phase for phase in phases if phase not in PHASES), *([RELEASE] if RELEASE in phases else [])]
+
+
+def timed_phase(runs: Iterable[Run]) -> str:
+    """The phase whose iterations are the model's latency: EXECUTE, or else GENERATE or REQUEST if these runs have it."""
+    names = {mark.phase for run in runs for mark in run.marks}
+    return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
 
 
 def peak_phase(runs: Iterable[Run]) -> str:
@@ -112,18 +120,28 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
     exact = all(metrics.exact(run, phase, metric) for run, _ in having)
     swapped = max(metrics.swapped(run, phase, metric) for run, _ in having)
     with_swap = tuple(value for run, _ in having if (value := metrics.with_swap(run, phase, metric)) is not None) if swapped else ()
-    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap)
+    kinds = all(run.attempt is not None and run.attempt.kind for run, _ in having)
+    machines = tuple(run.machine.name for run, _ in having) if kinds else ()
+    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines)
 
 
 def whole(plain: Row) -> Row:
     """The row with the swapped-out pages in its values; the row itself if there are none."""
     if not plain.with_swap:
         return plain
-    return replace(row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact), swapped=plain.swapped)
+    machines = plain.machines if len(plain.machines) == len(plain.with_swap) else ()
+    return replace(row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact, machines=machines), swapped=plain.swapped)
 
 
 def row(
-    group_key: Key, phase: str, metric: str, values: tuple[float, ...], exact: bool, swapped: int = 0, with_swap: tuple[float, ...] = ()
+    group_key: Key,
+    phase: str,
+    metric: str,
+    values: tuple[float, ...],
+    exact: bool,
+    swapped: int = 0,
+    with_swap: tuple[float, ...] = (),
+    machines: tuple[str, ...] = (),
 ) -> Row:
     """The Row of these values, at least one."""
     return Row(
@@ -139,4 +157,5 @@ def row(
         exact=exact,
         swapped=swapped,
         with_swap=with_swap,
+        machines=machines,
     )

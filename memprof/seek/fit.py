@@ -27,6 +27,7 @@ from ..models.identity import identify
 from ..runs import metrics
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
+from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
 
 WHOLE = "whole run"
@@ -345,7 +346,7 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
         return At(limit, None, None, None, _ended(runs[0].outcome))
-    marks = [mark for run in completed if (mark := run.mark(EXECUTE)) is not None]
+    marks = [mark for run in completed if (mark := run.mark(timed_phase([run]))) is not None]
     faults = [
         statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
         for name in ("minor_faults", "major_faults")
@@ -356,7 +357,7 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
 
 def _time(run: Run) -> float:
     """The median iteration in ns, 0 if there was none."""
-    mark = run.mark(EXECUTE)
+    mark = run.mark(timed_phase([run]))
     return statistics.median(mark.times_ns) if mark is not None and mark.times_ns else 0.0
 
 

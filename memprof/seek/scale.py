@@ -24,17 +24,19 @@ from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
+from ..models.gguf import kv_cache
 from ..models.identity import identify
 from ..plan.analysis import describe
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
-from ..runs.records import EXECUTE, PEAK, STARTUP, Job, Outcome, Run
+from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from ..runs.settings import written
 from ..units import counted, format_bytes
 from .dimensions import PROCESSES, SESSIONS, THREADS, Dimension, Space, space
 
 ANONYMOUS = "anonymous memory at the end"
+_CONTEXT = "context"
 ALL = "all processes at the end"
 CHARGED = "their control group at the end"
 # The most runs, by the number of dimensions that vary.
@@ -43,6 +45,7 @@ _MOST_RUNS_BEYOND = 12
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
 _NOISE = 0.001
 _LEAST_NOISE_BYTES = 128 << 10
+_SAME = 0.002  # heaps in use that differ by no more than this share are the same
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
 _FAILURES = 3  # at the first places: then nothing can be said
 _TOO_FEW_VALUES = 4
@@ -80,7 +83,9 @@ class ScaleRequest:
 @dataclass(frozen=True)
 class Measured:
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
-    much. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law was fitted to it."""
+    much. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law was fitted to it. heap_used_bytes,
+    heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that kept the most, by chance; laws are
+    fitted to sizes with it."""
 
     at: Mapping[str, int]
     sizes: Mapping[str, int]
@@ -88,6 +93,9 @@ class Measured:
     least: bool = False
     planned_bytes: int | None = None
     held_out: bool = False
+    heap_used_bytes: int | None = None
+    heap_free_bytes: int | None = None
+    shift_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,7 @@ class _Scaler:
         self._shared: tuple[Shared, ...] = ()
         self._noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self._unplanned = ""
+        self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
         self._job: Job | None = None
         self._guard = _guard(request.place)
 
@@ -255,6 +264,8 @@ class _Scaler:
         self._progress.say(f"{words}: measuring") if self._space.side_by_side else None
         point = self._side_by_side(at) if self._space.side_by_side else self._alone(at)
         point = replace(point, planned_bytes=self._planned(at), held_out=held_out)
+        if held_out and self._kept is not None and point.heap_free_bytes is not None:
+            point = replace(point, shift_bytes=max(self._kept - point.heap_free_bytes, 0))
         self._points.append(point)
         if point.ended and not point.least:
             self._skipped.append(at)
@@ -275,10 +286,11 @@ class _Scaler:
             runs=request.runs,
             deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
             place=request.place,
+            release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
         )
         variant = Variant(runtime=request.runtime, name=_words(at), set={**request.knobs, **self._space.knobs(at)}, python=self._python)
         order = orders.order(suite, self._model, variant)
-        return replace(order, job=replace(order.job, sessions=self._space.value(SESSIONS, at) or 1))
+        return replace(order, job=replace(order.job, sessions=self._space.value(SESSIONS, at) or 1, release=False))
 
     def _alone(self, at: Mapping[str, int]) -> Measured:
         order = self._order(at)
@@ -289,11 +301,13 @@ class _Scaler:
         sizes = {mark.phase: mark.rss_peak_bytes for mark in run.marks if mark.phase != STARTUP and mark.rss_peak_bytes}
         if not run.outcome.ok:
             return _failed(at, run, {name: int(size) for name, size in sizes.items()})
-        sizes[PEAK] = max(mark.height_bytes for mark in run.marks)
-        last = run.marks[-1]
+        sizes[PEAK] = max(sizes.values())
+        last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
         if last.anon_end_bytes is not None:
             sizes[ANONYMOUS] = last.anon_end_bytes
-        return Measured(at, {name: int(size) for name, size in sizes.items()})
+        prepared = run.mark(PREPARE)
+        heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
+        return Measured(at, {name: int(size) for name, size in sizes.items()}, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
 
     def _side_by_side(self, at: Mapping[str, int]) -> Measured:
         count = self._space.value(PROCESSES, at) or 1
@@ -320,9 +334,8 @@ class _Scaler:
         """Whether a place surely needs more than is free: only said once a law is known."""
         if len(self._points) < 3 or self._request.place is not HERE:
             return False
-        named = self._laws()
-        predictions = _predicted(self._main, named, [at])
-        return bool(predictions) and predictions[0].low_bytes > _free()
+        law = laws.law(self._series(self._main), noise=self._noise)
+        return law is not None and law.predict(at).low_bytes > _free()
 
     def _planned(self, at: Mapping[str, int]) -> int | None:
         """The planner's own peak at a place, with the operators in the order of the file."""
@@ -365,11 +378,32 @@ class _Scaler:
     # -- the answer
 
     def _series(self, name: str) -> list[Point]:
+        shifted = name not in (MODEL_LOAD, ALL, CHARGED)
         return [
-            Point(point.at, point.sizes[name], point.least and name in (self._main, _last(point)))
+            Point(point.at, point.sizes[name] + (point.shift_bytes if shifted else 0), point.least and name in (self._main, _last(point)))
             for point in self._points
             if name in point.sizes and not point.held_out and (not point.ended or point.least)
         ]
+
+    def _shift(self) -> None:
+        """Find runs whose PREPARE left less freed memory in the heap than others by chance, so that laws need not explain it.
+
+        A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
+        then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
+        """
+        known = [point for point in self._points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
+        used = [point.heap_used_bytes or 0 for point in known]
+        if len(known) < 3 or max(used) - min(used) > _SAME * max(used):
+            return
+        most = max(point.heap_free_bytes or 0 for point in known)
+        plain = laws.law(self._series(self._main), noise=self._noise)
+        before = list(self._points)
+        self._points = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if point in known else point for point in before]
+        shifted = laws.law(self._series(self._main), noise=self._noise)
+        if shifted is None or shifted.error is None or (plain is not None and plain.error is not None and shifted.error >= plain.error / 2):
+            self._points = before
+        else:
+            self._kept = most
 
     def _laws(self) -> tuple[Named, ...]:
         names = dict.fromkeys(name for point in self._points if not point.ended for name in point.sizes)
@@ -379,6 +413,7 @@ class _Scaler:
     def _answer(self) -> Scaled:
         job = self._job
         assert job is not None
+        self._shift()
         named = self._laws()
         answer = Scaled(
             model=self._model.name,
@@ -453,6 +488,12 @@ class _Scaler:
 
     def _findings(self, answer: Scaled) -> list[str]:
         findings = []
+        kept = max(point.shift_bytes for point in self._points)
+        if kept > 4 * self._noise[0]:
+            findings.append(
+                f"PREPARE keeps up to {format_bytes(kept)} more or less freed memory by chance, with the same settings; laws are of runs that keep "
+                f"the most, and a run may need so much less."
+            )
         whole = [point for point in self._points if not point.ended and not point.held_out]
         for dimension in self._varying:
             law = answer.law
@@ -460,10 +501,34 @@ class _Scaler:
                 findings.append(f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}.")
         findings += _sessions(answer, self._model.weight_bytes or self._model.bytes)
         findings += _processes(answer)
+        findings += self._cache(answer)
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         findings += self._growth(whole)
         return findings
+
+    def _cache(self, answer: Scaled) -> list[str]:
+        """The KV cache of a .gguf model, by its file's arithmetic, beside what a token of context costs."""
+        law = answer.named(ANONYMOUS)
+        path = Path(self._model.path)
+        if path.suffix != ".gguf" or law is None:
+            return []
+        try:
+            arithmetic = kv_cache(path).bytes_per_token((self._job.knobs if self._job else {}).get("kv_type", "f16"))
+        except InputError as error:
+            self._remark(f"{error}.")
+            return []
+        if _CONTEXT not in self._ranges():
+            return []
+        cost = next(
+            (entry for entry in law.coefficients if len(entry.term.powers) == 1 and dict(entry.term.powers).get(_CONTEXT) == 1), None
+        )
+        if cost is None:
+            return [
+                f"A token of KV cache is {format_bytes(arithmetic)} by the file, and no such term was found: memory does not grow with context so."
+            ]
+        said = f"A token of context costs {cost.bytes / 1024:.2f} KiB of anonymous memory, of which {arithmetic / 1024:.2f} KiB is the KV cache"
+        return [f"{said} by the file: it is not kept whole." if cost.bytes < (1 - _DIFFERENT) * arithmetic else f"{said}."]
 
     def _growth(self, whole: Sequence[Measured]) -> list[str]:
         """EXECUTE's growth beside the plan's, where they differ."""

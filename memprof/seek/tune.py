@@ -25,8 +25,9 @@ from ..models.identity import identify
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
 from ..runs import metrics, signing, store
-from ..runs.records import EXECUTE, PEAK, Run
+from ..runs.records import PEAK, Run
 from ..runs.settings import written
+from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
 from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
 
@@ -462,7 +463,7 @@ def _split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
 
 
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
-    mark = run.mark(EXECUTE)
+    mark = run.mark(timed_phase([run]))
     peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
     if not run.outcome.ok or peak is None or mark is None or not mark.times_ns:
         return Trial(settings, None, None)

@@ -1,11 +1,15 @@
 """Model files made on the spot: real architectures with random weights, and synthetic ones for single effects.
 
-The same name and options give the same bytes on every machine, so a figure can be repeated without a download. Nothing
-heavy is imported before `make` is called.
+The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn file is made of the
+ONNX file by MNN's converter, and so depends on MNN's version; its weights are the same. Nothing heavy is imported before `make` is called.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +38,28 @@ NAMES: Mapping[str, str] = {
     "loop": "a Loop over an open sequence with an If inside (ONNX, --size)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
 }
-FORMATS = ("onnx", "tflite", "gguf")
+FORMATS = ("onnx", "tflite", "mnn", "ncnn", "gguf")
+ENDINGS: Mapping[str, str] = {"onnx": ".onnx", "tflite": ".tflite", "mnn": ".mnn", "ncnn": ".param", "gguf": ".gguf"}
 TYPES = ("float32", "int8", "float16", "q8_0", "q4_0")
 DEFAULT_SIZE_BYTES = 256 << 20
 FOUNDING_BYTES = 100
 
 _SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp", "llama", "llama_with_past", "encoder", "lstm", "loop"})
-_FORMAT_TYPES = {"onnx": ("float32", "int8"), "tflite": ("float32", "int8"), "gguf": ("float16", "q8_0", "q4_0")}
+# Those of a format; the first is its default.
+_FORMAT_TYPES = {
+    "onnx": ("float32", "int8"),
+    "tflite": ("float32", "int8"),
+    "mnn": ("float32",),
+    "ncnn": ("float32",),
+    "gguf": ("float16", "q8_0", "q4_0"),
+}
 # Nets that end in an average over the image take images of any size.
 _OPEN = frozenset({"inception_v3", "mobilenet_v2", "resnet50"})
 # A protobuf message ends at 2 GiB; this leaves room for the graph.
 _EMBEDDED_LIMIT = int(1.9 * 2**30)
+
+
+_UUID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -76,15 +91,16 @@ def make(
     Raises UsageError for a name or a combination that does not exist, InputError where a package is missing, a file is in
     the way (without `overwrite`) or cannot be written. No failure leaves a half-written file under a final name.
     """
-    type = type or ("float16" if format == "gguf" else "float32")
-    _check(name, format, type, size_bytes, external_data)
-    if open_dimensions and (format != "onnx" or name not in _OPEN):
-        raise UsageError(f"open dimensions are for {', '.join(sorted(_OPEN))}, as onnx")
+    type = check(name, format, type, size_bytes, external_data, open_dimensions)
     try:
         if format == "gguf":
             return _make_gguf(path, type, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         if format == "tflite":
             return _make_tflite(name, path, type == "int8", overwrite)
+        if format == "ncnn":
+            return _make_ncnn(name, path, overwrite)
+        if format == "mnn":
+            return _make_mnn(name, path, overwrite)
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
         model = _onnx_model(name, type == "int8", size_bytes, open_dimensions)
         return _make_onnx(model, path, external_data, overwrite)
@@ -103,17 +119,18 @@ def describe(files: tuple[Path, ...]) -> ModelFiles:
     return ModelFiles(str(files[0]), size, sha256, tuple(str(path) for path in files))
 
 
-def _check(name: str, format: str, type: str, size_bytes: int | None, external_data: bool) -> None:
-    """Raises UsageError for a request that has no meaning, before anything is imported or written."""
+def check(name: str, format: str, type: str | None, size_bytes: int | None, external_data: bool, open_dimensions: bool = False) -> str:
+    """The type, that of the format where none is given. Raises UsageError for a request that has no meaning, before anything is written."""
     if name not in NAMES:
         raise UsageError(f"the zoo has no model {name!r}{near(name, NAMES) or '; memprof zoo --list names them'}")
     if format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}: {' or '.join(FORMATS)}")
+        raise UsageError(f"unknown format {format!r}: {', '.join(FORMATS)}")
+    type = type or _FORMAT_TYPES[format][0]
     if type not in TYPES:
         raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
     if type not in _FORMAT_TYPES[format]:
         raise UsageError(f"{format} files are made in {' or '.join(_FORMAT_TYPES[format])}, not in {type}")
-    formats = ("gguf", "onnx") if name == "llama" else ("onnx",) if name in _SIZED else ("onnx", "tflite")
+    formats = ("gguf", "onnx") if name == "llama" else ("onnx",) if name in _SIZED else ("onnx", "tflite", "mnn", "ncnn")
     if format not in formats:
         raise UsageError(f"{name} is made as {' or '.join(formats)}, not as {format}")
     if name in _SIZED and format == "onnx" and type != "float32":
@@ -124,6 +141,9 @@ def _check(name: str, format: str, type: str, size_bytes: int | None, external_d
         raise UsageError("a model's size is at least one byte")
     if external_data and format != "onnx":
         raise UsageError(f"external data is a feature of onnx, not of {format}")
+    if open_dimensions and (format != "onnx" or name not in _OPEN):
+        raise UsageError(f"open dimensions are for {', '.join(sorted(_OPEN))}, as onnx")
+    return type
 
 
 def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
@@ -133,6 +153,34 @@ def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tup
     check_new(path, instead=FORCE, overwrite=overwrite)
     with replacing(path) as (file,):
         write(ARCHITECTURES[name](), quantized, file)
+    return (path,)
+
+
+def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
+    from .architectures import ARCHITECTURES
+    from .ncnn_writer import write
+
+    if path.suffix != ENDINGS["ncnn"]:
+        raise UsageError(f"{path}: an ncnn model is a .param and a .bin file; name the first, {path.stem}.param")
+    side_path = path.with_suffix(".bin")
+    check_new(path, side_path, instead=FORCE, overwrite=overwrite)
+    with replacing(path, side_path) as (file, side):
+        write(ARCHITECTURES[name](), file, side)
+    return path, side_path
+
+
+def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
+    from ..programs.runtimes import convert
+
+    check_new(path, instead=FORCE, overwrite=overwrite)
+    with tempfile.TemporaryDirectory(prefix="memprof-zoo-") as folder:
+        (model,) = _make_onnx(_onnx_model(name, False, 0, False), Path(folder) / f"{name}.onnx", False, True)
+        converted = convert("mnn", model, Path(folder))
+        with replacing(path) as (file,), converted.open("rb") as content:
+            # The converter numbers each file at random, near its beginning: this one has its number from the model's name.
+            number = str(uuid.uuid5(uuid.NAMESPACE_URL, f"memprof zoo {name}")).encode()
+            file.write(_UUID.sub(number, content.read(4096), count=1))
+            shutil.copyfileobj(content, file)
     return (path,)
 
 

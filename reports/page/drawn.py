@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, METRICS, NS, Metric
-from memprof.runs.records import EXECUTE, PEAK, STARTUP, Mark, Run
+from memprof.runs.records import PEAK, STARTUP, Mark, Run
 from memprof.runs.summary import Key
 from memprof.units import BYTE_UNITS
 
@@ -234,7 +234,7 @@ def _latencies(runs: Sequence[Run], most: int) -> Latencies | None:
     points = [
         (run.job.repeat, number, time_ns)
         for run in runs
-        if (mark := run.mark(EXECUTE)) is not None
+        if (mark := run.mark(summary.timed_phase(runs))) is not None
         for number, time_ns in enumerate(mark.times_ns, 1)
     ]
     if not points:

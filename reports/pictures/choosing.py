@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from memprof.errors import InputError, UsageError, near
 from memprof.plain import plain
-from memprof.runs import metrics
+from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
-from memprof.runs.records import EXECUTE, PEAK, Machine, Run
+from memprof.runs.records import PEAK, Machine, Run
 from memprof.runs.summary import Key
 
 from ..rows import named
@@ -113,7 +113,7 @@ def need_success(runs: Sequence[Run]) -> None:
 
 def values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
     """The metric of each repeat that has it, in the phase that phase_of says."""
-    where = phase_of(metric, phase)
+    where = phase_of(metric, phase, group)
     return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
 
 
@@ -129,6 +129,6 @@ def in_phase(phase: str) -> str:
     return "" if phase == PEAK else f" in {plain(phase)}"
 
 
-def phase_of(metric: Metric, phase: str | None) -> str:
-    """The named phase, or else the one that tables show of this metric."""
-    return phase or (PEAK if metric.name in metrics.PEAKS else EXECUTE)
+def phase_of(metric: Metric, phase: str | None, runs: Iterable[Run] = ()) -> str:
+    """The named phase, or else the one that tables show of this metric for these runs."""
+    return phase or (PEAK if metric.name in metrics.PEAKS else summary.timed_phase(runs))

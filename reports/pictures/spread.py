@@ -86,7 +86,7 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
             sheet.heading(top, model)
         offset = top + (0.22 if several else 0) + _TITLES
         called_here = [texts[strip.key] for strip in strips]
-        _block(sheet, offset, indent, row, strips, called_here, metric, choosing.phase_of(metric, phase), units[metric.name])
+        _block(sheet, offset, indent, row, strips, called_here, metric, choosing.phase_of(metric, phase, runs), units[metric.name])
         top += high
     return sheet.figure
 

@@ -317,22 +317,9 @@ def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
 # -- overlay
 
 _HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.62
-_PHASE_FILLS = dict(
-    zip(
-        PHASES,
-        (
-            Fill("#FFFFFF"),
-            Fill("#C4C4C4"),
-            Fill("#858585"),
-            Fill("#E6E6E6", "////"),
-            Fill("#5A5A5A"),
-            Fill("#A3A3A3", "...."),
-            Fill("#5A5A5A"),
-            Fill("#FFFFFF", "----"),
-        ),
-        strict=True,
-    )
-)
+_FILLS = (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A"))
+# PROMPT beside GENERATE; GENERATE and REQUEST stand where EXECUTE stands in others.
+_PHASE_FILLS = dict(zip(PHASES, (*_FILLS, Fill("#A3A3A3", "...."), *_FILLS[-1:] * 2, Fill("#FFFFFF", "----")), strict=True))
 _OTHER_FILLS = (Fill("#FFFFFF", "\\\\\\\\"), Fill("#C4C4C4", "////"), Fill("#FFFFFF", "...."), Fill("#C4C4C4", "xxxx"))
 
 

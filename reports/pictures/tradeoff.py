@@ -15,7 +15,7 @@ from matplotlib.ticker import LogFormatter, MaxNLocator, NullFormatter
 from memprof.errors import InputError
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
-from memprof.runs.records import EXECUTE, Run
+from memprof.runs.records import Run
 from memprof.runs.summary import Key
 
 from ..rows import named
@@ -74,7 +74,7 @@ def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | 
     metric = metrics.metric(memory)
     choosing.need_success(runs)
     with style.look():
-        return _render(runs, metric, choosing.phase_of(metric, phase))
+        return _render(runs, metric, choosing.phase_of(metric, phase, runs))
 
 
 def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
@@ -122,7 +122,8 @@ def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: M
     latency = metrics.METRICS["time_ns"]
     points = []
     for key, group in block.items():
-        both = [(metrics.value(run, phase, metric), metrics.value(run, EXECUTE, latency)) for run in group if run.complete]
+        where = summary.timed_phase(group)
+        both = [(metrics.value(run, phase, metric), metrics.value(run, where, latency)) for run in group if run.complete]
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)

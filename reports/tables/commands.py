@@ -26,12 +26,22 @@ def tables(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: s
 
 
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
-    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name) and processes."""
+    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name) and processes.
+
+    The row of a phase that counted units of work, such as tokens, gets them.
+    """
     first: dict[tuple[object, ...], dict[str, Any]] = {}
+    of_phase: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in rows:
-        first.setdefault(tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat")), row)
+        which = tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat"))
+        first.setdefault(which, row)
+        of_phase[(*which, row.get("phase"))] = row
     for run in runs:
-        row = first.get((run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat), {})
+        which = (run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat)
+        for mark in run.marks:
+            if mark.units:
+                of_phase.get((*which, mark.phase), {})["units"] = dict(mark.units)
+        row = first.get(which, {})
         if run.values:
             row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
         if run.processes:

@@ -155,6 +155,12 @@ def notes(explanation: Explanation) -> list[str]:
         share = explanation.counted_bytes / explanation.weight_bytes
         tensors = counted(explanation.counted_tensors, "tensor")
         notes.append(f"copies are counted of {tensors}, {share:.1%} of the weights' bytes{f'; not of {others}' if others else ''}")
+        last = explanation.phases[-1] if explanation.phases else None
+        if last is not None and last.unplaced_bytes:
+            notes.append(
+                f"{where(last.name)} a copy of {1 - last.unplaced_bytes / explanation.counted_bytes:.1%} of the counted weights' bytes was found,"
+                f" and none of {counted(last.unplaced_tensors, 'tensor')}, {format_bytes(last.unplaced_bytes)}"
+            )
     notes.append(
         "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
     )
@@ -184,6 +190,11 @@ def _waterfall(explanation: Explanation) -> Table:
         )
         rows.append(("weights beyond one copy", *beyond))
         rows.append(("of these in files' clean pages", *(_cell(phase.droppable_bytes, unit.size, largest) for phase in explanation.phases)))
+        if any(phase.unplaced_bytes for phase in explanation.phases):
+            unplaced = (
+                "-" if phase.unplaced_bytes is None else _cell(phase.unplaced_bytes, unit.size, largest) for phase in explanation.phases
+            )
+            rows.append(("weights of which no copy was found", *unplaced))
     heads = tuple(short(phase.name) for phase in explanation.phases)
     return Table(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
 

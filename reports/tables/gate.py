@@ -10,9 +10,10 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from memprof.judge.baseline import Updated
-from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
+from memprof.judge.verdicts import GROWTH, OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 from memprof.runs import metrics
-from memprof.runs.metrics import amount
+from memprof.runs.metrics import BYTES, amount
+from memprof.units import format_bytes
 
 from ..rows import place
 from . import grid
@@ -83,7 +84,16 @@ def title(row: Judged) -> str:
     """The row's metric, and whether a budget judges it."""
     if row.metric == OUTCOME:
         return "outcome"
-    return metrics.METRICS[row.metric].title + (" (budget)" if row.budget is not None else "")
+    name = "Growth" if row.metric == GROWTH else metrics.METRICS[row.metric].title
+    return name + (" (budget)" if row.budget is not None else "")
+
+
+def _amount(metric: str, value: float) -> str:
+    return format_bytes(value) if metric == GROWTH else amount(metric, value)
+
+
+def _unit(metric: str) -> str | None:
+    return None if metric == OUTCOME else BYTES if metric == GROWTH else metrics.METRICS[metric].unit
 
 
 # -- Markdown
@@ -152,14 +162,14 @@ def _folded(rows: Sequence[Judged]) -> str:
 
 def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
     counts = "/".join(str(len(side.values)) for side in (row.base, row.head) if side)
-    counts = f"worst of {counts}" if row.budget is not None else counts
+    counts = f"worst of {counts}" if row.budget is not None and counts else counts
     return (
         row.key.model,
         row.key.variant,
         *([str(row.key.threads or "default")] if swept else []),
         row.phase or "-",
         title(row),
-        _figure(row, "base") if row.budget is None else f"≤ {amount(row.metric, row.budget)}",
+        _figure(row, "base") if row.budget is None else f"≤ {_amount(row.metric, row.budget)}",
         _figure(row, "head") if row.metric != OUTCOME else "-",
         "-" if row.change is None else f"{row.change:+.1%}",
         "-" if row.threshold is None else amount(row.metric, row.threshold),
@@ -219,7 +229,7 @@ def _plain(row: Judged) -> dict[str, Any]:
         "machine": row.key.machine,
         "phase": row.phase or None,
         "metric": row.metric,
-        "unit": metrics.METRICS[row.metric].unit if row.metric != OUTCOME else None,
+        "unit": _unit(row.metric),
         "verdict": row.verdict,
         "reason": row.reason,
         "base": list(row.base.values) if row.base else None,

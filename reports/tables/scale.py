@@ -18,6 +18,7 @@ from . import grid
 from .grid import Say, Section, Table, Unit
 
 _FARTHEST = 1 << 40
+_MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
 
 def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -82,7 +83,7 @@ def _coefficients(scaled: Scaled) -> Table:
             rows.append((named.name, "no simple law", "-", "-", "-"))
             continue
         for place, coefficient in enumerate(named.law.coefficients):
-            words = f"for each {coefficient.term.words}" if coefficient.term.powers else "constant"
+            words = coefficient.term.words or "constant"
             error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
             rows.append(("" if place else named.name, words, per(coefficient.bytes), _interval(coefficient), error))
     header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
@@ -104,13 +105,17 @@ def _points(scaled: Scaled, size: Unit) -> Table:
         if scaled.planned:
             row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
         if remarks:
-            row.append(point.ended or ("not fitted" if point.held_out else ""))
+            row.append(_shortened(point.ended) if point.ended else "not fitted" if point.held_out else "")
         rows.append(tuple(row))
     if scaled.law is None:
         header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, scaled.points, strict=True)]
     if remarks:
         header.insert(len(header) - (scaled.law is None), "remark")
     return Table(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"
 
 
 def _sized(point: Measured, name: str, main: str, size: Unit) -> str:
@@ -167,7 +172,7 @@ def _against(scaled: Scaled) -> Table:
         both = row.measured_bytes is not None and row.planned_bytes
         rows.append(
             (
-                f"for each {row.words}",
+                row.words,
                 "-" if row.measured_bytes is None else per(row.measured_bytes),
                 "-" if row.planned_bytes is None else per(row.planned_bytes),
                 f"{(row.measured_bytes or 0) / (row.planned_bytes or 1):.2f}x" if both else "-",

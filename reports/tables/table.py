@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memprof.errors import InputError, UsageError
+from memprof.judge.spread import deviating
 from memprof.plain import harmless
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES, NS, PEAKS, Metric
@@ -30,7 +31,7 @@ from memprof.units import counted
 
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, ran, release, swap
+from . import commands, grid, load, missing, native, ran, release, swap, tokens
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -152,6 +153,7 @@ class _Tables:
             tables += self._table(metric, names, heads, rows)
         if iterations:
             tables += self._iterations(groups)
+            tables += tokens.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
         return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
@@ -166,7 +168,7 @@ class _Tables:
         tables = []
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
-            where = phase or _usual_phase(metric)
+            where = phase or _usual_phase(metric, runs)
             rows = {
                 row: [
                     ([run for key, group in groups.items() if key.threads == count and labels(key, names) == row for run in group], where)
@@ -184,7 +186,7 @@ class _Tables:
         tables = []
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
         for metric in shown:
-            where = phase or _usual_phase(metric)
+            where = phase or _usual_phase(metric, runs)
             rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
                 (model,): [
                     ([run for key, group in groups.items() if key.model == model and called[key] == head for run in group], where)
@@ -303,7 +305,8 @@ class _Tables:
             name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys(_sentences(group)):
                 concerned.setdefault(sentence, []).append(name)
-        machines = {run.machine.name: run.machine.words for run in runs}
+        machines = {run.machine.name: _machine_words(run) for run in runs}
+        notes += deviating(runs)
         if len(machines) > 1:
             notes += [f"{name}: {words}" for name, words in machines.items() if words]
         for sentence, names in concerned.items():
@@ -312,14 +315,21 @@ class _Tables:
         return notes + native.notes(groups)
 
 
+def _machine_words(run: Run) -> str:
+    """A run's machine, with the labels by which a fleet knows it."""
+    labels = run.attempt.labels if run.attempt is not None else {}
+    words = [f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch")]
+    return ", ".join([word for word in (run.machine.words,) if word] + words)
+
+
 def _by_machine(runs: Sequence[Run]) -> list[Run]:
     """The runs of each machine together, machines in the order of their first runs."""
     places = {name: place for place, name in enumerate(dict.fromkeys(run.machine.name for run in runs))}
     return sorted(runs, key=lambda run: places[run.machine.name])
 
 
-def _usual_phase(metric: Metric) -> str:
-    return PEAK if metric.name in PEAKS else EXECUTE
+def _usual_phase(metric: Metric, runs: Sequence[Run]) -> str:
+    return PEAK if metric.name in PEAKS else summary.timed_phase(runs)
 
 
 def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
@@ -361,6 +371,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
     parts.append(counted(max(len(group) for group in summary.groups(runs).values()), "repeat"))
+    parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
 

@@ -2,7 +2,7 @@
 
     class Runtime:
         distribution = "onnxruntime"        # the package that pip installs
-        formats = (".onnx",)                # model file endings it takes; () for any
+        formats = (".onnx",)                # model file endings it takes; () for any; "/NAME" for a folder that holds NAME
         knobs = (Knob(...), ...)            # what can change its memory
 
         def __init__(self): ...             # imports the runtime; the end of this is the baseline
@@ -25,16 +25,36 @@ bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its time
 outlive this object; the object itself is deleted after it, which is enough for most. `release = None` says that the runtime cannot be deleted:
 there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
-kinds that it heeds, and with `always_builds` it is called with any settings. `default_threads` is how many threads the runtime uses unasked
-(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the
-results. `needs` names packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels`
-those among all it brings along that have no wheel, so that pip may build them.
+kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
+`converter` is then the module that it needs and a sentence for when that is missing. `imports(model)` imports what this kind of model needs
+beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
+`threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the results. `needs` names
+packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
+brings along that have no wheel, so that pip may build them.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
 
-NAMES = ("onnxruntime", "onnxruntime-native", "tflite", "litert", "onert", "onert-native", "tvm", "openvino", "llamacpp", "synthetic")
+NAMES = (
+    "onnxruntime",
+    "onnxruntime-native",
+    "tflite",
+    "litert",
+    "onert",
+    "onert-native",
+    "tvm",
+    "openvino",
+    "llamacpp",
+    "torch",
+    "executorch",
+    "genai",
+    "ncnn",
+    "mnn",
+    "tflite_micro",
+    "ctranslate2",
+    "synthetic",
+)
 
 ON_OFF = ("on", "off")
 
@@ -102,7 +122,8 @@ COMMON_KNOBS = (
 class Options:
     """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
-    release: whether the job ends with RELEASE.
+    declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
+    whether the job ends with RELEASE.
     """
 
     def __init__(self, job, knobs):
@@ -111,6 +132,7 @@ class Options:
         self.knobs = {knob.name: knob.value(given.get(knob.name, knob.default)) for knob in knobs}
         self.given = dict(given)
         self.shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
+        self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
         self.inputs = job.get("inputs")
         self.release = bool(job.get("release"))
 
@@ -118,3 +140,11 @@ class Options:
 def all_knobs(runtime):
     """The runtime class's own knobs and those that every runtime has."""
     return tuple(getattr(runtime, "knobs", ())) + COMMON_KNOBS
+
+
+def created(runtime_class, model):
+    """A runtime, with all imported that this model needs."""
+    runtime = runtime_class()
+    if hasattr(runtime, "imports"):
+        runtime.imports(model)
+    return runtime

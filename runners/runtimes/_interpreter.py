@@ -48,6 +48,11 @@ class InterpreterRuntime:
         return inputs
 
     def set_inputs(self, arrays):
+        resized = [tensor for tensor in self._interpreter.get_input_details() if tuple(tensor["shape"]) != arrays[tensor["name"]].shape]
+        for tensor in resized:
+            self._interpreter.resize_tensor_input(tensor["index"], arrays[tensor["name"]].shape)
+        if resized:
+            self._interpreter.allocate_tensors()
         for tensor in self._interpreter.get_input_details():
             self._interpreter.set_tensor(tensor["index"], arrays[tensor["name"]])
 

@@ -107,6 +107,10 @@ class Runtime:
         self._engine.generate(self._tokens, self._generate_tokens)
         return self._generate_tokens
 
+    def release(self):
+        """Free the weights and the context, which are llama.cpp's."""
+        self._engine.release()
+
     def figures(self):
         """How much of the model's file is mapped and resident, if it is mapped."""
         size = _resident(self._model)
@@ -212,6 +216,12 @@ class _Direct:
         for _ in range(count):
             self._decode([self._c["llama_sampler_sample"](self._sampler, self._context, -1)])
 
+    def release(self):
+        self._c["llama_sampler_free"](self._sampler)
+        self._c["llama_free"](self._context)
+        self._c["llama_model_free"](self._weights)
+        self._c["llama_log_set"](_LOG(0), None)  # this object's own ends with it
+
     def _decode(self, tokens):
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         code = self._c["llama_decode"](self._context, self._c["llama_batch_get_one"](array, len(tokens)))
@@ -239,6 +249,9 @@ def _functions(library):
         "llama_batch_get_one": (_Opaque, pointer, number),
         "llama_decode": (number, pointer, _Opaque),
         "llama_sampler_init_greedy": (pointer,),
+        "llama_sampler_free": (None, pointer),
+        "llama_free": (None, pointer),
+        "llama_model_free": (None, pointer),
         "llama_sampler_sample": (number, pointer, pointer, number),
     }
     functions = {}
@@ -285,6 +298,9 @@ class _Server:
     def generate(self, tokens, count):
         # The slot still has the prompt: only its last token is evaluated again.
         self._ask(tokens, count)
+
+    def release(self):
+        del self._server
 
     def _ask(self, tokens, count):
         request = {"prompt": tokens, "n_predict": count, "cache_prompt": True, "ignore_eos": True, "temperature": 0}

@@ -9,11 +9,12 @@ import os
 import struct
 
 from . import ON_OFF, Knob
+from ._tflite_file import input_names
 
 
 class Runtime:
     distribution = "onert"
-    formats = (".tflite", ".circle", "/")  # an nnpackage is a folder
+    formats = (".tflite", ".circle", "/metadata/MANIFEST")  # an nnpackage is a folder
     threads_env = "NUM_THREADS"
     default_threads = None
     knobs = (
@@ -109,7 +110,7 @@ class Runtime:
         """The inputs' names, which onert does not tell: from the model file, or input_0, input_1... if they cannot be had."""
         count = self._session.input_size()
         try:
-            names = _input_names(_model_file(self._model))
+            names = input_names(_model_file(self._model))
         except (OSError, ValueError, KeyError, IndexError, struct.error):
             names = []
         return names if len(set(names)) == count else [f"input_{index}" for index in range(count)]
@@ -121,33 +122,3 @@ def _model_file(model):
         return model
     with open(os.path.join(model, "metadata", "MANIFEST"), encoding="utf-8") as file:
         return os.path.join(model, json.load(file)["models"][0])
-
-
-def _input_names(path):
-    """The names of a .tflite or .circle file's inputs, read from the few places of the file where they stand.
-
-    A FlatBuffers table begins with the distance back to its vtable: two sizes (16 bits each), then each field's offset in the table. In
-    both schemas a Model has subgraphs as field 2, a SubGraph tensors as 0 and inputs as 1, a Tensor its name as 3.
-    """
-    with open(path, "rb") as file:
-
-        def read(format, place):
-            file.seek(place)
-            return struct.unpack("<" + format, file.read(struct.calcsize("<" + format)))[0]
-
-        def indirect(place):
-            return place + read("I", place)
-
-        def field(table, number):
-            vtable = table - read("i", table)
-            return indirect(table + read("H", vtable + 4 + 2 * number))
-
-        # A vector is its length and then its elements; of tables, the elements are distances to them.
-        graph = indirect(field(indirect(0), 2) + 4)
-        tensors, inputs = field(graph, 0) + 4, field(graph, 1)
-        names = []
-        for index in range(read("I", inputs)):
-            tensor = indirect(tensors + 4 * read("i", inputs + 4 + 4 * index))
-            name = field(tensor, 3)
-            names.append(read("%ds" % read("I", name), name + 4).decode("utf-8"))
-        return names

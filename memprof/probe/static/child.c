@@ -551,7 +551,7 @@ static void check_layout(void) {
 /* Until the child has ended; 0 where whoever asked for this is gone, or wants no more of it. */
 static int loop(void) {
     i64 end_ns = m.begin_ns + m.timeout_ns, next_ns = now_ns(), tick_ns = 0, interval = interval_of("");
-    i64 grace_ns = json_int(m.start, "grace_ns", 0);
+    i64 grace_ns = json_int(m.start, "grace_ns", 0), reports = 0;
     int leaving = 0, last;
     sigset_t open_signals;
     sigemptyset(&open_signals);
@@ -586,6 +586,7 @@ static int loop(void) {
             if (next_ns <= now) next_ns = now + interval;
         }
         if (now < tick_ns) continue;
+        if (m.report_ns && now - m.begin_ns > m.report_ns * (reports + 1)) ++reports, report();
         if (m.silence_ns && now - m.heard_ns > m.silence_ns) return 0; /* a connection can die without an end */
         if (!interval) look();
         live();

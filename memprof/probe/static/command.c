@@ -423,25 +423,32 @@ static void line_ends(const char *phase, i64 now) {
     line_mark_begins(now, 0);
 }
 
-static void search(i64 now) {
+/* Whether a unit of work ended with the line. */
+static int search(i64 now) {
     size_t at;
     size_t length = line_length;
     line_length = 0;
     for (at = 0; at < pattern_count; ++at)
         if (pattern_found(patterns[at].code, line, length)) {
-            line_ends(patterns[at].phase, now);
-            return;
+            if (m.follows) work_line(patterns[at].phase);
+            if (!m.follows || !patterns[at].matched) line_ends(patterns[at].phase, now);
+            return m.follows;
         }
+    return 0;
 }
 
 void command_heard(const char *data, size_t length) {
-    i64 now = now_ns();
+    i64 now = now_ns(), rss, file, vms;
     size_t at;
+    int counted = 0;
     for (at = 0; line_mark.there && at < length; ++at) {
         int end = data[at] == '\n' || data[at] == '\r';
         if (!end) line[line_length++] = data[at];
-        if (end || line_length == LINE) search(now);
+        if (end || line_length == LINE) counted |= search(now);
     }
+    if (!counted || !tree_poll(now_ns(), &rss, &file, &vms)) return;
+    command_settle();
+    work_lines(now_ns(), rss, file, swapped_newest());
 }
 
 /* -- ending */

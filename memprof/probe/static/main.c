@@ -104,7 +104,7 @@ static void out_polling(void) {
 static void out_run(const char *job, size_t job_length, i64 started_ns) {
     struct timeline *timeline = m.task != OWN_SIDE && tree.whole != NULL ? &tree.whole->timeline : &m.timeline;
     size_t at;
-    out("run {\"memprof\":1,\"job\":");
+    out("{\"memprof\":1,\"job\":");
     out_raw(job, job_length);
     out(",\"machine\":");
     out_machine();
@@ -151,6 +151,17 @@ static void out_run(const char *job, size_t job_length, i64 started_ns) {
     out_flush();
 }
 
+static struct { const char *job; size_t length; i64 started_ns; } asked;
+
+void report(void) {
+    const char *outcome = m.outcome, *phase = m.outcome_phase, *message = m.outcome_message;
+    m.outcome = "lost", m.outcome_message = "it was ended, with memprof, while it ran";
+    m.outcome_phase = *m.phase ? m.phase : NULL;
+    out("sofar ");
+    out_run(asked.job, asked.length, asked.started_ns);
+    m.outcome = outcome, m.outcome_phase = phase, m.outcome_message = message;
+}
+
 static int not_understood(const char *reason) {
     const char *line = formatted("not understood: %s\n", reason);
     if (write(2, line, strlen(line)) < 0) { /* nobody listens */ }
@@ -163,7 +174,7 @@ int main(void) {
     const struct json *job;
     struct json *order;
     struct timespec started;
-    const char *state;
+    const char *state, *followed;
     sigset_t none;
     i64 number;
     signal(SIGINT, SIG_IGN);
@@ -182,6 +193,9 @@ int main(void) {
     m.intervals = json_get(order, "intervals");
     m.hold = json_get(order, "hold");
     m.silence_ns = json_int(order, "silence_ns", 0);
+    m.report_ns = json_int(order, "report_ns", 0);
+    followed = m.start != NULL ? json_text(json_get(m.start, "env"), "MEMPROF_WORK") : NULL;
+    m.follows = followed != NULL && strcmp(followed, "1") == 0;
     state = json_text(order, "cache");
     if (job == NULL || m.start == NULL || m.start->kind != J_MAP) return not_understood("no job or no start");
     if (m.intervals == NULL || json_get(m.intervals, "") == NULL) return not_understood("no intervals");
@@ -197,8 +211,11 @@ int main(void) {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* orphans of the tree fall to this process */
     pagecache_prepare(json_get(order, "files"), state, json_true(json_get(order, "cache_drop")));
     clock_gettime(CLOCK_REALTIME, &started);
+    asked.job = text + job->from, asked.length = job->to - job->from;
+    asked.started_ns = (i64)started.tv_sec * 1000000000 + started.tv_nsec;
     if (m.task == ATTACH) m.hold = NULL;
     if (!(m.task == ATTACH ? attach() : follow())) return 3;
-    out_run(text + job->from, job->to - job->from, (i64)started.tv_sec * 1000000000 + started.tv_nsec);
+    out("run ");
+    out_run(asked.job, asked.length, asked.started_ns);
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #define LINE_LIMIT 65536
 #define READ 65536
+#define FOLLOWED_TIMES 4096
 
 static const char *const figure_names[FIGURES] = {
     "hwm_bytes", "rss_begin_bytes", "rss_end_bytes", "anon_end_bytes", "file_end_bytes", "shmem_end_bytes", "swap_end_bytes",
@@ -132,6 +133,7 @@ static void merge(struct mark record) {
     if (!times.count) times_add(&times, before->end_ns - before->begin_ns);
     for (at = 0; at < record.times.count; ++at) times_add(&times, record.times.items[at]);
     if (!record.times.count) times_add(&times, record.end_ns - record.begin_ns);
+    if (m.follows && times.count > FOLLOWED_TIMES) times.count = FOLLOWED_TIMES; /* of hours the first are enough */
     free(record.times.items);
     record.times = times;
     record.begin_ns = before->begin_ns;

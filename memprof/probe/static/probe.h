@@ -290,6 +290,8 @@ void out_marks(void);
 int take_work(const struct json *mark);
 int take_anchor(const struct json *mark);
 void work_again(const char *phase);
+void work_line(const char *unit); /* one more of a unit that ends with a line */
+void work_lines(i64 t_ns, i64 rss, i64 file, i64 swap); /* memory after the lines that came together */
 void out_work(void);
 
 /* -- swapping.c */
@@ -299,6 +301,7 @@ extern int swapped_threads; /* the most that a process was seen with */
 void swapped_look(int pid, i64 now);
 void swapped_take(i64 now, i64 rss, i64 swap, int threads);
 void swapped_forget(void);
+i64 swapped_newest(void); /* what was swapped out when it was last read */
 void swapped_tell(struct mark *mark);
 void swapped_merge(struct mark *record, const struct mark *before);
 void out_swapped(void);
@@ -311,12 +314,13 @@ extern struct measurement {
     enum task task;
     const struct json *start, *hold, *intervals;
     char *early; /* what came on standard input with the first line */
-    i64 timeout_ns, silence_ns, heard_ns;
+    i64 timeout_ns, silence_ns, heard_ns, report_ns; /* report_ns: how often to tell how far it has come, 0 for never */
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
     i64 begin_ns, polls, polls_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
+    int follows; /* memory after each unit of work is wanted */
     struct statm statm;
     struct timeline timeline;
     struct marks records;
@@ -348,6 +352,7 @@ void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *formatted(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int is_late(i64 now);
 int usable_cpus(int pid);
+void report(void); /* tell how far it has come */
 int follow(void); /* 0 where it was told to stop */
 int attach(void);
 i64 interval_of(const char *phase);

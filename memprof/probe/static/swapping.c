@@ -25,6 +25,8 @@ void swapped_take(i64 now, i64 rss, i64 swap, int threads) {
     if (swap || readings.count) timeline_add(&readings, now, rss + swap, swap, 0);
 }
 
+i64 swapped_newest(void) { return readings.count ? readings.last_file : 0; }
+
 void swapped_forget(void) {
     timeline_free(&readings);
     swapped_threads = 1;

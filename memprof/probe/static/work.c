@@ -118,6 +118,23 @@ int take_anchor(const struct json *mark) {
     return 1;
 }
 
+void work_line(const char *unit) {
+    struct work *work = work_of(interned("RUN"), 1);
+    int place = work != NULL ? place_of(work, unit) : UNITS;
+    if (place == UNITS) return;
+    if (place == work->unit_count) work->units[work->unit_count++] = unit;
+    ++work->counts[place];
+}
+
+void work_lines(i64 t_ns, i64 rss, i64 file, i64 swap) {
+    struct work *work = work_of(interned("RUN"), 1);
+    i64 row[FIXED + UNITS] = {t_ns, rss, file, swap};
+    if (work == NULL) return;
+    widen(&work->rows, FIXED + work->unit_count);
+    memcpy(row + FIXED, work->counts, sizeof work->counts);
+    add_row(&work->rows, row);
+}
+
 static void out_table(const struct table *table, int column, const char *name) {
     if (name != NULL) out("\"%s\":", name);
     out("\"");

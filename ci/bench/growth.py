@@ -1,0 +1,207 @@
+"""How good `memprof grow` is: `python ci/bench/growth.py [real] [runtimes] [meter]`, all of it by default.
+
+    real       processes of known growth (growth.c), --cases of each kind: false alarms, misses, the unit and the memory that are named, and what
+               three usual tests say of the same curves
+    runtimes   the verdict on each installed runtime, over a zoo model
+    meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
+
+Tables go to standard output, progress to standard error. `--docs` writes them into docs/growth.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs, tools
+from memprof.errors import MemprofError
+from memprof.measuring import campaign
+from memprof.measuring.orders import plan
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite, Variant
+from memprof.plain import plain
+from memprof.programs import commands
+from memprof.programs.runtimes import runners_path
+from memprof.reports.tables import growth as tables
+from memprof.runs import work
+from memprof.runs.records import COMMAND, Run
+from memprof.seek.grow import Budget, Grown, GrowRequest, grow, longest
+
+# kind: (units a process, what it grows with, which memory rises); no unit: it does not grow
+_KINDS: dict[str, tuple[int, str | None, str | None]] = {
+    "steady": (2000, None, None),
+    "warm-up": (2000, None, None),
+    "cache": (2000, None, None),
+    "saw-tooth": (2000, None, None),
+    "fragments": (2000, None, None),
+    "leak-4096": (2000, "iteration", "in use"),
+    "leak-65536": (2000, "iteration", "in use"),
+    "leak-256": (20000, "iteration", "in use"),
+    "leak-16": (20000, "iteration", "in use"),
+    "each-100th": (2000, "iteration", "in use"),
+    "token": (2000, "token", "in use"),
+    "request": (2000, "request", "in use"),
+    "shape": (2000, "shape", "in use"),
+    "file": (2000, "iteration", "file-backed"),
+    "pool": (2000, "iteration", "in use"),
+}
+_RUNTIMES = {"onnxruntime": "onnx", "openvino": "onnx", "tvm": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite"}
+_SURE = 0.95
+
+
+def main() -> None:
+    """Measure the parts that are named, and print their tables."""
+    parts = {"real": _real, "runtimes": _runtimes, "meter": _meter}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--kinds", nargs="*", default=list(_KINDS))
+    parser.add_argument("--seconds", type=int, default=180, help="for each runtime, at most")
+    parser.add_argument("--docs", action="store_true")
+    words = parser.parse_args()
+    for name in words.parts or parts:
+        lines, note = parts[name](words)
+        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        print(f"{text}\n\n{note}\n")
+        if words.docs:
+            docs.write(f"growth-{name}", text, [note])
+
+
+def _program(folder: Path) -> Path:
+    source, program = Path(__file__).with_name("growth.c"), folder / "growth"
+    include = f"-I{runners_path() / 'native'}"
+    subprocess.run(["cc", "-O1", "-fno-builtin-malloc", include, "-o", str(program), str(source)], check=True)
+    return program
+
+
+# -- processes of known growth
+
+
+def _real(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
+    header = ("kind", "units", "cases", "grows", "bounded or steady", "undecided", "wrong, at most (95%)", "unit right", "memory right")
+    lines = [header, ("---", *["---:"] * 8), *_kinds(words)]
+    rivals = "first against last, a line with p < 0.05, Mann-Kendall with p < 0.05, on the same curves: " + "; ".join(_RIVALS)
+    return lines, f"One round of three processes a case. Wrong: an alarm where nothing grows, or growth that was not called so. {rivals}."
+
+
+_RIVALS: list[str] = []
+
+
+def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
+    with tempfile.TemporaryDirectory() as folder:
+        program = _program(Path(folder))
+        for kind in words.kinds:
+            units, cause, where = _KINDS[kind]
+            seen: Counter[str] = Counter()
+            rivals = Counter({"first": 0, "line": 0, "kendall": 0})
+            for case in range(words.cases):
+                grown = _grown(program, kind, units, case)
+                seen[grown.verdict.word] += 1
+                seen["unit"] += grown.verdict.word == "grows" and grown.verdict.unit == cause
+                seen["where"] += grown.verdict.word == "grows" and grown.verdict.where == where
+                rivals.update(_rivals(grown.runs[0]))
+                print(f"{kind} {case + 1}: {tables.words(grown.verdict)}", file=sys.stderr)
+            wrong = words.cases - seen["grows"] if cause else seen["grows"]
+            calm = seen["bounded"] + seen["steady"]
+            named = [f"{seen[name] / seen['grows']:.1%}" if cause and seen["grows"] else "-" for name in ("unit", "where")]
+            counts = (str(units), str(words.cases), str(seen["grows"]), str(calm), str(seen["undecided"]))
+            yield (kind, *counts, f"{wrong} ({_most(wrong, words.cases):.1%})", *named)
+            _RIVALS.append(f"{kind} {rivals['first']}, {rivals['line']}, {rivals['kendall']}")
+
+
+def _grown(program: Path, kind: str, units: int, seed: int) -> Grown:
+    command = commands.of_words([str(program), kind, "{runs}", str(seed)])
+    return grow(GrowRequest(None, command=command, budget=Budget(units=units)), Silent(), lambda line: None)
+
+
+def _most(wrong: int, cases: int) -> float:
+    """The upper end of the one-sided interval of a share (Clopper and Pearson 1934)."""
+    from scipy.stats import beta
+
+    return 1.0 if wrong == cases else float(beta.ppf(_SURE, wrong + 1, cases - wrong))
+
+
+def _rivals(run: Run) -> dict[str, int]:
+    """Whether usual tests call a curve growth: its last value 1% above its first, a line's slope, and Kendall's rank correlation."""
+    from scipy.stats import kendalltau, linregress
+
+    rss = np.asarray(work.unpack(longest(run)).rss, dtype=float)
+    rss = rss[:: max(1, len(rss) // 500)]
+    line, tau = linregress(range(len(rss)), rss), kendalltau(range(len(rss)), rss)
+    return {
+        "first": int(rss[-1] > 1.01 * rss[0]),
+        "line": int(line.slope > 0 and line.pvalue < 0.05),
+        "kendall": int(tau.statistic > 0 and tau.pvalue < 0.05),
+    }
+
+
+# -- runtimes
+
+
+def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
+    lines: list[tuple[str, ...]] = [("runtime", "verdict"), ("---", "---")]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, form in _RUNTIMES.items():
+            model = Path(folder) / f"mnist.{form}"
+            if not model.exists():
+                subprocess.run([tools.script("memprof"), "zoo", "mnist", "--format", form, "-o", str(model)], check=True, stdout=sys.stderr)
+            for cycles in (None, "reload"):
+                try:
+                    request = GrowRequest(str(model), name, cycles=cycles, budget=Budget(time_ns=words.seconds * 10**9))
+                    said = tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
+                except MemprofError as error:
+                    said = str(error)
+                print(f"{name}: {said}", file=sys.stderr)
+                lines.append((name + (", reloaded" if cycles else ""), said))
+    return lines, "The zoo's mnist, default threads."
+
+
+# -- the meter
+
+
+def _meter(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
+    script = (
+        "from memprof_marks import iteration, phase\nwith phase('EXECUTE'):\n    for _ in range(100000):\n        iteration(tokens=1)\n"
+    )
+    lines: list[tuple[str, ...]] = [("what", "wanted", "measured"), ("---", "---", "---")]
+    with tempfile.TemporaryDirectory() as folder:
+        program = _program(Path(folder))
+        shutil.copy(runners_path() / "memprof_marks.py", folder)
+        (Path(folder) / "script.py").write_text(script)
+        for name, argv in (("C", [program, "none", "100000", "1"]), ("Python", [sys.executable, f"{folder}/script.py"])):
+            rss = work.unpack(longest(_run(argv, followed=True))).rss
+            lines.append((f"growth of the meter in {name}, 100,000 iterations", "0 B", f"{rss[-1] - rss[1]} B"))
+        costs = []
+        for _ in range(5):
+            plain_cpu, followed_cpu = (
+                _run([program, "none", "4000", "1"], followed=follow).marks[-1].cpu_ns or 0 for follow in (False, True)
+            )
+            costs.append((followed_cpu - plain_cpu) / 4000 / 1e6)
+        lines.append(("CPU time that it adds to an iteration of 1 ms, in C", "at most 1%", f"{statistics.median(costs):.2%}"))
+    return (
+        lines,
+        "Growth is counted from the first iteration on. CPU time is the median of 5 pairs of 4,000 iterations, all of them followed.",
+    )
+
+
+def _run(argv: Sequence[object], *, followed: bool) -> Run:
+    command = commands.of_words([str(word) for word in argv])
+    variant = Variant(runtime=COMMAND, name="meter", command=command, env={"MEMPROF_WORK": "1"} if followed else {})
+    (run,) = campaign.measure(plan(Suite(variants=(variant,), repeats=1)).orders, Silent(), lambda line: None)
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""One net in every runtime, and what each knob of the small runtimes does: `python ci/bench/knobs.py [nets] [knobs] [placed]`, all by default.
+
+    nets    inception_v3 and mobilenet_v2 in every runtime that is installed: peaks by phase, anonymous and file-backed memory, an iteration
+    knobs   ncnn, MNN, TensorFlow Lite Micro and CTranslate2: memory and time with each value of each knob beside the default
+    placed  how much of the weights' bytes `memprof explain` finds in each of them
+
+The tables go to standard output and into docs/in-every-runtime.md, progress to standard error. Models are made in bench/ where they are
+missing. `--repeats N` makes it shorter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+# bench is a package of scripts beside this one's folder; it is never installed. The model of CTranslate2 is that of the tests.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import ct2_model
+
+import memprof
+from bench import docs
+from bench.table import aligned
+from memprof import zoo
+from memprof.explain import engine
+from memprof.measuring.orders import order
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite, Variant
+from memprof.models.identity import identify
+from memprof.programs.runtimes import describe
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Run
+from memprof.units import counted
+
+FOLDER = Path(__file__).resolve().parents[2] / "bench"
+MIB = 1 << 20
+NETS = ("inception_v3", "mobilenet_v2")
+_BEYOND_DEFAULT = {"arena": ("8MiB",)}  # values of knobs that take a size
+
+
+def main() -> None:
+    """Measure the parts that are named, print their tables and write them into the manual."""
+    parts = {"nets": nets, "knobs": knobs, "placed": placed}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
+    parser.add_argument("--repeats", type=int, default=5, metavar="N")
+    parser.add_argument("--note", action="append", default=[], metavar="TEXT", help="a note for below the tables")
+    words = parser.parse_args()
+    if unknown := set(words.parts) - set(parts):
+        parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
+    for name in words.parts or parts:
+        print(f"{name} ...", file=sys.stderr)
+        table = aligned(list(parts[name](words.repeats)))
+        print(table)
+        docs.write(f"runtimes-{name}", table, words.note)
+
+
+class Said(Silent):
+    """Progress on standard error."""
+
+    def finished(self, run: Run) -> None:
+        print(run.job.model.name, run.job.variant, run.outcome.word, file=sys.stderr)
+
+    def say(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr)
+
+
+def model(name: str, ending: str) -> Path:
+    """A net of the zoo in bench/."""
+    path = FOLDER / f"{name}{ending}"
+    if not path.exists():
+        FOLDER.mkdir(exist_ok=True)
+        zoo.make(name, path, format={form: format for format, form in zoo.ENDINGS.items()}[ending])
+    return path
+
+
+def nets(repeats: int) -> Iterator[Sequence[str]]:
+    """A row for each net and runtime; a runtime that takes both files gets the ONNX file."""
+    phases = (MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
+    yield ("net", "runtime", "file", "imported", *phases, "PEAK", "anonymous", "file-backed", "iteration (ms)")
+    for name in NETS:
+        measured: set[str] = set()
+        for ending in (".onnx", ".tflite"):
+            for runs in _groups([model(name, ending)], ["all"], (), repeats):
+                first = runs[0]
+                if first.job.variant in measured:
+                    continue
+                measured.add(first.job.variant)
+                if not all(run.outcome.ok for run in runs):
+                    yield (name, first.job.variant, ending, first.outcome.sentence, *("-" for _ in range(len(phases) + 4)))
+                    continue
+                yield (
+                    name,
+                    first.job.variant,
+                    ending,
+                    _median(runs, lambda run: run.marks[0].rss_end_bytes),
+                    *(_median(runs, lambda run, phase=phase: _mark(run, phase).rss_peak_bytes) for phase in phases),
+                    _median(runs, _peak),
+                    _median(runs, lambda run: _mark(run, EXECUTE).anon_end_bytes),
+                    _median(runs, lambda run: _mark(run, EXECUTE).file_end_bytes),
+                    f"{_iteration_ms(runs):.3g}",
+                )
+
+
+def knobs(repeats: int) -> Iterator[Sequence[str]]:
+    """A row for each value of each knob, with its difference to the defaults."""
+    yield ("runtime", "model", "settings", "PEAK", "end of EXECUTE", "anonymous", "virtual", "iteration (ms)")
+    cases = {
+        "ncnn": model("inception_v3", ".onnx"),
+        "mnn": model("inception_v3", ".onnx"),
+        "tflite_micro": model("mobilenet_v2", ".tflite"),
+        "ctranslate2": _ct2(),
+    }
+    known = {runtime.name: runtime for runtime in describe(sys.executable)}
+    common = {knob.name for knob in known["synthetic"].knobs} & {knob.name for knob in known["ncnn"].knobs}
+    for name, path in cases.items():
+        settings: list[dict[str, str]] = [{}]
+        for knob in known[name].knobs:
+            if knob.name not in common:
+                settings += [{knob.name: value} for value in (*knob.candidates(), *_BEYOND_DEFAULT.get(knob.name, ()))]
+        variants = [Variant(name, ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)", given) for given in settings]
+        for runs in _groups([path], [], variants, repeats):
+            first = runs[0]
+            if not all(run.outcome.ok for run in runs):
+                yield name, path.name, first.job.variant, first.outcome.sentence, *("-" for _ in range(4))
+                continue
+            yield (
+                name,
+                path.name,
+                first.job.variant,
+                _median(runs, _peak),
+                _median(runs, lambda run: _mark(run, EXECUTE).rss_end_bytes),
+                _median(runs, lambda run: _mark(run, EXECUTE).anon_end_bytes),
+                _median(runs, lambda run: _mark(run, EXECUTE).vms_end_bytes),
+                f"{_iteration_ms(runs):.3g}",
+            )
+
+
+def placed(repeats: int) -> Iterator[Sequence[str]]:
+    """How much of the weights' bytes is counted, and of how much of that a copy is found at the end of PREPARE and of EXECUTE."""
+    yield ("runtime", "model", "settings", "counted", "placed after PREPARE", "placed after EXECUTE", "not placed", "layouts")
+    cases = [
+        ("ncnn", model("inception_v3", ".onnx"), {}),
+        ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off"}),
+        ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off", "storage": "f32"}),
+        ("mnn", model("inception_v3", ".onnx"), {}),
+        ("tflite_micro", model("mobilenet_v2", ".tflite"), {}),
+        ("ctranslate2", _ct2(), {}),
+    ]
+    for name, path, given in cases:
+        suite = Suite(models=(str(path),), threads=(1,), warmup=1, runs=2, repeats=1, release=False)
+        found = engine.explain(order(suite, identify(path), Variant(name, name, given)), Said(), lambda line: None)
+        phases = {phase.name: phase for phase in found.phases}
+        shares = [f"{1 - (phases[phase].unplaced_bytes or 0) / (found.counted_bytes or 1):.1%}" for phase in (PREPARE, EXECUTE)]
+        layouts = dict.fromkeys(copies.layout for copies in phases[EXECUTE].held if not copies.freed)
+        yield (
+            name,
+            path.name,
+            ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)",
+            f"{(found.counted_bytes or 0) / (found.weight_bytes or 1):.1%}",
+            *shares,
+            f"{counted(phases[EXECUTE].unplaced_tensors, 'tensor')}, {(phases[EXECUTE].unplaced_bytes or 0) / MIB:.1f} MiB",
+            ", ".join(layouts),
+        )
+
+
+def _ct2() -> Path:
+    path = FOLDER / "ct2-8x512"
+    return path if path.exists() else ct2_model.make(path, layers=8, width=512)
+
+
+def _groups(models: Sequence[Path], names: Sequence[str], variants: Sequence[Variant], repeats: int) -> list[list[Run]]:
+    """The runs of each variant, on one thread; an iteration of the reference kernels takes seconds, so there are few."""
+    runs = memprof.measure(models, names, variants, threads=[1], warmup=1, runs=3, repeats=repeats, release=False, progress=Said())
+    by_variant: dict[str, list[Run]] = {}
+    for run in runs:
+        by_variant.setdefault(run.job.variant, []).append(run)
+    return list(by_variant.values())
+
+
+def _mark(run: Run, phase: str):  # type: ignore[no-untyped-def]
+    return next(mark for mark in run.marks if mark.phase == phase)
+
+
+def _peak(run: Run) -> int:
+    return max(mark.height_bytes for mark in run.marks)
+
+
+def _median(runs: Sequence[Run], of) -> str:  # type: ignore[no-untyped-def]
+    return f"{statistics.median(of(run) for run in runs) / MIB:.1f}"
+
+
+def _iteration_ms(runs: Sequence[Run]) -> float:
+    return statistics.median(time for run in runs for time in _mark(run, EXECUTE).times_ns) / 1e6
+
+
+if __name__ == "__main__":
+    main()

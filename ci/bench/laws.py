@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""`make bench-scale`: how good the laws of `memprof scale` are. Each part prints its Markdown table; progress goes to standard error.
+
+simulated  laws drawn at random, points with noise, no process: terms found, coefficients, predictions in and up to twice beyond the range
+synthetic  the same through the synthetic runtime, each point a process
+models     models of the zoo in four runtimes: predictions at held-out places in and up to twice beyond the measured range
+processes  the marginal cost of a process beside the control group's own difference
+
+--count N      laws of each kind, and held-out places of each model.  [default: 100 simulated, 20 synthetic, 20 places]
+--model NAME   only this model (repeatable)
+--write        put the tables into docs/scale.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs
+from memprof import zoo
+from memprof.errors import MemprofError
+from memprof.judge import laws
+from memprof.judge.laws import Law, Point, Term
+from memprof.measuring.progress import Silent
+from memprof.seek import scale
+from memprof.seek.dimensions import parse
+from memprof.seek.scale import Scaled, ScaleRequest
+
+MIB = 1 << 20
+Ranges = Mapping[str, tuple[int, int]]
+Drawn = Sequence[tuple[Term, float]]
+
+# The dimensions of drawn laws, the runs they get, and the most terms beside the constant.
+KINDS: Sequence[tuple[str, Ranges, int, int]] = (
+    ("one dimension", {"x": (1, 64)}, 6, 2),
+    ("two dimensions", {"x": (1, 16), "y": (16, 256)}, 6, 2),
+    ("three dimensions", {"x": (1, 16), "y": (16, 256), "z": (1, 8)}, 12, 3),
+)
+_NOISE = 0.0002  # of a size: what anonymous memory repeats to
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the zoo in a runtime, with the dimensions that vary."""
+
+    name: str
+    model: str
+    format: str
+    runtime: str
+    vary: tuple[str, ...]
+    size_bytes: int | None = None
+    open: bool = False
+    knobs: Mapping[str, str] | None = None
+
+
+CASES = (
+    Case("mobilenet_v2", "mobilenet_v2", "onnx", "onnxruntime", ("batch=1..8", "height,width=128..256:32"), open=True),
+    Case("resnet50", "resnet50", "onnx", "onnxruntime", ("batch=1..8",), open=True),
+    Case("encoder", "encoder", "onnx", "onnxruntime", ("batch=1..8", "sequence=16..256"), 40 * MIB),
+    Case("lstm", "lstm", "onnx", "onnxruntime", ("batch=1..32", "sequence=8..128"), 16 * MIB),
+    Case("loop", "loop", "onnx", "onnxruntime", ("batch=1..32", "sequence=8..128"), 8 * MIB),
+    Case("decoder", "llama", "onnx", "onnxruntime", ("sequence=16..256",), 40 * MIB),
+    Case("mobilenet_v2 (TFLite)", "mobilenet_v2", "tflite", "litert", ("input.0=1..8",)),
+    Case("inception_v3 (TFLite)", "inception_v3", "tflite", "tflite", ("input.0=1..8",)),
+    Case("encoder (OpenVINO)", "encoder", "onnx", "openvino", ("batch=1..8", "sequence=16..256"), 40 * MIB),
+    Case("llama", "llama", "gguf", "llamacpp", ("context=512..8192", "slots=1..4"), 40 * MIB, knobs={"prompt": "16", "generate": "4"}),
+)
+
+
+def main() -> None:
+    """Run the parts that are named, all of them where none is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--write", action="store_true")
+    words = parser.parse_args()
+    for name in words.parts or PARTS:
+        table = PARTS[name](words.count, words.model)
+        print(f"\n{table}\n", flush=True)
+        if words.write:
+            docs.write(f"laws-{name}", table)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- laws that are known
+
+
+def _draw(generator: random.Random, ranges: Ranges, most: int, library: Sequence[Term]) -> Drawn:
+    """A constant and one to `most` terms, each with a share of the size at the far corner that can be seen."""
+    constant = generator.uniform(20, 200) * MIB
+    corner = {name: np.array([float(high)]) for name, (_, high) in ranges.items()}
+    terms = generator.sample(list(library), generator.randint(1, most))
+    amounts = [(term, generator.uniform(0.2, 1.5) * constant / float(term.values(corner, 1)[0])) for term in terms]
+    return [(laws.CONSTANT, constant), *amounts]
+
+
+def _library(ranges: Ranges) -> list[Term]:
+    """Powers and products, and in one dimension steps too."""
+    names = list(ranges)
+    terms = [
+        Term(tuple((name, power) for name, power in zip(names, powers, strict=True) if power))
+        for powers in itertools.product(range(3), repeat=len(names))
+        if 0 < sum(powers) <= 3
+    ]
+    if len(names) == 1:
+        linear = ((names[0], 1),)
+        terms += [Term(linear, "doubling", names[0]), Term(linear, "pages", names[0], 16.0)]
+    return terms
+
+
+def _size(drawn: Drawn, at: Mapping[str, float]) -> float:
+    columns = {name: np.array([float(value)]) for name, value in at.items()}
+    return sum(amount * float(term.values(columns, 1)[0]) for term, amount in drawn)
+
+
+@dataclass
+class _Score:
+    """Counts over many laws."""
+
+    laws: int = 0
+    terms: int = 0
+    coefficients: int = 0
+    errors: list[float] | None = None
+    covered: int = 0
+
+    def add(self, drawn: Drawn, law: Law | None, ranges: Ranges, generator: random.Random) -> None:
+        self.laws += 1
+        self.errors = self.errors if self.errors is not None else []
+        if law is None:
+            return
+
+        truth = {term.words: amount for term, amount in drawn}
+        found = {entry.term.words: entry.bytes for entry in law.coefficients}
+        if set(truth) == set(found):
+            self.terms += 1
+            self.coefficients += all(abs(found[words] / amount - 1) <= 0.01 for words, amount in truth.items())
+        for _ in range(20):
+            at = {name: generator.randint(low, 2 * high) for name, (low, high) in ranges.items()}
+            size, said = _size(drawn, at), law.predict(at)
+            self.errors.append(abs(said.bytes / size - 1))
+            self.covered += said.low_bytes <= size <= said.high_bytes
+
+    def row(self, name: str) -> str:
+        errors = sorted(self.errors or [1.0])
+        return (
+            f"| {name} | {self.laws} | {self.terms / self.laws:.0%} | {self.coefficients / max(self.terms, 1):.0%} | "
+            f"{statistics.median(errors):.2%} | {errors[int(0.99 * (len(errors) - 1))]:.1%} | {self.covered / max(len(errors), 1):.0%} |"
+        )
+
+
+_HEAD = (
+    "| laws of | laws | terms right | coefficients within 1% | median error | 99 of 100 within | in the interval |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+)
+
+
+def simulated(count: int, _models: Sequence[str]) -> str:
+    """Points that are computed, with noise."""
+    rows = [_HEAD]
+    noise = (16384.0, _NOISE)
+    for name, ranges, runs, most in KINDS:
+        generator, score = random.Random(1), _Score()
+        library = _library(ranges)
+        for _ in range(count or 100):
+            drawn = _draw(generator, ranges, most, library)
+            steps = 24 if len(ranges) == 1 else 12 if len(ranges) == 2 else 7
+            values = [laws.values_of(*ends, most=steps) for ends in ranges.values()]
+            candidates = [dict(zip(ranges, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+            def measure(at: Mapping[str, int], drawn: Drawn = drawn, generator: random.Random = generator) -> Point:
+                size = _size(drawn, at)
+                return Point(at, size + generator.gauss(0, float(np.hypot(noise[0], noise[1] * size))))
+
+            points = [measure(at) for at in laws.first_places(ranges)]
+            while len(points) < runs and (at := laws.next_place([points], candidates, noise=noise)) is not None:
+                points.append(measure(at))
+            score.add(drawn, laws.law(points, noise=noise), ranges, generator)
+        rows.append(score.row(name))
+        _say(rows[-1])
+    return "\n".join(rows)
+
+
+def synthetic(count: int, _models: Sequence[str]) -> str:
+    """Points that are processes of the synthetic runtime. Its constant holds the interpreter too, so that only the other terms are compared."""
+    rows = [_HEAD]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, ranges, runs, most in KINDS:
+            generator, score = random.Random(2), _Score()
+            for number in range(count or 20):
+                drawn = _draw(generator, ranges, most, _library(ranges))
+                path = Path(folder) / f"{number}.json"
+                path.write_text(json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount for term, amount in drawn}}]}))
+                vary = tuple(parse(f"{dimension}={low}..{high}") for dimension, (low, high) in ranges.items())
+                answer = scale.scale(ScaleRequest(str(path), "synthetic", vary, runs=1, points=runs), Silent(), lambda line: None)
+                law = answer.named(scale.ANONYMOUS)
+                if law is not None:  # what the interpreter itself holds belongs to the constant
+                    drawn = [(term, amount if term.powers else law.coefficients[0].bytes) for term, amount in drawn]
+                score.add(drawn, law, ranges, generator)
+            rows.append(score.row(name))
+            _say(rows[-1])
+    return "\n".join(rows)
+
+
+def _words(term: Term) -> str:
+    """A term as a scenario of the synthetic runtime writes it; see its docstring."""
+    factors = []
+    for name, power in term.powers:
+        rounded = f"up({name})" if term.kind == "doubling" else f"{name}/{term.size:.0f}*16" if term.kind == "pages" else name
+        factors += [rounded] * power
+    return "*".join(factors)
+
+
+# -- models
+
+
+def models(count: int, only: Sequence[str]) -> str:
+    """Predictions at held-out places of real models."""
+    rows = [
+        "| model | runtime | runs | law of PEAK | median error | worst | in the interval |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: |",
+    ]
+    errors: list[float] = []
+    covered: list[bool] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            if only and case.name not in only:
+                continue
+            try:
+                answer = _answered(case, Path(folder), count or 20)
+            except MemprofError as error:
+                rows.append(f"| {case.name} | {case.runtime} | - | {error} | - | - | - |")
+                _say(rows[-1])
+                continue
+            seen, held = _held_out(answer)
+            errors += seen
+            covered += held
+            rows.append(_row(case, answer, seen, held))
+            _say(rows[-1])
+    if errors:
+        rows.append(f"| all | | | | {statistics.median(errors):.1%} | {max(errors):.1%} | {sum(covered) / len(covered):.0%} |")
+    return "\n".join(rows)
+
+
+def _answered(case: Case, folder: Path, count: int) -> Scaled:
+    path = folder / f"{case.model}.{case.format}"
+    if not path.exists():
+        zoo.make(case.model, path, format=case.format, size_bytes=case.size_bytes, open_dimensions=case.open)
+    dimensions = tuple(parse(text) for text in case.vary)
+    generator = random.Random(case.name)
+    places = [
+        {
+            dimension.label: dimension.low + dimension.step * generator.randint(0, (2 * dimension.high - dimension.low) // dimension.step)
+            for dimension in dimensions
+        }
+        for _ in range(count)
+    ]
+    request = ScaleRequest(str(path), case.runtime, dimensions, knobs=case.knobs or {}, predictions=places, confirm=True)
+    return scale.scale(request, Silent(), lambda line: None)
+
+
+def _held_out(answer: Scaled) -> tuple[list[float], list[bool]]:
+    """The errors at held-out places, as shares, and whether each lay in its interval."""
+    points = [point for point in answer.points if point.held_out and not point.ended]
+    said = answer.predict([point.at for point in points])
+    # A run that kept less freed memory by chance is compared with what the law is of: runs that keep the most.
+    sizes = [point.sizes[answer.main] + point.shift_bytes for point in points]
+    errors = [abs(prediction.bytes / size - 1) for prediction, size in zip(said, sizes, strict=True)]
+    return errors, [prediction.low_bytes <= size <= prediction.high_bytes for prediction, size in zip(said, sizes, strict=True)]
+
+
+def _row(case: Case, answer: Scaled, errors: Sequence[float], covered: Sequence[bool]) -> str:
+    from memprof.reports.tables.scale import sentence
+
+    runs = sum(not point.held_out for point in answer.points)
+    law = sentence(answer.law) if answer.law is not None else "none"
+    if not errors:
+        return f"| {case.name} | {case.runtime} | {runs} | {law} | - | - | - |"
+    figures = f"{statistics.median(errors):.1%} | {max(errors):.1%} | {sum(covered)} of {len(covered)}"
+    return f"| {case.name} | {case.runtime} | {runs} | {law} | {figures} |"
+
+
+def processes(count: int, _models: Sequence[str]) -> str:
+    """What the next process costs, by its proportional share and by the control group."""
+    rows = ["| model | runtime | next process, PSS | next process, control group | difference |", "| --- | --- | ---: | ---: | ---: |"]
+    with tempfile.TemporaryDirectory() as folder:
+        for model, format, runtime in (("mobilenet_v2", "tflite", "litert"), ("mobilenet_v2", "onnx", "onnxruntime")):
+            path = Path(folder) / f"{model}.{format}"
+            zoo.make(model, path, format=format)
+            answer = scale.scale(ScaleRequest(str(path), runtime, (parse(f"processes=1..{count or 6}"),)), Silent(), lambda line: None)
+            pss, charged = answer.law, answer.named(scale.CHARGED)
+            ours = pss.coefficient(scale.PROCESSES) if pss is not None else None
+            group = charged.coefficient(scale.PROCESSES) if charged is not None else None
+            if ours is None or group is None:
+                rows.append(f"| {model} | {runtime} | - | - | - |")
+                continue
+            share = ours.bytes / group.bytes - 1
+            rows.append(f"| {model} | {runtime} | {ours.bytes / MIB:.2f} MiB | {group.bytes / MIB:.2f} MiB | {share:+.2%} |")
+            _say(rows[-1])
+    return "\n".join(rows)
+
+
+PARTS: Mapping[str, Callable[[int, Sequence[str]], str]] = {
+    "simulated": simulated,
+    "synthetic": synthetic,
+    "models": models,
+    "processes": processes,
+}
+
+
+if __name__ == "__main__":
+    main()

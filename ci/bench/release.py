@@ -1,0 +1,79 @@
+"""What stays after RELEASE in each installed runtime, on inception_v3 of the zoo: the table of docs/numbers.md.
+
+Each runtime loads, warms up once, executes twice and is deleted, in three fresh processes. Memory is what counts here, so that a
+busy machine spoils nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import memprof
+from memprof.cli import report
+from memprof.errors import InputError
+from memprof.programs import runtimes
+from memprof.runs import summary
+from memprof.runs.metrics import METRICS, value
+from memprof.runs.records import PEAK, Run
+from memprof.units import format_bytes
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import docs, tools
+from bench.table import aligned
+
+FOLDER = Path(__file__).resolve().parents[2] / "bench"
+TAKES = {
+    "onnxruntime": "onnx",
+    "onnxruntime-native": "onnx",
+    "openvino": "onnx",
+    "tvm": "onnx",
+    "tflite": "tflite",
+    "litert": "tflite",
+    "onert": "tflite",
+    "onert-native": "tflite",
+}
+_REPEATS = 3
+_TITLES = ("runtime", "PEAK", "kept: RSS", "anonymous", "file-backed", "heap in use", "heap freed, kept")
+
+
+def main() -> None:
+    """Measure the installed runtimes and write the table into the manual."""
+    found: list[Run] = []
+    for form in ("onnx", "tflite"):
+        names = [name for name, takes in TAKES.items() if takes == form and _installed(name)]
+        if names:
+            model = tools.zoo("inception_v3", FOLDER / f"inception_v3.{form}")
+            found += memprof.measure([model], names, warmup=1, runs=2, repeats=_REPEATS)
+    rows = [_row(runs) for runs in summary.groups(found).values()]
+    notes = [
+        f"inception_v3 of the zoo, 90.9 MiB of weights; the largest of {_REPEATS} processes, above the baseline but for PEAK.",
+        "heap: the part of anonymous memory that glibc's malloc manages; what it keeps of freed blocks may be no resident memory.",
+    ]
+    page = docs.write("release", aligned([_TITLES, *rows]), notes)
+    print(f"{page} has the table", file=sys.stderr)
+
+
+def _installed(name: str) -> bool:
+    try:
+        runtimes.find(name, sys.executable)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
+
+
+def _row(runs: list[Run]) -> tuple[str, ...]:
+    release = report("tables.release")
+    first = runs[0]
+    version = f" {first.about.runtime_version}" if first.about else ""
+    failed = next((run.outcome for run in runs if not run.outcome.ok), None)
+    if failed is not None:
+        return (f"{first.job.variant}{version}", failed.sentence, *["-"] * len(release.COLUMNS))
+    peak = max(value(run, PEAK, METRICS["rss_peak_bytes"]) or 0 for run in runs)
+    kept = [max((release.kept_bytes(run, metric) or 0 for run in runs), default=0) for metric in release.COLUMNS.values()]
+    return (f"{first.job.variant}{version}", format_bytes(peak), *map(format_bytes, kept))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`memprof run` on a fleet, and `memprof fleet`, which shows one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import EXIT_OK, MeasurementError
+from . import heed_sigterm
+from .measuring import security_options
+
+_WATCH_S = 2.0
+_SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The options for a fleet, as they were written."""
+
+    address: str
+    machines: str | None = None
+    each: str | None = None
+    spread: bool = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    insecure: bool = False
+
+
+def load_distributed() -> None:
+    """Raises InputError if Dask is not installed."""
+    from ..errors import InputError
+
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise InputError("a fleet needs Dask: pip install 'ml-memprof[fleet]'") from None
+
+
+def measure_on_fleet(
+    suite: Any, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
+) -> int:
+    """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
+    from ..measuring.fleet import desk, packing, watching
+    from ..measuring.fleet.security import secured
+    from . import talk
+    from .measuring import keep_runs
+    from .progress import showing_output
+
+    heed_sigterm()
+    load_distributed()
+    security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
+    labels = frozenset(packing.parse_labels(fleet.machines, "--machines").items()) if fleet.machines else frozenset()
+    wanted = packing.Wanted(labels, fleet.each, fleet.spread)
+    earlier = desk.resumed(Path(output), talk) if output and append and Path(output).exists() else {}
+    failed: list[str] = []
+    with desk.connected(fleet.address, security) as client:
+        there, sentences = desk.places(client)
+        for sentence in sentences:
+            talk(sentence)
+        packed = packing.packed(suite, wanted, [dict(place.offered.labels) for place in there])
+
+        def measure(progress: Any, keep: Any) -> Any:
+            name, beats = packing.desk_name(), count(1)
+
+            def told(running: int, waiting: int, done: int) -> None:
+                watching.tell(client, name, watching.Waiting(name, running, waiting, done, next(beats)))
+
+            campaign = desk.Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier, told)
+            try:
+                yield from slim(campaign.runs())
+            finally:
+                watching.tell(client, name, None)
+                failed.extend(campaign.failed)
+
+        code = keep_runs(measure, output, append, as_json, above_baseline, brief)
+    if failed and code == 0:
+        raise MeasurementError(f"{len(failed)} of {len(packed)} comparisons were given up: {failed[0]}")
+    return code
+
+
+def slim(runs: Any) -> Any:
+    """The runs without their timelines, which tables do not need: the desk of a large campaign would fill its memory with them. Of a campaign
+    of more runs than can be looked at in a table, only the first are handed on; the file has all."""
+    from ..runs.store import NOTHING_SEEN
+    from . import talk
+
+    for number, run in enumerate(runs, 1):
+        if number <= _SHOWN or not run.outcome.ok:
+            yield replace(run, timeline=NOTHING_SEEN)
+        if number == _SHOWN + 1:
+            talk(f"the tables at the end are of the first {_SHOWN} runs; `memprof table` shows those of the file")
+
+
+@click.command("fleet", epilog="Example: memprof fleet tcp://127.0.0.1:8786 --watch")
+@click.argument("scheduler", metavar="ADDRESS")
+@click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@security_options
+def command(
+    scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
+) -> int:
+    """Show a fleet: which machines are there, what they measure, and who waits."""
+    from ..measuring.fleet import desk, watching
+    from ..measuring.fleet.security import secured, unreachable
+    from . import report
+
+    load_distributed()
+    security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
+    with desk.connected(scheduler, security) as client:
+        while True:
+            try:
+                fleet = watching.look(client, scheduler)
+            except OSError as error:
+                raise unreachable(scheduler, error) from None
+            click.echo(report("tables.fleet").render(fleet, format="json" if as_json else "markdown"))
+            if not watch:
+                return EXIT_OK
+            time.sleep(_WATCH_S)

@@ -1,0 +1,118 @@
+"""`memprof grow`: a work that is repeated in; whether memory rises with it out, in a sentence and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
+from .seeking import INPUTS, PYTHON, SHAPES, answer, shown
+
+_EPILOG = """\b
+Examples:
+  memprof grow model.onnx -r onnxruntime
+  memprof grow model.onnx -r onnxruntime --shapes 'input=1,3,H,W; H,W in 224,320,640 (random, seed 1)'
+  memprof grow model.tflite -r litert --cycles reload
+  memprof grow --cmd 'engine {model} --requests {runs}' m.bin --phase request='^served'
+  memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
+
+Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
+"""
+EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("model", metavar="[MODEL]", required=False)
+@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")
+@click.option("--cmd", "command", metavar="'PROGRAM WORD...'", help="A program in place of a runtime; {model} and {runs} are filled in.")
+@click.option(
+    "--phase",
+    "phase_regexes",
+    multiple=True,
+    metavar="UNIT=REGEX",
+    help="Each line of the program's output that matches ends a unit of its work. A program that marks its iterations needs none.",
+)
+@PYTHON
+@SHAPES
+@INPUTS
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable).")
+@click.option(
+    "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
+)
+@click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process.")
+@click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]")
+@click.option(
+    "--for",
+    "soak",
+    metavar="TIME",
+    help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
+)
+@click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
+@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
+@shown
+def command(output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, **words: Any) -> int:
+    """Say whether memory rises with use, and by how much with what.
+
+    The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
+    rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
+    """
+    from .. import files
+    from ..seek import grow
+
+    answers: list[grow.Grown] = []
+    request = _request(**words)
+
+    def seek(progress: Any, keep: Any) -> grow.Grown:
+        answers.append(grow.grow(request, progress, keep, so_far))
+        return answers[0]
+
+    part = Path(f"{output}.part") if output is not None else None
+
+    def so_far(line: bytes) -> None:
+        if part is not None:
+            files.write(part, line)
+
+    code = answer("growth", seek, output, append, picture, unit, as_json, verbose)
+    if part is not None:
+        part.unlink(missing_ok=True)
+    return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
+
+
+def _request(
+    command: str | None,
+    phase_regexes: tuple[str, ...],
+    settings: tuple[str, ...],
+    shapes: tuple[str, ...],
+    varied: str | None,
+    budget: str | None,
+    soak: str | None,
+    **fields: Any,
+) -> Any:
+    from ..measuring.suite import parse_shape
+    from ..programs import commands
+    from ..programs.runtimes import split_setting
+    from ..seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
+    from ..units import parse_duration_ns
+
+    if command is not None and fields["runtime"] is not None:
+        raise UsageError("--cmd and -r: a program, or a runtime")
+    if phase_regexes and command is None:
+        raise UsageError("--phase is for a program: --cmd 'PROGRAM WORD...'")
+    if command is not None and settings:
+        raise UsageError("--set is for a runtime: write a program's settings into --cmd")
+    shapes_varied, seed = parse_shapes(varied) if varied is not None else ((), None)
+    return GrowRequest(
+        command=commands.parse(command) if command is not None else None,
+        phase_regexes=commands.parse_regexes(phase_regexes),
+        knobs=dict(split_setting(text) for text in settings),
+        shapes=dict(parse_shape(text) for text in shapes),
+        varied=shapes_varied,
+        seed=seed,
+        budget=parse_budget(budget) if budget is not None else Budget(),
+        soak_ns=parse_duration_ns(soak) if soak is not None else None,
+        **fields,
+    )

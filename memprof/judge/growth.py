@@ -1,0 +1,400 @@
+"""Does memory rise with use: a verdict on curves of memory by units of work, of several processes that did the same.
+
+The curve of a process has a warm-up, whose end is found and not assumed, and a tail. A tail that keeps its level is flat. A tail rises if its
+slope is above zero in each of its halves, if its least values rise too (a garbage collector's saw-tooth has slopes, but comes down again), and if
+its second half is no slower than its first (a cache that fills up is). The slope is the median of the slopes of all pairs of points (Theil 1950,
+Sen 1968), and its interval a block bootstrap of what is left over (Künsch 1989). Memory that comes in few large steps, as from a pool that doubles,
+rises if it does so in each of the last doublings of the work, at one rate.
+
+Kendall's test alone would call each warm-up a trend. A line through all points would do the same.
+
+Nothing below a page over the whole run can be told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..runs.store import Columns
+from ..runs.work import Curve
+
+Word = Literal["steady", "bounded", "grows", "undecided"]
+Where = Literal["in use", "kept free", "file-backed", "other mappings"]
+
+LEAST_PROCESSES = 3
+LEAST_UNITS = 32  # of the unit that counts the rows
+_GRID = 1000  # points of a curve by time
+_POINTS = 48  # of a tail, each the median of its rows
+_STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
+_RESAMPLES = 150
+_BLOCK = 4  # neighbouring points that are drawn together
+_SURE = 0.95
+# A tail is flat if it rises by no more than this, in bytes or in bytes a unit: a library's code that is used late comes 64 KiB at a time.
+_LEAST_RISE, _LEAST_SLOPE = 256 << 10, 64.0
+_LEAST_PAGES, _LEAST_STEPS = 4, 3  # of a rise, and of each of its halves
+_EVEN = 0.03  # the scatter of a leak of one page after another, as a share of its rise
+_SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
+_DOUBLINGS, _UNEVEN = 4, 2.2
+_ALIKE = 2.0  # rates of processes that agree
+_TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
+
+
+@dataclass(frozen=True)
+class Series:
+    """Memory of one process after units of its work.
+
+    counts: by unit, how much of it was done, the unit of the rows first. rss: resident and swapped pages, in bytes; file: the file-backed part,
+    empty if unknown. used, free: bytes that the program holds of the allocator, and freed bytes that the allocator kept, after so many of the
+    first unit (looked); all empty if unknown. doubt_bytes: how far rss was found from an exact reading.
+    """
+
+    counts: Mapping[str, Sequence[int]]
+    rss: Sequence[int]
+    file: Sequence[int] = ()
+    looked: Sequence[int] = ()
+    used: Sequence[int] = ()
+    free: Sequence[int] = ()
+    doubt_bytes: int = 0
+    page_bytes: int = 4096
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The verdict on one process.
+
+    slope, low, high: bytes a unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
+    with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
+    then. tail: how much of the first unit the tail has. where: which memory rose, None if that is not known. reason: why it is undecided, and
+    needed: how much of the first unit would decide it, None if that cannot be told.
+    """
+
+    word: Word
+    unit: str
+    slope: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    warmup: int = 0
+    rise_bytes: int = 0
+    tail: int = 0
+    where: Where | None = None
+    rivals: tuple[str, ...] = ()
+    reason: str | None = None
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict(Growth):
+    """The verdict on all processes together: it needs all of them. processes: that on each."""
+
+    processes: tuple[Growth, ...] = field(default=())
+
+
+def series(curve: Curve, page_bytes: int) -> Series:
+    """The curve of a process as a series: swapped pages are counted as resident, because they are still there.
+
+    A unit that comes once an iteration takes the iteration's place, because its name says more.
+    """
+    counts = dict(curve.counts)
+    iterations = counts.get("iteration")
+    if any(name != "iteration" and list(count) == list(iterations or ()) for name, count in counts.items()):
+        del counts["iteration"]
+        counts = dict(sorted(counts.items(), key=lambda item: list(item[1]) != list(iterations or ())))
+    both = [rss + swap for rss, swap in zip(curve.rss, curve.swap, strict=True)]
+    looks = curve.looks
+    if looks is None:
+        return Series(counts, both, curve.file, page_bytes=page_bytes)
+    doubt = max((abs(exact - seen) for exact, seen in zip(looks.rss, looks.seen, strict=True)), default=0)
+    heap = (looks.iteration, looks.heap_used, looks.heap_free) if looks.heap_used else ((), (), ())
+    return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
+
+
+def by_time(timeline: Columns, page_bytes: int) -> Growth:
+    """The verdict on one process that was polled: bytes a second, and times in seconds."""
+    t_ns = np.asarray(timeline.t_ns)
+    grid_ns = np.linspace(t_ns[0], t_ns[-1], _GRID)
+    rows = np.searchsorted(t_ns, grid_ns, side="right") - 1  # a row holds until the next
+    ms = ((grid_ns - t_ns[0]) / 1e6).astype(int).tolist()
+    rss, file = (np.asarray(column)[rows].tolist() for column in (timeline.rss, timeline.file))
+    growth = judge_one(Series({"second": ms}, rss, file, page_bytes=page_bytes))
+    scaled: dict[str, Any] = {name: 1000 * getattr(growth, name) for name in ("slope", "low", "high")}
+    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "tail"))
+    needed = growth.needed // 1000 if growth.needed is not None else None
+    return replace(growth, **scaled, needed=needed)
+
+
+def judge(processes: Sequence[Series]) -> Verdict:
+    """The verdict on processes that did the same work."""
+    each = tuple(judge_one(process) for process in processes)
+    return combined(each)
+
+
+def combined(each: Sequence[Growth]) -> Verdict:
+    """One verdict from those on the processes. All must agree, and grow at rates within a factor of two."""
+    each = tuple(each)
+    if len(each) < LEAST_PROCESSES:
+        unit = each[0].unit if each else "iteration"
+        return Verdict("undecided", unit, reason=f"{len(each)} of {LEAST_PROCESSES} processes were measured", processes=each)
+    words = {growth.word for growth in each}
+    middle = sorted(each, key=lambda growth: growth.slope)[len(each) // 2]
+    whole = {
+        "slope": middle.slope,
+        "low": min(growth.low for growth in each),
+        "high": max(growth.high for growth in each),
+        "warmup": max(growth.warmup for growth in each),
+        "rise_bytes": max(growth.rise_bytes for growth in each),
+        "tail": min(growth.tail for growth in each),
+    }
+    needed = max((growth.needed for growth in each if growth.needed is not None), default=None)
+    if words <= {"steady", "bounded"}:
+        return Verdict("bounded" if "bounded" in words else "steady", middle.unit, **whole, processes=each)  # type: ignore[arg-type]
+    if words == {"grows"}:
+        units = [{growth.unit, *growth.rivals} for growth in each]
+        shared = set.intersection(*units)
+        fastest, slowest = max(growth.slope for growth in each), min(growth.slope for growth in each)
+        if len({growth.unit for growth in each}) > 1 or fastest <= _ALIKE * slowest:
+            unit = middle.unit if middle.unit in shared or not shared else sorted(shared)[0]
+            rivals = tuple(sorted(shared - {unit}))
+            where = middle.where if len({growth.where for growth in each}) == 1 else None
+            return Verdict("grows", unit, **whole, where=where, rivals=rivals, processes=each)  # type: ignore[arg-type]
+        reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
+        return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+    undecided = [growth for growth in each if growth.word == "undecided"]
+    growing = sum(growth.word == "grows" for growth in each)
+    reason = undecided[0].reason or "" if undecided else ""
+    if len(undecided) < len(each):
+        some = f"{growing} of {len(each)} processes grow" if growing else f"{len(undecided)} of {len(each)} processes are undecided"
+        reason = f"{some}: {reason}" if reason else some
+    return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+
+
+def judge_one(process: Series) -> Growth:
+    """The verdict on one process, by the unit of its rows; what it grows with is then sought among all units.
+
+    Memory that rises evenly with another unit may seem uneven by that of the rows: then the other is taken.
+    """
+    unit, *others = process.counts
+    growth = _judged(process, unit)
+    for other in others if growth.word == "undecided" else ():
+        grows = _judged(process, other)
+        if grows.word == "grows":
+            return grows
+    return growth
+
+
+def _judged(process: Series, unit: str) -> Growth:
+    done = np.asarray(process.counts[unit], dtype=np.float64)
+    size = np.asarray(process.rss, dtype=np.float64)
+    total = int(done[-1]) if len(done) else 0
+    if total < LEAST_UNITS or len(done) < LEAST_UNITS:
+        return Growth("undecided", unit, tail=total, reason=f"{total} are too few", needed=4 * LEAST_UNITS)
+    floor = max(process.page_bytes, 2 * process.doubt_bytes)
+    tails = [_Tail(done, size, share * total, floor) for share in _STARTS]
+    for tail in tails:
+        if tail.flat:
+            return _flat(unit, done, size, tail, floor)
+        if tail.rises:
+            return _grows(process, unit, tail)
+    rate = _by_doublings(done, size, floor)
+    if rate is not None:
+        return _grows(process, unit, tails[0], rate)
+    last = tails[-1]
+    rise = max(0, round(float(size[-1] - size[0])))
+    facts: dict[str, Any] = {
+        "slope": last.slope,
+        "low": last.low,
+        "high": last.high,
+        "tail": total,
+        "rise_bytes": rise,
+        "needed": 4 * total,
+    }
+    return Growth("undecided", unit, **facts, reason=last.reason)
+
+
+class _Tail:
+    """The part of a curve from some amount of work on."""
+
+    def __init__(self, done: NDArray[Any], size: NDArray[Any], begin: float, floor: float) -> None:
+        first = int(np.searchsorted(done, begin))
+        self.done, self.size, self.floor = done[first:], size[first:], floor
+        self.begin, self.length = begin, float(done[-1] - begin)
+        self.x, self.y = _points(self.done, self.size)
+        self.slope, self.low, self.high = _slope(self.x, self.y)
+        self.lows = [float(part.min()) for part in np.array_split(self.y, 4)]
+        eighth = max(1, len(self.y) // 8)
+        self.rise = float(np.median(self.y[-eighth:]) - np.median(self.y[:eighth]))
+        self.step = floor / self.length  # the slope of a floor over the whole tail
+
+    @cached_property
+    def halves(self) -> list[tuple[float, float, float]]:
+        half = len(self.x) // 2
+        return [_slope(self.x[:half], self.y[:half]), _slope(self.x[half:], self.y[half:])]
+
+    @property
+    def flat(self) -> bool:
+        """It has one level, and no rise that matters can hide in its scatter."""
+        allowed = max(_LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
+        return not self.rises and self.rise <= allowed and self.high * self.length <= 4 * allowed
+
+    @cached_property
+    def rises(self) -> bool:
+        lows = self.lows[-1] - self.lows[0]
+        return (
+            self.low > 0
+            and self._matters
+            and all(before < after for before, after in pairwise(self.lows))
+            and lows >= 0.4 * self.slope * self.length
+            and all(int((np.diff(part) > 0).sum()) >= _LEAST_STEPS for part in np.array_split(self.y, 2))
+            and all(low > 0 for _, low, _ in self.halves)
+            and not self.slows
+        )
+
+    @property
+    def _matters(self) -> bool:
+        """A small rise counts only if it is as even as no few steps by chance are."""
+        rise = self.slope * self.length
+        rest = self.y - self.slope * self.x
+        even = float(np.mean(np.abs(rest - np.median(rest)))) <= _EVEN * rise
+        return rise >= (_LEAST_PAGES * self.floor if even else max(_LEAST_RISE, _LEAST_PAGES * self.floor))
+
+    @property
+    def slows(self) -> bool:
+        (first, first_low, _), (second, _, second_high) = self.halves
+        return first > 0 and second < _SLOWER * first and second_high < first_low
+
+    @property
+    def reason(self) -> str:
+        if self.halves[0][0] > 0 and self.halves[1][0] > 0 and self.low > 0:
+            return "it still rises, but more and more slowly" if self.slows else "it rises and comes down again"
+        if self.low <= self.step and self.high * self.length > _LEAST_RISE:
+            return "its memory moves too much to tell a slow rise"
+        return "it rose late, in few steps"
+
+
+def _points(done: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """At most _POINTS points at equal distances of work, each the median of the rows around it."""
+    if len(done) <= _POINTS:
+        return done, size
+    edges = np.searchsorted(done, np.linspace(done[0], done[-1], _POINTS + 1)[1:-1])
+    parts = [part for part in np.split(np.arange(len(done)), edges) if len(part)]
+    return np.array([done[part].mean() for part in parts]), np.array([np.median(size[part]) for part in parts])
+
+
+def _slope(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float, float]:
+    """The median slope of all pairs, with an interval of 95% by blocks of what is left over."""
+    if len(x) < 4:
+        return 0.0, -math.inf, math.inf
+    left, right = np.triu_indices(len(x), 1)
+    over = x[right] - x[left]
+    usable = over > 0
+    left, right, over = left[usable], right[usable], over[usable]
+    slope = float(np.median((y[right] - y[left]) / over))
+    rest = y - slope * x
+    rest -= np.median(rest)
+    if not rest.any():
+        return slope, slope, slope
+    random = np.random.default_rng(0)  # the same curve has the same verdict
+    blocks = -(-len(x) // _BLOCK)
+    starts = random.integers(0, len(x) - _BLOCK + 1, size=(_RESAMPLES, blocks))
+    chosen = (starts[:, :, None] + np.arange(_BLOCK)).reshape(_RESAMPLES, -1)[:, : len(x)]
+    drawn = rest[chosen]
+    slopes = slope + np.median((drawn[:, right] - drawn[:, left]) / over, axis=1)
+    low, high = np.quantile(slopes, [(1 - _SURE) / 2, (1 + _SURE) / 2])
+    return slope, float(low), float(high)
+
+
+def _by_doublings(done: NDArray[Any], size: NDArray[Any], floor: float) -> float | None:
+    """The rate of memory that rises by steps in each of the last doublings of the work, None if it does not.
+
+    A pool that doubles has one step in each; its steps are twice as high each time, so its rate stays.
+    """
+    total = done[-1]
+    edges = [np.searchsorted(done, total / 2**power, side="right") - 1 for power in range(_DOUBLINGS, -1, -1)]
+    rates = []
+    for before, after in pairwise(edges):
+        width = done[after] - done[before]
+        rise = size[after] - size[before]
+        if width <= 0 or rise < _LEAST_PAGES * floor:
+            return None
+        rates.append(float(rise / width))
+    rising = size[edges[-1]] - size[edges[0]]
+    if max(rates) > _UNEVEN * min(rates) or rates[-1] < _SLOWER * float(np.median(rates[:-1])):
+        return None
+    return float(rising / (done[edges[-1]] - done[edges[0]]))
+
+
+def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: _Tail, floor: float) -> Growth:
+    level = float(np.median(tail.y[len(tail.y) // 2 :]))
+    scatter = float(np.median(np.abs(tail.y - level))) + floor
+    below = np.nonzero(size < level - 4 * scatter)[0]
+    warmup = int(done[min(below[-1] + 1, len(done) - 1)]) if len(below) else 0
+    if warmup > tail.begin + tail.length / 2:  # it came down to less for a moment: that was no warm-up
+        warmup = int(done[np.searchsorted(done, tail.begin)])
+    rise = round(level - float(size[0]))
+    high = max(tail.high, tail.rise / tail.length, 0.0) + tail.step
+    word: Word = "bounded" if rise > max(_LEAST_RISE, 4 * scatter) else "steady"
+    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": high, "tail": int(done[-1]) - warmup}
+    return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
+
+
+def _grows(process: Series, unit: str, tail: _Tail, rate: float | None = None) -> Growth:
+    rows = np.asarray(process.counts[next(iter(process.counts))])
+    begin = int(rows[len(rows) - len(tail.done)]) if tail.begin else 0
+    explained, rivals = _explained(process, begin)
+    slope, low, high = (tail.slope, tail.low, tail.high) if rate is None else (rate, rate / 2, rate * 2)
+    if explained != unit:
+        done = rows.astype(np.float64)
+        other = np.asarray(process.counts[explained], dtype=np.float64)
+        size = np.asarray(process.rss, dtype=np.float64)
+        slope, low, high = _slope(*_points(other[done >= begin], size[done >= begin]))
+    rise = max(0, round(float(tail.size[0]) - process.rss[0]))
+    facts: dict[str, Any] = {"slope": slope, "low": low, "high": high, "warmup": begin, "rise_bytes": rise, "tail": int(rows[-1]) - begin}
+    return Growth("grows", explained, **facts, where=_where(process, begin), rivals=rivals)
+
+
+def _explained(process: Series, begin: int) -> tuple[str, tuple[str, ...]]:
+    """The unit along which memory lies closest to a line, and those that do no worse."""
+    unit, *others = process.counts
+    done = np.asarray(process.counts[unit], dtype=np.float64)
+    size = np.asarray(process.rss, dtype=np.float64)[done >= begin]
+    scatter = {}
+    for name in (unit, *others):
+        count = np.asarray(process.counts[name], dtype=np.float64)[done >= begin]
+        if count[-1] - count[0] < 4:
+            continue
+        slope, _, _ = _slope(*_spread(count, size))
+        rest = size - slope * count
+        scatter[name] = float(np.mean(np.abs(rest - np.median(rest)))) + process.page_bytes
+    best = min(scatter, key=lambda name: (scatter[name] * (1.0 if name == unit else 1.02), name)) if scatter else unit
+    rivals = tuple(name for name in scatter if name != best and scatter[best] > _TOLD_APART * scatter[name])
+    return best, rivals
+
+
+def _spread(count: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows at equal distances, without medians: they would blur what a unit explains."""
+    places = np.unique(np.linspace(0, len(count) - 1, _POINTS).astype(int))
+    return count[places], size[places]
+
+
+def _where(process: Series, begin: int) -> Where | None:
+    """Which memory rose in the tail: that with more than half of the rise."""
+    unit, *_ = process.counts
+    first = int(np.searchsorted(np.asarray(process.counts[unit]), begin))
+    rise = process.rss[-1] - process.rss[first]
+    if rise <= 0 or not process.file:
+        return None
+    if process.file[-1] - process.file[first] > rise / 2:
+        return "file-backed"
+    if not process.looked:
+        return None
+    near = min(range(len(process.looked)), key=lambda place: abs(process.looked[place] - begin))
+    if process.used[-1] - process.used[near] > rise / 2:
+        return "in use"
+    return "kept free" if process.free[-1] - process.free[near] > rise / 2 else "other mappings"

@@ -1,0 +1,1 @@
+"""Many machines at once: comparisons travel to them whole, by Dask, and Runs come back."""

@@ -1,0 +1,400 @@
+"""The desk: a campaign's comparisons go to the machines of a fleet, and every Run comes back as soon as it exists.
+
+Dask's scheduler carries tasks, files and Runs. Which comparison goes where is decided here, by `planning`. A desk that ends, however it ends, leaves
+nothing running: the scheduler releases its tasks, and the workers stop what they measure.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError
+from ...runs import attempts, store
+from ...runs.records import Run
+from ...units import counted
+from ..progress import Progress
+from . import message, worker
+from .message import FACTS, PROTOCOL, RESOURCE, Doing, Offered, Said
+from .packing import Packed
+from .planning import Assignment, Labels, Offer, Planner
+from .security import Security, unreachable
+
+_LOOK_S = 1.0  # between two looks at who is there
+_WAIT_S = 0.2  # for the next message
+_PATIENCE_S = 20.0  # how long the scheduler may be away
+_PIECE = 8 << 20
+_SENDERS = 4
+# All that Dask's client raises while its scheduler is away, or is another.
+_LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
+
+
+@dataclass(frozen=True)
+class There:
+    """A place at the scheduler. address: of its Dask worker. doing: what it does now."""
+
+    address: str
+    offered: Offered
+    doing: Doing
+
+    @property
+    def name(self) -> str:
+        """The place among all of the fleet."""
+        return f"{self.offered.place} of {self.offered.host}" if self.offered.place == "here" else self.offered.place
+
+    @property
+    def kind(self) -> str:
+        """Places of one kind are as fast as one another, as far as labels say."""
+        own = {"host", "place", "machine"}
+        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels.items()) if label not in own)
+
+
+@contextmanager
+def connected(address: str, security: Security) -> Iterator[Any]:
+    """A client of the scheduler at an address. Raises InputError if that cannot be reached."""
+    from distributed import Client
+
+    worker.calm()
+    try:
+        client = Client(address, security=security.dask("client"), timeout=10, set_as_default=False, name="memprof")
+    except (OSError, TimeoutError) as error:
+        raise unreachable(address, error) from None
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # the scheduler may be gone
+            client.close(timeout=2)
+
+
+def places(client: Any) -> tuple[list[There], list[str]]:
+    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
+    there, sentences = [], []
+    for address, facts in client.scheduler_info(n_workers=-1)["workers"].items():
+        if not isinstance(facts.get(FACTS), dict):
+            continue  # somebody else's worker
+        told = facts[FACTS]
+        if told.get("protocol") != PROTOCOL:
+            sentences.append(
+                f"{told.get('place')} of {told.get('host')} has memprof {told.get('version')}, and this is memprof {message.version()}: "
+                f"they do not understand one another (protocol {told.get('protocol')} and {PROTOCOL})"
+            )
+            continue
+        doing = (facts.get("metrics") or {}).get(FACTS) or {}
+        there.append(There(address, msgspec.convert(told, Offered), msgspec.convert(doing, Doing)))
+    return there, sentences
+
+
+def described(labels: Labels) -> str:
+    """Labels for people."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
+
+
+def offered_words(there: Sequence[There]) -> str:
+    """What is there, for the error of a request that fits nothing."""
+    if not there:
+        return "there is no place at all: start `memprof worker` beside the machines"
+    kinds = Counter(place.kind or "no labels" for place in there)
+    return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
+
+
+@dataclass
+class _Running:
+    """A comparison at a place. arrived: which of its Runs are here. plan: how many it has, 0 until that is known."""
+
+    packed: Packed
+    place: str
+    attempt: int
+    future: Any
+    plan: int = 0
+    arrived: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Desk:
+    """A campaign. See `runs`. earlier: what an existing runs file holds, see `resumed`. told: called every second with how many comparisons run,
+    wait and are done. failed: a sentence for each comparison that was given up.
+    """
+
+    client: Any
+    packed: Sequence[Packed]
+    progress: Progress
+    keep: Callable[[bytes], None]
+    earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
+    told: Callable[[int, int, int], None] = lambda running, waiting, done: None
+    failed: list[str] = field(default_factory=list)
+    _planner: Planner = field(default_factory=Planner)
+    _there: dict[str, There] = field(default_factory=dict)
+    _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
+    _ended: deque[str] = field(default_factory=deque)
+    _refused: dict[str, str] = field(default_factory=dict)  # sentences about places, so that each is said once
+    _why: dict[str, list[str]] = field(default_factory=dict)
+    _name: str = field(default_factory=lambda: secrets.token_hex(4))
+    _count: int = 0
+    _total: int = 0
+
+    def runs(self) -> Iterator[Run]:
+        """Measure all comparisons; each Run is given to `keep` as a line of a runs file, and yielded.
+
+        Raises InputError if the scheduler is lost, or if no place fits. What was measured until then is kept.
+        """
+        from distributed import Queue
+
+        by_key = {packed.request.key: packed for packed in self.packed}
+        for key, (number, complete) in self.earlier.items():
+            if key in by_key:
+                self._planner.attempts[key] = number
+                if complete:
+                    del by_key[key]
+        done = len(self.packed) - len(by_key)
+        if done:
+            self.progress.say(f"{counted(done, 'comparison')} of {len(self.packed)} {'is' if done == 1 else 'are'} in the file already")
+        self._planner.want(packed.request for packed in by_key.values())
+        incoming = Queue(f"memprof-{self._name}", client=self.client)
+        last, seen = 0.0, time.monotonic()
+        with ThreadPoolExecutor(_SENDERS) as senders:
+            try:
+                while self._planner.waiting or self._running:
+                    if time.monotonic() - last > _LOOK_S:
+                        self._look()
+                        last = time.monotonic()
+                    for assignment in self._planner.next():
+                        self._start(by_key[assignment.key], assignment, incoming.name)
+                    ended = list(self._ended)  # their last messages were put into the queue before they ended
+                    try:
+                        for said in self._messages(incoming):
+                            yield from self._heard(said, senders)
+                        seen = time.monotonic()
+                    except _LOST as error:
+                        if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
+                            raise self._scheduler_lost(error) from None
+                        time.sleep(_WAIT_S)
+                        continue
+                    for key in ended:
+                        self._ended.popleft()
+                        self._finish(key)
+            finally:
+                futures = [running.future for running in self._running.values()]
+                self._running.clear()  # what sends files looks there
+                senders.shutdown(wait=False, cancel_futures=True)
+                with suppress(Exception):  # the scheduler may be gone
+                    self.client.cancel(futures, force=True)
+
+    # -- who is there
+
+    def _look(self) -> None:
+        try:
+            there, sentences = places(self.client)
+        except _LOST:
+            return  # the loop notices by itself when that lasts
+        for sentence in sentences:
+            self._say_once(sentence)
+        if not there and sentences and not self._running:
+            raise InputError(sentences[0])
+        now = {place.name: place for place in there}
+        for name in self._there.keys() - now.keys():
+            self._gone(name)
+        for name, place in now.items():
+            before = self._there.get(name)
+            if before is not None and before.address != place.address:
+                self._gone(name)  # its worker ended and another offers it
+            busy = bool(place.doing.title) and not any(running.place == name for running in self._running.values())
+            self._planner.offer(Offer(name, place.kind, frozenset(place.offered.labels.items()), busy))
+        self._there = now
+        running, waiting = len(self._running), self._planner.waiting
+        self.told(running, waiting, len(self.packed) - running - waiting)
+        unmatched = self._planner.unmatched()
+        if unmatched and not self._running:
+            words = "; ".join(described(labels) for labels in unmatched)
+            raise InputError(f"no place of the fleet has {words}: {offered_words(there)}")
+        for labels in unmatched:
+            self._say_once(f"no place of the fleet has {described(labels)} any more: what needs it waits")
+
+    def _gone(self, name: str) -> None:
+        self._planner.withdraw(name)
+        for key, running in list(self._running.items()):
+            if running.place == name:
+                del self._running[key]
+                with suppress(Exception):
+                    self.client.cancel([running.future], force=True)
+                self._lost(running, f"{name} vanished")
+
+    def _say_once(self, sentence: str) -> None:
+        if self._refused.setdefault(sentence, sentence) is sentence:
+            self.progress.say(sentence)
+
+    # -- comparisons
+
+    def _start(self, packed: Packed, assignment: Assignment, queue: str) -> None:
+        place = self._there[assignment.place]
+        task = replace(packed.task, attempt=assignment.attempt)
+        key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
+        future = self.client.submit(
+            worker.measure,
+            message.encode(task),
+            queue,
+            key=key,
+            workers=[place.address],
+            allow_other_workers=False,
+            resources={RESOURCE: 1},
+            retries=0,
+            pure=False,
+        )
+        self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
+        future.add_done_callback(lambda _: self._ended.append(key))
+
+    def _messages(self, incoming: Any) -> Iterator[Said]:
+        """What the workers have said, after a moment if that is nothing yet."""
+        waits = not self._ended
+        try:
+            batch = [incoming.get(timeout=_WAIT_S)] if waits else []
+        except TimeoutError:
+            batch = []
+        for data in [*batch, *incoming.get(batch=True)]:
+            yield message.said(data.encode())
+
+    def _heard(self, said: Said, senders: ThreadPoolExecutor) -> Iterator[Run]:
+        running = self._running.get(said.task)
+        if running is None:
+            return  # of a comparison that was lost meanwhile
+        if said.began:
+            self._planner.began(running.place, time.monotonic())
+        if said.plan:
+            running.plan = said.plan
+        if said.say:
+            self._say_once(f"{running.place}: {said.say}")
+        if said.needs:
+            senders.submit(self._send, running, said)
+        if said.run:
+            yield from self._arrived(running, said.run.encode())
+
+    def _arrived(self, running: _Running, line: bytes) -> Iterator[Run]:
+        run = store.decode(line, f"a run of {running.place}")
+        identity = attempts.identity(run)
+        if identity in running.arrived:
+            return
+        running.arrived.add(identity)
+        place = self._there.get(running.place)
+        labels = place.offered.labels if place else {}
+        assert run.attempt is not None
+        run = replace(run, attempt=replace(run.attempt, place=running.place, labels=labels), machine=self._told_apart(run, running.place))
+        self._count += 1
+        self.progress.started(run.job, self._count, max(self._count, self._expected()))
+        try:
+            self.keep(store.encode(run))
+        finally:
+            self.progress.finished(run)
+        yield run
+
+    def _expected(self) -> int:
+        """How many Runs there will be: as many a comparison as those that are known have."""
+        known = [running.plan for running in self._running.values() if running.plan]
+        if known and not self._total:
+            self._total = max(known) * (self._planner.waiting + len(self._running))
+        return self._total
+
+    def _told_apart(self, run: Run, place: str) -> Any:
+        """The Run's machine. Two machines of one name are two machines all the same."""
+        same = [name for name, there in self._there.items() if there.offered.machine == run.machine.name]
+        return replace(run.machine, name=f"{run.machine.name} ({place})") if len(same) > 1 else run.machine
+
+    def _finish(self, key: str) -> None:
+        running = self._running.pop(key, None)
+        if running is None:
+            return
+        try:
+            result = message.result(running.future.result(timeout=_PATIENCE_S))
+        except Exception as error:  # of Dask, whose worker may have died; or a defect there
+            self._lost(running, f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            return
+        if result.how is None and len(running.arrived) == result.runs == running.plan:
+            self._planner.finished(running.place, time.monotonic())
+        elif result.how is None:
+            self._lost(running, f"{len(running.arrived)} of {running.plan} runs came back")
+        elif result.how == "lost":
+            self._planner.withdraw(running.place)
+            self._there.pop(running.place, None)
+            self._lost(running, result.why)
+        else:
+            self._failed(running, result.why, again=result.how != "usage")
+
+    def _lost(self, running: _Running, why: str) -> None:
+        self._failed(running, why, again=True)
+
+    def _failed(self, running: _Running, why: str, again: bool) -> None:
+        title = running.packed.task.title
+        reasons = self._why.setdefault(running.packed.request.key, [])
+        reasons.append(f"{running.place}: {why}")
+        benched = set(self._planner.benched)
+        kept = f"; its {counted(len(running.arrived), 'run')} stay aside" if running.arrived else ""
+        if self._planner.failed(running.place, again):
+            self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
+        else:
+            count = f"on {counted(len(reasons), 'machine')}" if len(reasons) > 1 else f"on {running.place}"
+            sentence = f"{title} failed {count} and is given up: {'; '.join(dict.fromkeys(reasons))}"
+            self.failed.append(sentence)
+            self.progress.say(sentence)
+        for place in self._planner.benched - benched:
+            self.progress.say(f"{place} failed three times in a row and gets nothing more")
+
+    # -- files
+
+    def _send(self, running: _Running, said: Said) -> None:
+        """The files that a worker lacks, in pieces."""
+        place = self._there.get(running.place)
+        for sent in running.packed.task.files if place is not None else ():
+            if sent.sha256 not in said.needs:
+                continue
+            try:
+                with Path(sent.path).open("rb") as file:
+                    offset = 0
+                    while said.task in self._running:
+                        piece = file.read(_PIECE)
+                        assert place is not None
+                        answers = self.client.run(
+                            worker.receive, said.task, sent.sha256, offset, sent.bytes, piece, workers=[place.address], on_error="return"
+                        )
+                        offset += len(piece)
+                        if any(answers.values()) or offset >= sent.bytes or not piece:
+                            break
+            except Exception:  # the worker or the scheduler is gone, or the file: its worker waits a while and says so
+                return
+
+    # -- the end
+
+    def _scheduler_lost(self, error: BaseException) -> InputError:
+        return InputError(
+            f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept, and --append goes on once it is back"
+        )
+
+
+def resumed(path: Path, say: Callable[[str], None]) -> dict[str, tuple[int, bool]]:
+    """The comparisons in a runs file: by their hash, the number of the last attempt, and whether one of them is complete.
+
+    The file is read a line at a time. Raises InputError.
+    """
+    counts: Counter[tuple[str, int]] = Counter()
+    wanted: dict[tuple[str, int], int] = {}
+    try:
+        for where, line in store.lines(path, say):
+            run = store.decode(line, where)
+            if run.attempt is not None:
+                counts[run.attempt.comparison, run.attempt.number] += 1
+                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+    except InputError:
+        if counts:
+            raise
+        return {}  # an empty file, or a torn line: whoever adds to it looks at that
+    known: dict[str, tuple[int, bool]] = {}
+    for (comparison, number), count in counts.items():
+        before, complete = known.get(comparison, (0, False))
+        known[comparison] = max(before, number), complete or count >= wanted[comparison, number] > 0
+    return known

@@ -1,0 +1,157 @@
+"""All that travels between a desk, a worker and the process that tends a place. Each of the three may be of another version of memprof, as long as
+PROTOCOL is the same number.
+
+    desk -> worker      a Task, as an argument of the Dask task, as JSON
+    worker -> desk      Said, through a queue of the scheduler; a Result, which the Dask task returns; an Offered, in the worker's facts
+    worker -> tender    a Task, a line of JSON
+    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `done`, `failed HOW TEXT`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from ...cache import cache_folder
+from ...errors import InputError
+from ...runs.records import Model
+from ..places.place import Place
+from ..suite import Suite
+
+PROTOCOL = 1
+RESOURCE = "memprof"  # of each place there is one
+FACTS = "memprof"  # among a worker's facts and figures at the scheduler
+_HERE_ONLY = ("place", "build", "stdin")  # fields of a suite that mean something on one machine only
+
+# Why a comparison failed: its words cannot be meant so, anywhere; the place or what is on it is to blame; the machine was lost.
+How = Literal["usage", "refused", "lost"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it."""
+
+    name: str
+    path: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A comparison on its way. suite: the suite's words, its files by their names in the folder. model: as the desk knows it, None for commands.
+
+    repeats: those to be measured, none for all. names: what the desk calls the files that Jobs name. kind: see records.Attempt. desk: who asks.
+    """
+
+    comparison: str
+    attempt: int
+    title: str
+    desk: str
+    suite: Mapping[str, Any]
+    files: tuple[Sent, ...]
+    model: Model | None
+    repeats: tuple[int, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a worker says while a comparison is measured. task: its key. began: its place is free now. needs: hashes of files that it lacks.
+    plan: how many runs it has. run: a line of a runs file."""
+
+    task: str
+    began: bool = False
+    needs: tuple[str, ...] = ()
+    plan: int = 0
+    run: str = ""
+    say: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a comparison ended: with this number of Runs, or not, and why not."""
+
+    runs: int = 0
+    how: How | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A place that a worker offers. host: the worker's. machine: the name of the place's machine."""
+
+    place: str
+    host: str
+    machine: str
+    labels: Mapping[str, str]
+    protocol: int
+    version: str
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a place does now: nothing where title is empty. done and runs: how many Runs there are, of how many. for_s: since when, in seconds."""
+
+    title: str = ""
+    desk: str = ""
+    done: int = 0
+    runs: int = 0
+    for_s: float = 0.0
+
+
+def encode(message: Task | Said | Result | Offered | Doing) -> bytes:
+    """A message as JSON, without a line's end."""
+    return msgspec.json.encode(message)
+
+
+def task(data: bytes) -> Task:
+    """Raises msgspec.ValidationError for a task of another form."""
+    return msgspec.json.decode(data, type=Task)
+
+
+def said(data: bytes) -> Said:
+    return msgspec.json.decode(data, type=Said)
+
+
+def result(data: bytes) -> Result:
+    return msgspec.json.decode(data, type=Result)
+
+
+def version() -> str:
+    """The version of this memprof."""
+    try:
+        return metadata.version("ml-memprof")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return "of a checkout"
+
+
+def folder_of(task: Task) -> Path:
+    """The folder on a worker's machine that a comparison is measured in. The worker puts its files there. Raises InputError."""
+    return cache_folder("fleet") / f"comparison-{task.comparison}-{task.attempt}"
+
+
+def words_of(suite: Suite) -> dict[str, Any]:
+    """A suite's words, to travel."""
+    words = {name: getattr(suite, name) for name in suite.__dataclass_fields__ if name not in _HERE_ONLY}
+    return msgspec.to_builtins(words)  # type: ignore[no-any-return]
+
+
+def suite_of(words: Mapping[str, Any], place: Place) -> Suite:
+    """The suite of words that travelled, to be measured at a place. Raises InputError for a word that no suite has."""
+    types = get_type_hints(Suite)
+    try:
+        known = {item.name for item in fields(Suite)} - set(_HERE_ONLY)
+        values = {name: msgspec.convert(value, types[name]) for name, value in words.items() if name in known}
+    except msgspec.ValidationError as error:
+        raise InputError(f"the desk sent a suite that this memprof does not know: {error}") from None
+    unknown = words.keys() - known
+    if unknown:
+        raise InputError(f"the desk sent a suite that this memprof does not know: it has {', '.join(sorted(unknown))}")
+    return Suite(**values, place=place)

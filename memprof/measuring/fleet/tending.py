@@ -1,0 +1,164 @@
+"""The process that tends one place for a worker: `python -m memprof.measuring.fleet.tending OFFER FOLDER PYTHON`; an empty word stands for the usual.
+
+It holds the place's lease for as long as it lives, reads a Task a line from its standard input and writes a line for each thing that happens (see
+message.py). At the end of its input it ends at once, with all that it started. Measuring in a process beside the worker keeps Dask's work out of the
+figures, and lets a comparison be stopped at any moment.
+"""
+
+from __future__ import annotations
+
+import _thread
+import fcntl
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ...cache import cache_folder
+from ...errors import InputError, MemprofError, UsageError, os_reason
+from ...runs import store
+from ...runs.records import Attempt, Job, Model, Run
+from .. import campaign
+from ..orders import plan
+from ..places.place import HERE, Place
+from ..probing import connection_broke
+from ..progress import Silent
+from ..reaching import reached
+from . import message
+from .message import Task
+
+_LAST_S = 10  # for ending well, once there is no input any more
+
+
+def main() -> int:
+    """See the module's text; the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    offer, folder, python = sys.argv[1:4]
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(tasks,), daemon=True).start()
+    try:
+        with _held(offer, folder or None, python or None) as place:
+            _write("ready", msgspec.json.encode({"machine": place.machine().name, "arch": place.machine().arch}).decode())
+            while True:
+                try:
+                    _measure(message.task(tasks.get()), place)
+                    _write("done")
+                except UsageError as error:
+                    _write("failed", f"usage {error}")
+                except _Lost as error:
+                    _write("failed", f"lost {error}")
+                    return 0  # a place that was lost is reached anew
+                except (MemprofError, msgspec.ValidationError) as error:
+                    _write("failed", f"refused {error}")
+                except OSError as error:
+                    _write("failed", f"refused {error.filename or 'measuring'}: {os_reason(error)}")
+    except MemprofError as error:
+        _write("failed", f"lost {error}")
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+class _Lost(Exception):
+    """The place was lost."""
+
+
+def _read(tasks: queue.SimpleQueue[bytes]) -> None:
+    for line in sys.stdin.buffer:
+        tasks.put(line)
+    _thread.interrupt_main()
+    threading.Timer(_LAST_S, os._exit, (1,)).start()
+
+
+def _write(word: str, text: str = "") -> None:
+    try:
+        sys.stdout.buffer.write(" ".join((word, *text.splitlines())).rstrip().encode("utf-8", "backslashreplace") + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(1)  # the worker is gone
+
+
+@contextmanager
+def _held(offer: str, folder: str | None, python: str | None) -> Iterator[Place]:
+    """The place, leased. This machine has a lease too: one worker at a time offers it. Raises InputError."""
+    if offer != "here":
+        with reached(offer, folder, python) as place:
+            yield place
+        return
+    path = cache_folder("fleet") / "here.lease"
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError("here: another worker offers this machine") from None
+        yield HERE
+
+
+class _Teller(Silent):
+    """Passes sentences on."""
+
+    def say(self, sentence: str) -> None:
+        _write("say", sentence)
+
+
+def _measure(task: Task, place: Place) -> None:
+    folder = message.folder_of(task)
+    before = os.getcwd()
+    try:
+        for name in task.names:
+            if name.startswith("commands/"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+        planned = plan(message.suite_of(task.suite, place))
+        orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
+        _write("plan", str(len(orders)))
+        for remark in planned.remarks:
+            _write("say", remark)
+        for run in campaign.measure(orders, _Teller(), lambda line: None):
+            if connection_broke(run, place):
+                raise _Lost(run.outcome.message)
+            _write("run", store.encode(_as_asked(run, task, folder, len(orders))).decode())
+    finally:
+        os.chdir(before)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_asked(run: Run, task: Task, folder: Path, count: int) -> Run:
+    """The Run with the desk's names for the files, and with its attempt. It has no signature: only the desk's own would say anything there."""
+    attempt = Attempt(task.comparison, task.attempt, count, kind=task.kind)
+    return replace(run, job=_named(run.job, task, folder), attempt=attempt, signature=None)
+
+
+def _named(job: Job, task: Task, folder: Path) -> Job:
+    names = {str(folder.resolve() / name): name_there for name, name_there in task.names.items()}
+
+    def name(path: str) -> str:
+        return names.get(os.path.abspath(path), path) if os.sep in path else path
+
+    return replace(
+        job,
+        model=task.model if task.model is not None else _renamed(job.model, names),
+        runtime=name(job.runtime),
+        inputs=name(job.inputs) if job.inputs else None,
+        cwd=name(job.cwd) if job.cwd else None,
+        argv=tuple(map(name, job.argv)),
+        program=replace(job.program, path=name(job.program.path)) if job.program else None,
+    )
+
+
+def _renamed(model: Model, names: Mapping[str, str]) -> Model:
+    """The model that a command names, by the desk's paths."""
+    files = tuple(replace(file, path=names.get(file.path, file.path)) for file in model.files)
+    return replace(model, path=names.get(model.path, model.path), files=files)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

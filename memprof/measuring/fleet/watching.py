@@ -1,0 +1,71 @@
+"""What a fleet does: its places, the comparisons that they measure, and the desks that wait. Nothing is changed by looking.
+
+Each desk writes its counts beside the scheduler's tasks, with a beat. A desk whose beat stands still is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from . import desk
+from .desk import There
+
+_DESKS = "memprof-desks"
+_BEATS_S = 2.5  # long enough for a desk's next beat
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A desk, and how many of its comparisons run, wait and are done."""
+
+    desk: str
+    running: int
+    waiting: int
+    done: int
+    beat: int = 0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """See the module's text. dashboard: the address of Dask's own pages, None if the scheduler has none. unusable: a sentence for each place that
+    this memprof cannot use."""
+
+    scheduler: str
+    dashboard: str | None
+    places: tuple[There, ...]
+    desks: tuple[Waiting, ...]
+    unusable: tuple[str, ...] = ()
+
+
+def tell(client: Any, name: str, waiting: Waiting | None) -> None:
+    """Write a desk's counts; None once it ends."""
+    with suppress(Exception):  # it is only shown
+        client.set_metadata([_DESKS, name], msgspec.to_builtins(waiting))
+
+
+def look(client: Any, address: str) -> Fleet:
+    """The fleet now. Raises OSError if the scheduler does not answer."""
+    before = _desks(client)
+    if before:
+        time.sleep(_BEATS_S)
+    desks = tuple(entry for name, entry in _desks(client).items() if name not in before or entry.beat != before[name].beat)
+    there, unusable = desk.places(client)
+    services = client.scheduler_info(n_workers=0).get("services") or {}
+    return Fleet(
+        scheduler=address,
+        dashboard=client.dashboard_link if services.get("dashboard") else None,
+        places=tuple(sorted(there, key=lambda place: place.name)),
+        desks=desks,
+        unusable=tuple(unusable),
+    )
+
+
+def _desks(client: Any) -> Mapping[str, Waiting]:
+    entries = client.get_metadata([_DESKS], {}) or {}
+    return {name: msgspec.convert(entry, Waiting) for name, entry in entries.items() if entry}

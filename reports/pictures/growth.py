@@ -1,0 +1,123 @@
+"""Memory over units of work: the curves of the processes, the warm-up, the line of the rise, and the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from memprof.errors import InputError
+from memprof.judge import growth
+from memprof.judge.growth import Series, Verdict
+from memprof.runs import work
+from memprof.runs.metrics import BYTES
+from memprof.runs.records import COMMAND, Run
+from memprof.seek.grow import Grown, last_round, longest
+
+from ..tables import grid
+from ..tables.grid import Unit
+from ..tables.growth import words
+from . import style
+from .sheet import Entry, Sheet
+
+_LEFT, _RIGHT, _ABOVE, _PANEL, _BETWEEN, _BELOW = 0.85, 0.25, 0.12, 2.2, 0.5, 0.45
+_MOST_POINTS = 2000
+_FITTED: dict[str, Any] = {"color": "#009E73", "linestyle": (0, (5, 2)), "linewidth": 1.4, "marker": ""}
+
+
+def picture(grown: Grown) -> Figure:
+    """The last round of `memprof grow`."""
+    return render(grown.runs)
+
+
+def render(runs: Sequence[Run]) -> Figure:
+    """A panel for each model and variant, all on one scale. Raises InputError if no run followed its memory."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if run.work:
+            groups.setdefault((run.job.model.name, run.job.variant), []).append(run)
+    if not groups:
+        raise InputError("there is nothing to draw: no run followed its memory by units (memprof grow -o RUNS.jsonl keeps such runs)")
+    with style.look():
+        return _picture([_Panel(name, last_round(group)) for name, group in groups.items()])
+
+
+class _Panel:
+    def __init__(self, name: tuple[str, str], runs: Sequence[Run]) -> None:
+        self.model, self.variant = name
+        self.command = runs[0].job.runtime == COMMAND
+        self.processes = [growth.series(work.unpack(longest(run)), run.machine.page_bytes) for run in runs]
+        self.verdict: Verdict = growth.judge(self.processes)
+        self.unit = next(iter(self.processes[0].counts))
+
+    @property
+    def title(self) -> str:
+        who = self.variant if self.command and self.variant == self.model else f"{self.model} in {self.variant}"
+        return f"{who}: {words(self.verdict)}"
+
+    def risen(self, process: Series) -> list[int]:
+        """Memory above that before the first unit."""
+        return [size - process.rss[0] for size in process.rss]
+
+
+def _picture(panels: Sequence[_Panel]) -> Figure:
+    sizes = [size for panel in panels for process in panel.processes for size in panel.risen(process)]
+    unit = grid.choose_unit(BYTES, sizes)
+    legend = [Entry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
+    legend += [Entry("the rise", line=_FITTED)] if any(panel.verdict.word == "grows" for panel in panels) else []
+    legend += [Entry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
+    content = _ABOVE + len(panels) * (0.2 + _PANEL + _BETWEEN) - _BETWEEN + _BELOW
+    sheet = Sheet(
+        "Memory over units of work", "resident and swapped memory after each unit, above that before the first", content, legend=legend
+    )
+    wide = sheet.width - _LEFT - _RIGHT
+    room = max(max(sizes) - min(sizes), 1 << 20) * 0.08
+    for place, panel in enumerate(panels):
+        top = _ABOVE + place * (0.2 + _PANEL + _BETWEEN)
+        sheet.heading(top, panel.title, style.SMALL)
+        axes = sheet.axes(_LEFT, top + 0.2, wide, _PANEL)
+        _draw(axes, panel, unit)
+        axes.set_ylim((min(sizes) - room) / unit.size, (max(sizes) + room) / unit.size)
+        axes.set_ylabel(unit.caption("rise of memory"))
+        axes.yaxis.set_label_coords(-0.62 / wide, 0.5)
+        axes.set_xlabel(f"{panel.unit}s", labelpad=2)
+    most = max(process.counts[panel.unit][-1] for panel in panels for process in panel.processes)
+    for axes in sheet.figure.axes:
+        axes.set_xlim(0, most * 1.01)
+    return sheet.figure
+
+
+def _look(place: int) -> dict[str, Any]:
+    line = style.line(place)
+    return {"color": line.colour, "linestyle": line.dash, "linewidth": 1.2, "marker": ""}
+
+
+def _draw(axes: Axes, panel: _Panel, unit: Unit) -> None:
+    verdict = panel.verdict
+    if verdict.warmup:
+        axes.axvspan(0, verdict.warmup, color=style.BAND, linewidth=0, zorder=0)
+    for place, process in enumerate(panel.processes):
+        done, size = _points(process.counts[panel.unit], panel.risen(process))
+        axes.plot(done, [value / unit.size for value in size], **_look(place))
+    if verdict.word == "grows":
+        process = panel.processes[0]
+        count = process.counts.get(verdict.unit, process.counts[panel.unit])
+        first = next(place for place, done in enumerate(process.counts[panel.unit]) if done >= verdict.warmup)
+        ends = (first, len(count) - 1)
+        rise = [process.rss[first] - process.rss[0] + verdict.slope * (count[end] - count[first]) for end in ends]
+        axes.plot([process.counts[panel.unit][end] for end in ends], [value / unit.size for value in rise], **_FITTED)
+    axes.grid(axis="y")
+    axes.tick_params(length=2.5)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _points(done: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The rows, thinned evenly where there are more than can be seen, the last always kept."""
+    step = -(-len(done) // _MOST_POINTS)
+    places = sorted({*range(0, len(done), step), len(done) - 1})
+    return [done[place] for place in places], [size[place] for place in places]

@@ -1,0 +1,57 @@
+"""A fleet as text: its places and what they measure, the desks that wait, and what cannot be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from memprof.measuring.fleet.watching import Fleet
+from memprof.units import counted, format_duration
+
+from . import grid
+from .grid import Section, Table
+
+_OWN = ("place", "host", "machine")
+
+
+def render(fleet: Fleet, *, format: str = "markdown") -> str:
+    """The tables as Markdown, or the same as JSON."""
+    if format == "json":
+        return json.dumps(_content(fleet), indent=1)
+    tables = [Table("Machines", ("place", "host", "labels", "measures", "runs", "for"), tuple(_places(fleet)), 4)] if fleet.places else []
+    if fleet.desks:
+        rows = tuple((desk.desk, str(desk.running), str(desk.waiting), str(desk.done)) for desk in fleet.desks)
+        tables.append(Table("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
+    notes = [] if fleet.places else ["There is no machine: start `memprof worker` beside one."]
+    notes += fleet.unusable
+    if fleet.dashboard:
+        notes.append(f"Dask's own pages: {fleet.dashboard}")
+    busy = sum(bool(place.doing.title) for place in fleet.places)
+    title = f"{fleet.scheduler}: {counted(len(fleet.places), 'machine')}, {busy} of them busy"
+    return grid.markdown(Section(title, tuple(tables), tuple(notes)))
+
+
+def _places(fleet: Fleet) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for place in fleet.places:
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(place.offered.labels.items()) if name not in _OWN)
+        doing = place.doing
+        runs = f"{doing.done} of {doing.runs or '?'}" if doing.title else "-"
+        since = format_duration(doing.for_s * 1e9) if doing.title else "-"
+        measures = f"{doing.title}, for {doing.desk}" if doing.title else "-"
+        rows.append((place.offered.place, place.offered.host, labels, measures, runs, since))
+    return rows
+
+
+def _content(fleet: Fleet) -> dict[str, object]:
+    places = [
+        {**asdict(place.offered), "labels": dict(place.offered.labels), "address": place.address, "doing": asdict(place.doing)}
+        for place in fleet.places
+    ]
+    return {
+        "scheduler": fleet.scheduler,
+        "dashboard": fleet.dashboard,
+        "places": places,
+        "desks": [asdict(desk) for desk in fleet.desks],
+        "unusable": list(fleet.unusable),
+    }

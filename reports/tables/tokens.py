@@ -1,0 +1,66 @@
+"""The table that runs which generate have beside the others: tokens a second, and how much of the model was read again meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from memprof.runs.metrics import BYTES
+from memprof.runs.records import GENERATE, PROMPT, REQUEST, Mark, Run
+from memprof.runs.summary import Key
+
+from . import grid
+from .grid import Table
+
+_PHASES = (PROMPT, GENERATE, REQUEST)
+_UNIT = "token"
+
+
+def tables(
+    groups: Mapping[Key, Sequence[Run]], label_names: tuple[str, ...], labels: Callable[[Key], tuple[str, ...]], unit: str | None
+) -> list[Table]:
+    """The table, if any of these runs counted tokens. Medians over the repeats. labels: the first cells of a key's row, under label_names.
+
+    Faults and bytes read are of these phases together: pages of a mapped model that had been dropped and were read from disk again.
+    """
+    phases = [phase for phase in _PHASES if any(_speed(run.mark(phase)) is not None for group in groups.values() for run in group)]
+    if not phases:
+        return []
+    speeds = {key: [[_speed(run.mark(phase)) for run in group] for phase in phases] for key, group in groups.items()}
+    faults = {key: [_sum(run, "major_faults") for run in group] for key, group in groups.items()}
+    read = {key: [_sum(run, "read_bytes") for run in group] for key, group in groups.items()}
+    size = grid.choose_unit(BYTES, [count for counts in read.values() for count in counts if count is not None], unit)
+    rows = tuple(
+        (
+            *labels(key),
+            *(_cell(row) for row in speeds[key]),
+            _count(faults[key]),
+            _cell([count / size.size if count is not None else None for count in read[key]]),
+        )
+        for key in groups
+    )
+    header = (*label_names, *(f"{phase}, tokens/s" for phase in phases), "major faults", size.caption("read from disk"))
+    return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(label_names))]
+
+
+def _speed(mark: Mark | None) -> float | None:
+    if mark is None or not mark.units.get(_UNIT):
+        return None
+    # Requests side by side take less than the sum of their times; iterations in turn take less than the phase with its marks.
+    time_ns = min(sum(mark.times_ns) or mark.time_ns, mark.time_ns)
+    return mark.units[_UNIT] / time_ns * 1e9 if time_ns else None
+
+
+def _sum(run: Run, name: str) -> float | None:
+    counts = [getattr(mark, name) for phase in _PHASES if (mark := run.mark(phase)) is not None]
+    return sum(counts) if counts and None not in counts else None
+
+
+def _cell(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return grid.spread(statistics.median(known), known) if any(known) else _count(values)
+
+
+def _count(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{statistics.median(known):.0f}" if known else "-"

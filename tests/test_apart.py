@@ -1,0 +1,268 @@
+"""Runtimes that live in environments apart: torch, executorch and genai. They are too large for the environment of the tests.
+
+What takes the runtime itself runs if `memprof runtimes install NAME` was done on this machine, and is skipped otherwise. The nets in tests/data are
+one net with the same weights, so that their outputs must agree.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from failing import NEAR
+from once import USERS_CACHE, once
+
+import memprof
+from memprof.measuring import campaign
+from memprof.measuring.orders import plan
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite, Variant
+from memprof.programs import environments
+from memprof.programs.runtimes import runners_path
+from memprof.seek.tune import output_error
+
+DATA = Path(__file__).parent / "data"
+NETS = {"torch": ("net.py", "net.pt2"), "executorch": ("net.pte", "net_xnnpack.pte")}
+EXECUTING, GENERATING = ["WARMUP", "EXECUTE"], ["WARMUP", "PROMPT", "GENERATE"]
+CASES = [*((name, net) for name, nets in NETS.items() for net in nets), ("genai", "llama")]
+
+
+def interpreter(name: str) -> str:
+    """The interpreter of the user's environment of a runtime; without one the test is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.environ[USERS_CACHE])
+        made = environments.of(name)
+    if not made:
+        pytest.skip(f"{name} is not installed: memprof runtimes install {name}")
+    return made[0].interpreter
+
+
+def genai_folder(folder: Path) -> None:
+    """A decoder with random weights, and what onnxruntime-genai wants to know of it."""
+    from memprof import zoo
+    from memprof.zoo import decoder
+
+    size = 2 << 20
+    zoo.make("llama_with_past", folder / "model.onnx", format="onnx", size_bytes=size)
+    shape = decoder.sized(size, item_bytes=4)
+    past = {f"past_{part}_names": f"past_key_values.%d.{part}" for part in ("key", "value")}
+    present = {f"present_{part}_names": f"present.%d.{part}" for part in ("key", "value")}
+    about = {
+        "filename": "model.onnx",
+        "head_size": decoder.HEAD,
+        "hidden_size": shape.width,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "num_hidden_layers": shape.layers,
+        "inputs": {"input_ids": "input_ids", **past},
+        "outputs": {"logits": "logits", **present},
+    }
+    model = {
+        "type": "llama",
+        "vocab_size": decoder.VOCABULARY,
+        "context_length": 512,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    config = {"model": {**model, "decoder": about}, "search": {"max_length": 512, "past_present_share_buffer": False}}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+
+
+def net(name: str) -> Path:
+    """The path of a net of tests/data, or the folder of the decoder."""
+    if name != "llama":
+        return DATA / name
+    pytest.importorskip("onnx")
+    return once("a decoder for genai", genai_folder)
+
+
+# -- with the runtimes
+
+
+@pytest.mark.parametrize(("name", "model"), CASES)
+def test_a_runtime_apart_speaks_the_contract(name, model):
+    python = interpreter(name)
+
+    (run,) = memprof.measure([net(model)], variants=[Variant(name, python=python)], warmup=1, runs=2, repeats=1, threads=[1])
+
+    assert run.outcome.ok, run.outcome.sentence
+    executing = GENERATING if name == "genai" else EXECUTING
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", *executing]
+    assert run.about is not None and run.about.runtime_version[0].isdigit()
+    assert all(len(mark.times_ns) == 2 for mark in run.marks if mark.phase in executing[1:])
+    for mark in run.marks:
+        assert mark.rss_peak_bytes >= mark.rss_end_bytes > 0
+        assert mark.hwm_bytes >= mark.rss_end_bytes - NEAR
+    if name == "executorch":
+        assert {value.value for value in run.values if value.name == "planned_bytes"} == {planned(model)}
+
+
+def planned(model: str) -> int:
+    return sum(executorch_file(DATA / model).planned)
+
+
+def test_the_outputs_of_one_net_agree(tmp_path):
+    pythons = {name: interpreter(name) for name in NETS}
+    files = []
+    for name, models in NETS.items():
+        for model in models:
+            target = tmp_path / f"{model}.npz"
+            suite = Suite(models=(str(DATA / model),), runtimes=(name,), python=pythons[name], warmup=0, runs=1, repeats=1)
+            orders = [replace(order, outputs=str(target)) for order in plan(suite).orders]
+            (run,) = campaign.measure(orders, Silent(), lambda line: None)
+            assert run.outcome.ok, run.outcome.sentence
+            files.append(target)
+
+    assert [output_error(files[0], file) < 1e-3 for file in files] == [True] * 4
+
+
+# -- without them
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """The measured side's modules, with packages that are empty in place of the runtimes'."""
+    monkeypatch.syspath_prepend(str(runners_path()))
+    before = set(sys.modules)
+    for name in ("onnxruntime_genai", "torch"):
+        module = ModuleType(name)
+        module.__version__ = "0"  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, module)
+    modules = {name: importlib.import_module(f"runtimes.{name}") for name in ("torch", "executorch", "genai")}
+    yield SimpleNamespace(
+        **modules, Options=importlib.import_module("runtimes").Options, Refused=importlib.import_module("runtimes").Refused
+    )
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def executorch_file(path: Path) -> SimpleNamespace:
+    """What the measured side reads of a .pte."""
+    sys.path.insert(0, str(runners_path()))
+    try:
+        return importlib.import_module("runtimes.executorch").Program(str(path))
+    finally:
+        sys.path.remove(str(runners_path()))
+
+
+def test_a_pte_says_its_operators_delegates_and_what_its_planner_reserved(runner):
+    portable = runner.executorch.Program(str(DATA / "net.pte"))
+    delegated = runner.executorch.Program(str(DATA / "net_xnnpack.pte"))
+
+    assert portable.name == delegated.name == "forward"
+    assert "aten::convolution.out" in portable.operators and portable.delegates == []
+    assert set(delegated.delegates) == {"XnnpackBackend"} and len(delegated.operators) < len(portable.operators)
+    # At least input, convolution and its batch norm's result, each in 4 bytes: [1, 3, 32, 32] and [1, 16, 30, 30].
+    assert sum(portable.planned) >= 4 * (3 * 32 * 32 + 16 * 30 * 30)
+    assert 0 < sum(delegated.planned) < sum(portable.planned)
+
+
+def test_a_damaged_pte_is_refused_in_words(runner, tmp_path):
+    data = (DATA / "net.pte").read_bytes()
+    path = tmp_path / "damaged.pte"
+    for size in (1, 5, 8, 40, 200, 1000, 3000):
+        path.write_bytes(data[:size])
+        with pytest.raises(runner.Refused, match=r"damaged\.pte is no \.pte, or damaged"):
+            runner.executorch.Program(str(path))
+    path.write_bytes(data[:4] + b"TFL3" + data[8:])
+    with pytest.raises(runner.Refused, match=r"is no \.pte"):
+        runner.executorch.Program(str(path))
+    for at in range(8, 400):
+        path.write_bytes(data[:at] + b"\xff\xff\xff\x7f" + data[at + 4 :])
+        try:
+            runner.executorch.Program(str(path))
+        except runner.Refused:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("lacking", "sentence"),
+    [
+        ("aten::convolution.out", "this build of executorch lacks the operator aten::convolution.out"),
+        ("XnnpackBackend", "this build of executorch lacks the delegate XnnpackBackend"),
+    ],
+)
+def test_an_operator_that_executorch_lacks_is_named(runner, lacking, sentence):
+    program = runner.executorch.Program(str(DATA / ("net.pte" if "::" in lacking else "net_xnnpack.pte")))
+    runtime = runner.executorch.Runtime.__new__(runner.executorch.Runtime)
+    runtime._described = program
+    runtime._core = SimpleNamespace(
+        _get_operator_names=lambda: [name for name in program.operators if name != lacking],
+        _get_registered_backend_names=lambda: [name for name in program.delegates if name != lacking],
+    )
+
+    with pytest.raises(runner.Refused, match=f"^{sentence}$"):
+        runtime.prepare()
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "sentence"),
+    [
+        (None, {}, "has no genai_config.json: genai takes a folder of onnxruntime-genai"),
+        ("[]", {}, "genai_config.json is not one of onnxruntime-genai: "),
+        ("{", {}, "genai_config.json is not one of onnxruntime-genai: JSONDecodeError"),
+        ('{"model": {"context_length": 100}}', {}, "prompt=128 and generate=32 are 160 tokens: more than the 100 of the context"),
+        ('{"model": {}}', {"context": "150"}, "prompt=128 and generate=32 are 160 tokens: more than the 150 of the context"),
+        ('{"model": {}}', {"generate": "0"}, "generate=0: it is a number from 1 to 2147483647"),
+    ],
+)
+def test_what_genai_cannot_take_is_refused_before_it_is_read(runner, tmp_path, config, settings, sentence):
+    pytest.importorskip("numpy")
+    if config is not None:
+        (tmp_path / "genai_config.json").write_text(config)
+    runtime = runner.genai.Runtime()
+
+    with pytest.raises(runner.Refused) as refused:
+        runtime.load(str(tmp_path), runner.Options({"knobs": settings}, runner.genai.Runtime.knobs))
+    assert sentence in str(refused.value)
+
+
+def test_what_torch_cannot_take_is_refused_in_words(runner, tmp_path, monkeypatch):
+    (tmp_path / "text.pt2").write_text("no archive")
+    (tmp_path / "net.py").write_text("")
+
+    with pytest.raises(runner.Refused, match=r"^text\.pt2 is no \.pt2: it is no zip archive$"):
+        runner.torch._is_package(str(tmp_path / "text.pt2"))
+    assert not runner.torch._is_package(str(DATA / "net.pt2"))
+    options = SimpleNamespace(knobs={"package": "aoti"})
+    with pytest.raises(runner.Refused, match=r"^package=aoti needs a \.pt2 of torch\.export, not net\.py$"):
+        runner.torch.Runtime.build(str(tmp_path / "net.py"), str(tmp_path), options)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(runner.Refused, match=r"^package=aoti needs a C\+\+ compiler, such as g\+\+$"):
+        runner.torch.Runtime.build(str(DATA / "net.pt2"), str(tmp_path), options)
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("", "has no function model(): model() returns the module, inputs() a tuple of tensors"),
+        ("def model(): return 1\n", "has no function inputs()"),
+        ("def model(): return 1\ndef inputs(): return ()\n", "model() of mine.py returned a int, not a torch.nn.Module"),
+    ],
+)
+def test_a_python_file_that_gives_no_module(runner, tmp_path, code, sentence):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    runtime = runner.torch.Runtime()
+    runtime.torch = SimpleNamespace(nn=SimpleNamespace(Module=dict))
+
+    with pytest.raises(runner.Refused) as refused:
+        runtime._from_python(str(path))
+    assert sentence in str(refused.value)
+
+
+def test_without_their_environment_the_way_to_get_it_is_said(memprof):
+    done = memprof("run", str(DATA / "net.pt2"), "-r", "torch")
+
+    assert (done.returncode, done.stderr.count("\n")) == (5, 1)
+    assert done.stderr.endswith("memprof runtimes install torch\n")

@@ -1,0 +1,155 @@
+"""`run --cmd ... --drive openai:PORT`: phases, tokens and memory of a server that memprof asks, and all that it may do instead."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from memprof.errors import UsageError
+from memprof.measuring import campaign, driving
+from memprof.runs import store
+
+SERVER = Path(__file__).with_name("driven.py")
+KIB = 1 << 10
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def drive(memprof, tmp_path, port):
+    """drive(mode, word...) -> (result, run): a server of that mode under a load."""
+
+    def run(mode, *words, timeout="30s"):
+        runs = tmp_path / "runs.jsonl"
+        load = ["--drive", f"openai:{port}", "--prompts", "16", "--generate", "4", "--warmup", "1", "--runs", "4", "--repeats", "1"]
+        result = memprof("run", "--cmd", f"s={sys.executable} {SERVER} {port} {mode}", *load, "--timeout", timeout, "-o", str(runs), *words)
+        return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
+
+    return run
+
+
+def test_a_server_is_asked_and_each_phase_is_measured(drive, nothing_left):
+    result, run = drive("loading")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "WARMUP", "REQUEST"]
+    load, warmup, request = run.marks
+    assert load.time_ns >= 500_000_000  # as long as it said that it loads
+    assert (load.units, warmup.units) == ({}, {"token": 4, "prompt_token": 16})
+    assert (len(request.times_ns), request.units) == (4, {"token": 16, "prompt_token": 64})
+    assert load.end_ns <= warmup.begin_ns <= warmup.end_ns <= request.begin_ns
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    # Four requests, each held from then on; a thread's stack and arena come beside them.
+    assert request.rss_end_bytes - warmup.rss_end_bytes >= 4 * 256 * KIB - run.machine.peak_bound_bytes
+    assert "warming up 1 & running 4, 1 repeat, prompts of" in result.stdout
+    assert "prompts of 16 tokens, all different, 4 generated, 1 at once" in result.stdout
+    assert "REQUEST, tokens/s" in result.stdout
+
+
+def test_requests_at_once_and_prompts_that_repeat(drive):
+    _, run = drive("well", "--parallel", "3", "--distinct", "2")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert run.job.drive == "prompts of 16 tokens, 2 different, 4 generated, 3 at once"
+    assert run.marks[-1].units == {"token": 16, "prompt_token": 64}
+
+
+def test_a_server_that_ignores_its_end_is_ended_all_the_same(drive, nothing_left):
+    _, run = drive("stubborn", "--runs", "1", "--warmup", "0")
+    assert run.outcome.ok
+    assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "REQUEST"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "phase", "words"),
+    [
+        ("refusing", "REQUEST", "request 2 was refused: HTTP 400: the prompt is too long"),
+        ("vague", "WARMUP", "the answer to request 1 has no usage with prompt_tokens and completion_tokens"),
+        ("dying", "REQUEST", "ended by SIGKILL in REQUEST"),
+        ("leaving", "REQUEST", "it ended before all requests were made"),
+    ],
+)
+def test_a_server_that_does_something_else(drive, nothing_left, mode, phase, words):
+    result, run = drive(mode, "--runs", "400" if mode == "leaving" else "4")
+
+    assert result.returncode == 4
+    assert run.outcome.phase == phase
+    assert words in run.outcome.sentence
+    assert words in result.stdout + result.stderr
+
+
+def test_a_server_that_does_not_answer(drive, port, nothing_left):
+    result, run = drive("mute", timeout="4s")
+    assert result.returncode == 4
+    assert f"in MODEL_LOAD: the server did not answer at http://127.0.0.1:{port}/v1/models in time" in run.outcome.sentence
+
+
+def test_a_port_in_use_is_said_before_anything_is_asked(drive, port):
+    with socket.create_server(("127.0.0.1", port)):
+        result, run = drive("well")
+    assert result.returncode == 5
+    assert f"port {port} of 127.0.0.1 is in use: the program there would be asked in place of s" in result.stderr
+    assert run is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--drive", "openai"), "write openai:PORT"),
+        (("--drive", "vllm:80"), "write openai:PORT"),
+        (("--drive", "openai:70000"), "write openai:PORT"),
+        (("--drive", "openai:80", "--prompts", "0"), "--prompts 0: it is at least 1"),
+        (("--drive", "openai:80", "--phase-regex", "load=ready"), "give neither --phase nor --phase-regex"),
+        (("--drive", "openai:80", "--probe", "static"), "not with --probe static"),
+        (("--drive", "openai:80", "-r", "synthetic"), "--drive is for servers, which are commands"),
+        (("--parallel", "2"), "--parallel: that is for --drive, which is not given"),
+    ],
+)
+def test_a_load_that_has_no_meaning_is_refused(memprof, tmp_path, words, says):
+    result = memprof("run", "--cmd", "s=sleep 1", *words, "-o", str(tmp_path / "r.jsonl"))
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+def test_a_host_is_named_by_the_user_alone():
+    assert driving.parse("openai:8080", None, None, None, None).host == "127.0.0.1"
+    assert driving.parse("openai:board.local:8080", None, None, None, None).host == "board.local"
+    with pytest.raises(UsageError):
+        driving.parse("openai:", None, None, None, None)
+
+
+def test_prompts_differ_unless_they_repeat():
+    asked = []
+
+    class Asked(driving.Driving):
+        def _http(self, method, path, content=None):
+            asked.append(tuple(content["prompt"]))
+            return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}
+
+    for distinct in (None, 3):
+        asking = Asked(driving.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
+        for number in range(600):
+            asking._request(number)
+    assert len(set(asked[:600])) == 600
+    assert len(set(asked[600:])) == 3
+
+
+def test_a_model_larger_than_the_memory_is_said():
+    (remark,) = [remark for remark in campaign.surroundings(1 << 50) if "the model has" in remark]
+    assert "1048576.00 GiB, more than the machine's memory of" in remark
+
+
+def test_the_record_has_the_load_and_old_records_have_none(drive, tmp_path):
+    _, run = drive("well", "--runs", "1", "--warmup", "0")
+    line = json.loads((tmp_path / "runs.jsonl").read_text())
+    assert line["job"].pop("drive") == run.job.drive
+    assert store.decode(json.dumps(line).encode(), "old").job.drive is None

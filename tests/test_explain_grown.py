@@ -1,0 +1,248 @@
+"""Why a process grew: two looks at one child. The function of both looks on made-up ones, and both looks at real programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import failing
+import numpy as np
+import pytest
+from examples import examples
+from failing import runtime_file
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memprof.errors import MeasurementError, UsageError
+from memprof.explain import grown
+from memprof.explain.glibc import Heap, ranges
+from memprof.explain.look import PAGE, Mapping, Pages
+from memprof.explain.waterfall import Look
+from memprof.measuring.orders import Order, plan
+from memprof.measuring.suite import Suite
+
+MIB = 1 << 20
+HEAP, MMAP = 0x10000000, 0x7F0000000000
+
+
+def mapping(start: int, pages: int, path: str = "", perms: str = "rw-p", resident: int | None = None, **rest: object) -> Mapping:
+    rss = (pages if resident is None else resident) * PAGE
+    return Mapping(start, start + pages * PAGE, perms, 0, "00:00", 1 if path.startswith("/") else 0, path, rss=rss, anonymous=rss, **rest)
+
+
+def look(phase: str, *mappings: Mapping, used=(), free=(), mapped=(), arenas: int = 0, stacks: tuple[int, ...] = ()) -> Look:
+    """A look at these mappings, all of their resident pages at their beginnings; used, free and mapped are glibc's, as (start, end)."""
+    address = [begin for each in mappings for begin in range(each.start, each.start + each.rss, PAGE)]
+    owner = [number for number, each in enumerate(mappings) for _ in range(each.rss // PAGE)]
+    filed = [mappings[number].is_file for number in owner]
+    pages = Pages(np.array(address, np.uint64), np.array(owner, np.int32), np.array(filed, bool))
+    blocks = Heap(ranges(used), ranges(free), ranges(mapped), arenas, ranges([]), True)
+    return Look(phase, mappings, pages, blocks, stacks, None, 0, 0)
+
+
+def heap(phase: str, pages: int, used, free=(), **rest) -> Look:
+    return look(phase, mapping(HEAP, pages, "[heap]"), used=used, free=free, **rest)
+
+
+def at(first: int, last: int) -> tuple[int, int]:
+    """Pages of the heap by number."""
+    return HEAP + first * PAGE, HEAP + last * PAGE
+
+
+def parts(found: grown.Grown) -> dict[str, int]:
+    return {part.name: part.grown_bytes for part in found.parts if part.grown_bytes}
+
+
+# -- the function of two looks
+
+
+def test_blocks_in_use_are_the_program_s() -> None:
+    found = grown.between(heap("WARMUP", 10, [at(0, 10)]), heap("EXECUTE", 14, [at(0, 14)]))
+
+    assert parts(found) == {"in use by the program": 4 * PAGE}
+    assert (found.cause, found.grown_bytes, found.blocks_bytes) == ("in use by the program", 4 * PAGE, (10 * PAGE, 14 * PAGE))
+    assert found.sentences == (
+        f"RSS grew by {4 * PAGE // 1024}.0 KiB between the ends of WARMUP and EXECUTE: 16.0 KiB in use by the program",
+    )
+
+
+def test_pages_that_were_free_and_are_in_use_now_move_between_two_parts_and_rss_stays() -> None:
+    found = grown.between(heap("WARMUP", 10, [at(0, 4)], [at(4, 10)]), heap("EXECUTE", 10, [at(0, 9)], [at(9, 10)]))
+
+    assert parts(found) == {"in use by the program": 5 * PAGE, "freed, kept by the allocator": -5 * PAGE}
+    assert found.grown_bytes == 0
+
+
+def test_a_block_at_the_top_pins_what_is_free_below_it() -> None:
+    first = heap("WARMUP", 2, [at(0, 2)])
+    small = (HEAP + 90 * PAGE, HEAP + 90 * PAGE + 64)
+    last = heap("EXECUTE", 100, [at(0, 2), small], [at(2, 90), (small[1], HEAP + 100 * PAGE)])
+
+    found = grown.between(first, last)
+
+    assert found.cause == "freed, kept by the allocator"
+    assert found.pinned == grown.Pinned(
+        kept_bytes=98 * PAGE - 64, whole_bytes=97 * PAGE, pages=1, live_bytes=64, top_bytes=98 * PAGE - 64, top_live_bytes=64
+    )
+    assert found.pinned.given_back_bytes == 98 * PAGE
+    assert "64 B of blocks in use near the heap's end keep 391.9 KiB from being given back when it is freed" in found.sentences
+    assert "malloc_trim(0) would give back 388.0 KiB of the 391.9 KiB that are kept" in found.sentences
+
+
+def test_small_blocks_in_every_page_pin_them_all() -> None:
+    used = [(HEAP + page * PAGE, HEAP + page * PAGE + 32) for page in range(50)]
+    free = [(HEAP + page * PAGE + 32, HEAP + (page + 1) * PAGE) for page in range(50)]
+
+    pinned = grown.pinned(heap("EXECUTE", 50, used, free))
+
+    assert (pinned.whole_bytes, pinned.pages, pinned.live_bytes, pinned.given_back_bytes) == (0, 50, 50 * 32, 50 * PAGE)
+
+
+def test_freed_memory_that_is_not_resident_pins_nothing() -> None:
+    trimmed = look("EXECUTE", mapping(HEAP, 100, "[heap]", resident=3), used=[at(0, 3), at(99, 100)], free=[at(3, 99)])
+
+    pinned = grown.pinned(trimmed)
+
+    assert (pinned.kept_bytes, pinned.top_bytes, pinned.given_back_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (mapping(MMAP, 8, "/home/me/data.bin", "r--p"), "other mapped files"),
+        (mapping(MMAP, 8, "/usr/lib/libx.so", "r--p"), "libraries"),
+        (mapping(MMAP, 8), "other mappings"),
+        (mapping(MMAP, 8, "/dev/shm/x", "rw-s"), "other mappings"),
+    ],
+)
+def test_a_mapping_that_grew_is_named(more: Mapping, name: str) -> None:
+    first = heap("WARMUP", 4, [at(0, 4)])
+    last = look("EXECUTE", mapping(HEAP, 4, "[heap]"), more, used=[at(0, 4)])
+
+    found = grown.between(first, last)
+
+    assert parts(found) == {name: 8 * PAGE}
+    assert found.mappings == ((more.path or "anonymous", 8 * PAGE),)
+    assert any(sentence.startswith("mappings that grew: ") for sentence in found.sentences)
+
+
+def test_blocks_with_separate_mappings_are_in_use_and_no_other_mapping() -> None:
+    last = look("EXECUTE", mapping(HEAP, 4, "[heap]"), mapping(MMAP, 8), used=[at(0, 4)], mapped=[(MMAP, MMAP + 8 * PAGE)])
+
+    found = grown.between(heap("WARMUP", 4, [at(0, 4)]), last)
+
+    assert (parts(found), found.mappings) == ({"in use by the program": 8 * PAGE}, ())
+
+
+def test_threads_and_arenas_are_counted() -> None:
+    stack = mapping(MMAP, 3)
+    last = look("EXECUTE", mapping(HEAP, 4, "[heap]"), stack, used=[at(0, 4)], stacks=(MMAP + PAGE,), arenas=2)
+
+    found = grown.between(heap("WARMUP", 4, [at(0, 4)], arenas=1), last)
+
+    assert parts(found) == {"threads' stacks": 3 * PAGE}
+    assert {"1 arena more (1, then 2)", "1 thread more (0, then 1)"} <= set(found.sentences)
+
+
+def test_nothing_grew_and_swap_counts() -> None:
+    first = heap("WARMUP", 10, [at(0, 10)])
+    assert grown.between(first, heap("EXECUTE", 9, [at(0, 9)])).sentences == ("RSS did not grow between the ends of WARMUP and EXECUTE",)
+    swapped = look("EXECUTE", mapping(HEAP, 12, "[heap]", resident=11, swap=5 * PAGE), used=[at(0, 12)])
+    assert grown.between(first, swapped).grown_bytes == 6 * PAGE
+
+
+def test_a_heap_that_could_not_be_followed_is_said() -> None:
+    last = heap("EXECUTE", 14, [])
+    found = grown.between(heap("WARMUP", 10, []), replace(last, heap=replace(last.heap, complete=False)))
+    assert found.sentences[-1] == "the allocator's blocks could not be followed: memory in use may be among the other mappings"
+
+
+@given(st.lists(st.tuples(st.integers(0, 59), st.sampled_from(["used", "free", "neither"])), max_size=60), st.integers(1, 60))
+@examples(100)
+def test_the_parts_add_up_to_the_resident_set(kinds: list[tuple[int, str]], pages: int) -> None:
+    kind = dict(kinds)
+    areas = {word: [at(page, page + 1) for page in range(60) if kind.get(page) == word] for word in ("used", "free")}
+    first, last = heap("WARMUP", 1, [at(0, 1)]), look("EXECUTE", mapping(HEAP, 60, "[heap]", resident=pages), **areas)
+
+    found = grown.between(first, last)
+
+    assert sum(part.before for part in found.parts) == found.rss_bytes[0]
+    assert sum(part.after for part in found.parts) == found.rss_bytes[1] == pages * PAGE
+    assert found.pinned.whole_bytes <= found.pinned.kept_bytes <= found.pinned.given_back_bytes <= pages * PAGE
+
+
+# -- taken of real programs
+
+LIBC = "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\nlibc.malloc.argtypes = [ctypes.c_size_t]\n"
+LIBC += "libc.free.argtypes = [ctypes.c_void_p]\nlibc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]\nkept = []\n"
+LIBC += "libc.mallopt(-3, 1 << 30)\n"  # M_MMAP_THRESHOLD: every block comes from the heap
+LIBC += "def block(size):\n    place = libc.malloc(size)\n    libc.memset(place, 1, size)\n    return place"
+RUNS = 40
+
+
+def order_of(folder, scenario, execute: str, **words: object) -> Order:
+    mine = runtime_file(folder, top=LIBC, execute=execute)
+    suite = Suite(models=(str(scenario()),), runtimes=(str(mine),), repeats=1, **{"warmup": 3, "runs": RUNS, **words})
+    return plan(suite).orders[0]
+
+
+@pytest.mark.parametrize(
+    ("leak", "name"),
+    [
+        ("kept.append(block(100_000))", "in use by the program"),
+        ("area = mmap.mmap(-1, 100_000)\narea[:] = b'x' * len(area)\nkept.append(area)", "other mappings"),
+        # All blocks are freed in the last iteration, below a block that stays.
+        (
+            f"kept.append(block(100_000))\nif len(kept) == {3 + RUNS}:\n    block(150_000)\n    while kept: libc.free(kept.pop())",
+            "freed, kept by the allocator",
+        ),
+    ],
+)
+def test_the_part_that_grows_in_a_real_child_is_found(tmp_path, scenario, nothing_left, leak: str, name: str) -> None:
+    found = grown.why(order_of(tmp_path, scenario, leak), failing.Silent())
+
+    sizes = {part.name: part.grown_bytes for part in found.parts}
+    assert found.cause == name, found.sentences
+    assert sizes[name] == pytest.approx(RUNS * 100_000, rel=0.15)
+    assert found.complete
+    if name.startswith("freed"):
+        assert found.pinned.whole_bytes > 0.8 * RUNS * 100_000
+        assert found.pinned.given_back_bytes >= found.pinned.kept_bytes
+        assert 150_000 <= found.pinned.top_live_bytes < 400_000 < found.pinned.top_bytes
+
+
+def test_the_lines_of_python_that_grow_are_named(tmp_path, scenario, nothing_left) -> None:
+    order = order_of(tmp_path, scenario, "kept.append(bytes(50_000))")
+
+    (first, *_) = grown.lines(order, failing.Silent())
+
+    assert first.file.endswith("mine.py")
+    assert "kept.append" in (tmp_path / "mine.py").read_text().splitlines()[first.number - 1]
+    assert first.bytes == pytest.approx(RUNS * 50_000, rel=0.1)
+    assert first.blocks == pytest.approx(RUNS, abs=2)
+
+
+def test_bad_requests_are_sentences(tmp_path, scenario) -> None:
+    cold = order_of(tmp_path, scenario, "pass", warmup=0)
+    for call in (grown.why, grown.lines):
+        with pytest.raises(UsageError, match="at least one iteration of each"):
+            call(cold, failing.Silent())
+    (program,) = plan(Suite(variants=(failing_command(),), repeats=1)).orders
+    with pytest.raises(UsageError, match="tracemalloc is of Python, and this child is none"):
+        grown.lines(program, failing.Silent())
+    with pytest.raises(MeasurementError, match="did not stand still at the end of WARMUP and EXECUTE"):
+        grown.why(program, failing.Silent())
+    with pytest.raises(MeasurementError, match=r"mine\.json, mine: in WARMUP: ValueError: too much|in WARMUP: ValueError: too much"):
+        grown.why(order_of(tmp_path, scenario, "raise ValueError('too much')"), failing.Silent())
+
+
+def failing_command():
+    from memprof.measuring.suite import parse_cmd
+
+    return parse_cmd("true")
+
+
+def test_the_growth_of_lines_is_kept_as_plain_rows(tmp_path) -> None:
+    path = tmp_path / "lines.json"
+    path.write_text(json.dumps([["a.py", 3, 100, 2]]))
+    assert grown._read(path) == (grown.Line("a.py", 3, 100, 2),)

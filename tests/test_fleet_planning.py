@@ -1,0 +1,187 @@
+"""The planner of a fleet: who gets what, when a comparison begins again, and how near the plan comes to the ideal, by simulation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_fleet import simulate
+
+from memprof.measuring.fleet.planning import Assignment, Offer, Planner, Request
+
+
+def labels(**words: str) -> frozenset[tuple[str, str]]:
+    return frozenset(words.items())
+
+
+def planner(requests, offers) -> Planner:
+    made = Planner()
+    made.want(requests)
+    for offer in offers:
+        made.offer(offer)
+    return made
+
+
+def test_a_place_gets_one_comparison_at_a_time_the_longest_first():
+    plan = planner([Request("short", 1), Request("long", 9), Request("longer", 10)], [Offer("p"), Offer("q")])
+
+    assert plan.next() == [Assignment("longer", "p", 1), Assignment("long", "q", 1)]
+    assert plan.next() == []
+    plan.began("q", 0)
+    plan.finished("q", 5)
+    assert plan.next() == [Assignment("short", "q", 1)]
+    assert (plan.waiting, plan.running) == (0, 2)
+
+
+def test_labels_choose_the_place():
+    pi = labels(kind="pi5", arch="aarch64")
+    plan = planner(
+        [Request("any", 9), Request("for pi", 1, labels(kind="pi5")), Request("nowhere", 1, labels(kind="phone"))],
+        [Offer("pc", "x", labels(kind="pc")), Offer("board", "y", pi)],
+    )
+
+    # What needs the board most gets it: nothing else can serve that.
+    assert {(a.key, a.place) for a in plan.next()} == {("any", "pc"), ("for pi", "board")}
+    assert plan.unmatched() == [labels(kind="phone")]
+
+
+def test_a_place_that_another_desk_uses_is_asked_last():
+    plan = planner([Request("a", 2), Request("b", 1)], [Offer("busy", busy=True), Offer("idle")])
+
+    assert plan.next() == [Assignment("a", "idle", 1), Assignment("b", "busy", 1)]
+
+
+def test_a_lost_comparison_begins_again_elsewhere_and_its_attempts_are_counted():
+    plan = planner([Request("a", 1)], [Offer("p"), Offer("q")])
+    assert plan.next() == [Assignment("a", "p", 1)]
+
+    assert plan.withdraw("p") == Request("a", 1)
+    assert plan.failed("p")
+    plan.offer(Offer("p"))
+
+    assert plan.next() == [Assignment("a", "q", 2)]
+
+
+def test_what_failed_here_prefers_another_place_and_comes_back_if_there_is_none():
+    plan = planner([Request("a", 1)], [Offer("p")])
+    plan.next()
+    assert plan.failed("p")
+    assert plan.next() == [Assignment("a", "p", 2)]
+
+
+def test_a_comparison_that_fails_three_times_is_given_up():
+    plan = planner([Request("poison", 1)], [Offer("p"), Offer("q"), Offer("r"), Offer("s")])
+
+    places = []
+    for _ in range(3):
+        (assignment,) = plan.next()
+        places.append(assignment.place)
+        again = plan.failed(assignment.place)
+
+    assert not again
+    assert sorted(places) == sorted(set(places))
+    assert (plan.given_up, plan.failures("poison"), plan.next()) == (["poison"], places, [])
+
+
+def test_what_cannot_be_meant_is_given_up_at_once():
+    plan = planner([Request("a", 1)], [Offer("p"), Offer("q")])
+    plan.next()
+
+    assert not plan.failed("p", again=False)
+    assert plan.given_up == ["a"]
+    assert not plan.benched
+
+
+def test_a_place_where_everything_fails_gets_nothing_more():
+    plan = planner([Request(f"c{n}", 1) for n in range(9)], [Offer("bad"), *(Offer(f"p{n}") for n in range(2))])
+    done = []
+    while plan.waiting or plan.running:
+        for assignment in plan.next():
+            plan.began(assignment.place, 0)
+            if assignment.place == "bad":
+                plan.failed("bad")
+            else:
+                plan.finished(assignment.place, 1)
+                done.append(assignment.key)
+
+    assert plan.benched == {"bad"}
+    assert plan.given_up == []
+    assert Counter(done) == Counter(f"c{n}" for n in range(9))
+
+
+def test_a_place_that_vanishes_again_and_again_is_not_to_blame():
+    plan = planner([Request(f"c{n}", 1) for n in range(5)], [Offer("p")])
+    for _ in range(5):
+        plan.next()
+        plan.withdraw("p")
+        plan.failed("p")
+        plan.offer(Offer("p"))
+
+    assert not plan.benched
+    assert len(plan.next()) == 1
+
+
+def test_parts_of_a_spread_comparison_are_on_different_machines():
+    parts = [Request(f"part{n}", 1, apart="model") for n in range(3)]
+    plan = planner(parts, [Offer("p")])
+    assert len(plan.next()) == 1
+    for name in ("q", "r"):
+        plan.offer(Offer(name))
+    plan.finished("p", 1)
+
+    assert {a.place for a in plan.next()} == {"q", "r"}
+
+
+def test_a_spread_comparison_is_not_stuck_when_machines_vanish():
+    plan = planner([Request(f"part{n}", 1, apart="model") for n in range(2)], [Offer("p"), Offer("q")])
+    assert {a.place for a in plan.next()} == {"p", "q"}
+    plan.withdraw("q")
+    plan.failed("q")
+    plan.finished("p", 1)
+
+    assert [a.place for a in plan.next()] == ["p"]
+
+
+def test_a_slow_place_leaves_the_last_long_comparison_to_a_fast_one():
+    plan = planner([Request(f"learn{n}", 1) for n in range(2)], [Offer("fast", "f"), Offer("slow", "s")])
+    for assignment in plan.next():
+        plan.began(assignment.place, 0)
+    plan.finished("fast", 1)
+    plan.finished("slow", 10)
+    plan.want([Request("long", 100)])
+
+    assert plan.next() == [Assignment("long", "fast", plan.attempts["long"])]
+
+
+def test_two_desks_take_turns():
+    # Each desk has a planner; the scheduler serves the tasks of a place in the order in which they came.
+    desks = [planner([Request(f"{desk}{n}", 1) for n in range(3)], [Offer("p")]) for desk in "AB"]
+    line = [(desk, assignment) for desk in desks for assignment in desk.next()]
+    served = []
+    while line:
+        desk, assignment = line.pop(0)
+        served.append(assignment.key[0])
+        desk.began("p", 0)
+        desk.finished("p", 1)
+        line += [(desk, following) for following in desk.next()]
+
+    assert "".join(served) == "ABABAB"
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.0, 0.5, 5.0]), st.booleans())
+def test_every_comparison_is_done_once_whatever_fails(seed, failing, bound):
+    result = simulate(400, 12, kinds=3, failing_an_hour=failing, bound=bound, seed=seed, repair_s=600)
+
+    # At five failures an hour some comparisons fail three times. None is done twice, and none is forgotten.
+    assert set(result.done.values()) <= {1}
+    assert len(result.done) + result.given_up == 40
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_the_plan_is_near_the_ideal(bound):
+    result = simulate(20_000, 200, bound=bound)
+
+    assert len(result.done) == 2_000
+    assert result.makespan_s <= 1.2 * result.ideal_s

@@ -1,0 +1,263 @@
+"""`memprof scale`: laws that the synthetic runtime is known to follow, and what cannot be measured or told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from made import MIB
+from test_laws import SIX, line, measured
+
+from memprof.errors import MeasurementError, UsageError
+from memprof.judge import laws
+from memprof.measuring import together
+from memprof.measuring.progress import Silent
+from memprof.reports.pictures import scale as pictures
+from memprof.reports.tables import scale as tables
+from memprof.runs import store
+from memprof.runs.records import MODEL_LOAD, Outcome
+from memprof.seek import scale
+from memprof.seek.dimensions import Dimension, parse, parse_place
+from memprof.seek.scale import ANONYMOUS, CHARGED, PEAK, Against, Change, Measured, Named, Scaled, ScaleRequest
+
+KIB = 1 << 10
+
+
+def asked(path, *ranges, **words):
+    dimensions = tuple(parse(text) for text in ranges)
+    return scale.scale(ScaleRequest(str(path), "synthetic", dimensions, runs=1, **words), Silent(), lambda line: None)
+
+
+def coefficients(answer, name=PEAK):
+    return {coefficient.term.words: coefficient.bytes for coefficient in answer.named(name).coefficients}
+
+
+# -- what is measured
+
+
+def test_a_law_is_found_predicted_inverted_and_confirmed(scenario, memprof, tmp_path):
+    path = scenario(load=[{"allocate": "w", "bytes": 40 * MIB}], execute=[{"spike": {"": 1000, "x": MIB, "x*x": 16 * KIB}}])
+
+    words = ("--vary", "x=1..64", "--predict", "x=90", "--within", "150MiB", "--confirm", "--json", "-o", "s.jsonl", "--plot", "s.png")
+    done = memprof("scale", path, "-r", "synthetic", *words)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert "x=64: PEAK" in done.stderr
+    assert len([point for point in told["points"] if not point["held_out"]]) <= 6
+    found = {entry["words"]: entry["bytes"] for entry in told["laws"][0]["law"]["coefficients"]}
+    assert set(found) == {"", "x", "x²"}
+    assert found["x"] == pytest.approx(MIB, rel=0.03)
+    assert found["x²"] == pytest.approx(16 * KIB, rel=0.03)
+    (prediction,) = told["predictions"]
+    (held_out,) = [point for point in told["points"] if point["at"] == {"x": 90}]
+    assert prediction["low_bytes"] <= held_out["sizes"][PEAK] <= prediction["high_bytes"]
+    assert prediction["beyond"] == ["x"]
+    (within,) = told["within"]
+    assert 146 * MIB < within["confirmed_bytes"] <= 150.5 * MIB
+    assert within["surely"] <= within["value"] <= within["possibly"]
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+    assert len(store.load([tmp_path / "s.jsonl"]).runs) == len(told["points"])
+
+
+def test_a_run_that_dies_of_want_of_memory_is_a_point_and_a_refused_run_is_not(scenario):
+    path = scenario(
+        load=[{"allocate": "w", "bytes": {"": 30 * MIB, "x": MIB}}],
+        execute=[{"raise": "std::bad_alloc", "above": {"x": 40}}, {"raise": "this shape is odd", "above": {"x": 20, "y": 1}}],
+    )
+
+    answer = asked(path, "x=1..64", "y=1..2")
+
+    dead = [point for point in answer.points if point.least]
+    refused = [point for point in answer.points if point.ended and not point.least]
+    assert dead and all(point.at["x"] > 40 and point.sizes[PEAK] > 70 * MIB for point in dead)
+    assert all(point.at == {"x": point.at["x"], "y": 2} and "odd" in point.ended and not point.sizes for point in refused)
+    assert coefficients(answer, MODEL_LOAD)["x"] == pytest.approx(MIB, rel=0.02)
+    assert len(answer.points) == 6
+
+
+def test_where_nothing_can_be_measured_the_first_reason_is_the_error(scenario):
+    with pytest.raises(MeasurementError, match=r"no place could be measured: .*it is broken"):
+        asked(scenario(load=[{"raise": "it is broken"}]), "x=1..64")
+
+
+def test_sessions_that_share_nothing_are_seen_as_such(scenario):
+    path = scenario(load=[{"allocate": "w", "bytes": 20 * MIB}])
+
+    answer = asked(path, "sessions=1..4")
+
+    assert coefficients(answer)["sessions"] == pytest.approx(20 * MIB, rel=0.01)
+    assert "sessions do not share them" in answer.findings[0]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_next_process_costs_what_it_has_for_itself_alone(scenario):
+    path = scenario(load=[{"allocate": "w", "bytes": 30 * MIB}])
+
+    answer = asked(path, "processes=1..3", points=3)
+
+    marginal = coefficients(answer, answer.main)["processes"]
+    own = answer.points[0].sizes[answer.main]
+    assert 30 * MIB < marginal <= own + MIB
+    if any(CHARGED in point.sizes for point in answer.points):  # where control groups can be made
+        assert coefficients(answer, CHARGED)["processes"] == pytest.approx(marginal, rel=0.02)
+    assert "The next process costs" in answer.findings[0]
+    assert "The processes share pages of " in answer.findings[1]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_of_processes_at_once_a_failure_ends_all(scenario):
+    with pytest.raises(MeasurementError, match="it is broken"):
+        asked(scenario(prepare=[{"raise": "it is broken"}]), "processes=2..3")
+
+
+def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
+    path = scenario(load=[{"allocate": "w", "bytes": {"": 20 * MIB, "x": MIB}}])
+    monkeypatch.setattr(scale, "_guard", lambda place: None)
+    monkeypatch.setattr(scale, "_free", lambda: 100 * MIB)
+
+    answer = asked(path, "x=1..16", predictions=({"x": 500},), confirm=True, points=4)
+
+    assert answer.predictions[0].bytes == pytest.approx((500 + 20 + 10) * MIB, rel=0.03)
+    assert any("x=500 was not confirmed: not run: it would need more memory" in remark for remark in answer.remarks)
+
+
+# -- words
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--vary", "bach=1..4"], 2, "has such a dimension"),
+        (["--vary", "sesions=1..4"], 2, "did you mean sessions"),
+        (["--vary", "x"], 2, "write NAME=LOW..HIGH"),
+        (["--vary", "x=0..4"], 2, "LOW and STEP are at least 1"),
+        (["--vary", "x=4"], 2, "nothing varies"),
+        (["--vary", "x=1..4", "--vary", "x=1..8"], 2, "named twice"),
+        (["--vary", "x=1..4", "--predict", "z=2"], 2, "'z' is no dimension that varies"),
+        (["--vary", "x=1..4", "--vary", "y=1..4", "--predict", "x=2"], 2, "y need a value too"),
+        (["--vary", "x=1..4", "--vary", "y=1..4", "--vary", "z=1..4", "--vary", "threads=1..2"], 2, "a law of more than 3"),
+        (["--vary", "x=1..4", "--within", "much"], 2, "is not a size"),
+    ],
+)
+def test_wrong_words_are_said_before_anything_is_measured(words, code, said, scenario, memprof):
+    done = memprof("scale", scenario(load=[]), "-r", "synthetic", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+def test_a_range_too_small_to_tell_is_undecided(scenario, memprof):
+    done = memprof("scale", scenario(load=[]), "-r", "synthetic", "--vary", "x=1..2")
+    assert done.returncode == 3
+    assert "x=1..2 has 2 values, and a line goes through any two: widen the range, such as --vary x=1..4" in done.stderr
+    assert "Undecided: " in done.stdout
+
+
+def test_ranges_and_places_in_words():
+    assert parse("height,width=224..1024:32") == Dimension(("height", "width"), 224, 1024, 32)
+    assert parse("context=4KiB..64KiB") == Dimension(("context",), 4096, 65536)
+    assert not parse("sequence=128").varies
+    both = [parse("height,width=224..1024"), parse("batch=1..4")]
+    assert parse_place("width=500,batch=2", both) == {"height=width": 500, "batch": 2}
+    with pytest.raises(UsageError, match="at least 1"):
+        parse_place("width=500,batch=0", both)
+
+
+def test_want_of_memory_is_told_by_the_kernel_or_by_the_runtime():
+    assert scale.ran_out(Outcome("signal", "EXECUTE", signal="SIGKILL", out_of_memory=True))
+    assert scale.ran_out(Outcome("error", "EXECUTE", "RuntimeError: Failed to allocate memory for requested buffer"))
+    assert scale.ran_out(Outcome("error", "EXECUTE", "MemoryError"))
+    assert not scale.ran_out(Outcome("error", "EXECUTE", "ValueError: got a wrong shape"))
+    assert not scale.ran_out(Outcome("ok"))
+
+
+# -- the report, of a made-up answer
+
+
+def made(truth=lambda a, s: 80 + 0.02 * a * s + 0.0001 * a * s * s, **changes):
+    points = measured(truth, SIX)
+    law = laws.law(points, noise=(1000.0, 1e-5))
+    answer = Scaled(
+        model="net.onnx",
+        runtime="onnxruntime",
+        settings="arena=off",
+        dimensions=(parse("a=1..16"), parse("s=16..512")),
+        points=tuple(Measured(point.at, {PEAK: int(point.bytes), ANONYMOUS: 40 * MIB}) for point in points),
+        main=PEAK,
+        laws=(Named(PEAK, law),),
+        threads=2,
+    )
+    return replace(answer, **changes)
+
+
+def test_a_law_reads_as_a_sum_with_an_interval_for_each_term():
+    text = tables.render(made(), format="text")
+    assert text.startswith("net.onnx, onnxruntime, arena=off, 2 threads: PEAK = 80.0 MiB + 20.5 KiB x a x s + 105 B x a x s²\n")
+    row = next(row for row in text.splitlines() if "| a x s² " in row)
+    assert "105 B to 105 B" in row
+    assert tables.per(0.03125) == "0.0312 B" and tables.per(8192) == "8.00 KiB" and tables.per(-3e6) == "-2.86 MiB"
+
+
+def test_the_report_says_what_stands_beside_a_law():
+    answer = made()
+    held_out = Measured({"a": 32, "s": 512}, {PEAK: 1000 * MIB}, held_out=True)
+    dead = Measured({"a": 16, "s": 500}, {PEAK: 900 * MIB}, ended="out of memory in EXECUTE", least=True)
+    answer = replace(
+        answer,
+        points=(*answer.points, held_out, dead),
+        predictions=tuple(answer.predict([held_out.at])),
+        within_bytes=500 * MIB,
+        within=(scale.Within("a", {"s": 512}, 9, 8, 10, 499 * MIB), scale.Within("s", {"a": 99}, None, None, None)),
+        against=(Against("a x s", 30 * KIB, 20 * KIB), Against("a", None, 5.0)),
+        changes=(Change("a", 5, "PREPARE", "EXECUTE", {"s": 16}),),
+        undecided="add more",
+        remarks=("A remark.",),
+    )
+    text = tables.render(answer, format="text")
+    for words in (
+        "beyond the measured a",
+        "at least 900.0",
+        "out of memory in EXECUTE",
+        "not fitted",
+        "Within 500.0 MiB",
+        "499.0 MiB",
+        "none",
+        "1.50x",
+        "Up to about a=5 PREPARE makes the peak, beyond it EXECUTE (with s=16).",
+        "Undecided: add more.",
+        "- A remark.",
+    ):
+        assert words in text, words
+    told = json.loads(tables.render(answer, format="json"))
+    assert told["within"][0]["value"] == 9
+    assert told["laws"][0]["law"]["text"] == "80.0 MiB + 20.5 KiB x a x s + 105 B x a x s²"
+    assert told["points"][-1]["least"] is True
+    assert pictures.picture(answer).get_axes()[0].get_xlabel() == "a"
+
+
+def test_without_a_law_the_table_has_bounds_and_the_picture_points():
+    points = [Measured({"a": value}, {PEAK: size * MIB}) for value, size in ((1, 80), (8, 300), (20, 90))]
+    answer = made(points=tuple(points), laws=(Named(PEAK, None),))
+    text = tables.render(answer, format="text")
+    assert "no simple law holds for PEAK" in text
+    assert "| 80.0 to 90.0 |" in text
+    assert answer.predict([{"a": 3}]) == []
+    assert len(pictures.picture(answer).get_axes()[0].get_lines()) == 3
+
+
+def test_another_phase_may_make_the_peak_beyond_a_place():
+    load = laws.law(measured(lambda a: 120, line("a", 1, 64, 20, 40)), noise=(1000.0, 1e-5))
+    execute = laws.law(measured(lambda a: 60 + 2 * a, line("a", 1, 64, 20, 40)), noise=(1000.0, 1e-5))
+    named = (Named(PEAK, execute), Named(MODEL_LOAD, load), Named("EXECUTE", execute))
+    assert scale._predicted(PEAK, named, line("a", 10, 50))[0].bytes == pytest.approx(120 * MIB)
+    assert scale._predicted(PEAK, named, line("a", 10, 50))[1].bytes == pytest.approx(160 * MIB)
+    (change,) = scale._changes(PEAK, named, {"a": (1, 64)})
+    assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
+    assert change.value == pytest.approx(30, abs=2)
+
+
+def test_a_group_of_processes_is_removed(scenario):
+    with together._group(1 << 30) as group:
+        pass
+    assert group is None or not group.folder.exists()
