@@ -198,7 +198,8 @@ def test_the_answer_has_the_form_that_the_manual_shows(monkeypatch: pytest.Monke
 
     asked, _ = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "1.15 needs numpy below 2", 10: "1.10 was yanked"})
     answer = answered(asked)
-    (line,) = report.sentences(answer)
+    line, also = report.sentences(answer)
+    assert also == "Between them also differ: variable level 9 → 11."
     assert line.startswith(
         "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
     )
@@ -207,7 +208,7 @@ def test_the_answer_has_the_form_that_the_manual_shows(monkeypatch: pytest.Monke
     assert "| 1.15 " in text and "skipped: 1.15 needs numpy below 2" in text
     told = json.loads(report.render(answer, "json"))
     assert (told["steps"][0]["before"], told["steps"][0]["at"], told["steps"][0]["between"]) == ("1.9", "1.11", ["1.10"])
-    assert told["sentences"] == [line]
+    assert told["sentences"] == [line, also]
 
 
 def test_a_bad_that_is_good_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,3 +377,32 @@ def test_bad_words_are_a_sentence(memprof, checkout, words, code, says) -> None:
     checkout.commit(engine_dot_py="1")
     done = memprof("bisect", *words, cwd=checkout.folder)
     assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+# -- what changed
+
+
+def test_the_slices_that_moved_are_named_where_the_step_is_first_seen() -> None:
+    from types import SimpleNamespace
+
+    from memprof.explain.records import KEPT, LIBRARIES, Phase, Proposal, Slice
+    from memprof.history.bisecting import Side
+    from memprof.reports.tables import bisect as report
+
+    def side(kept: int, later: int, *settings: dict[str, str]) -> Side:
+        phases = (
+            Phase("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
+            Phase("EXECUTE", (100 + later) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, later * MIB, ""))),
+        )
+        finding = SimpleNamespace(proposals=tuple(Proposal("", one) for one in settings))
+        by_name = {phase.name: phase for phase in phases}
+        return Side(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
+
+    before, after = side(5, 5, {"arena": "off"}), side(25, 65, {"arena": "off"}, {"malloc_trim": "on"}, {})
+    assert list(report._changes(before, after, "PREPARE")) == [
+        "What changed at the end of PREPARE: kept by the allocator +20.0 MiB.",
+        "Only the newer side has the advice: --set malloc_trim=on.",
+    ]
+    assert next(report._changes(before, after, "STARTUP")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
+    assert "no slice of memory" in next(report._changes(before, before, "PREPARE"))
+    assert list(report._changes(before, Side(None, "the model is gone"), "PEAK")) == ["What changed is not known: the model is gone."]

@@ -246,7 +246,7 @@ def test_links_lead_to_files_and_every_picture_is_shown() -> None:
 
 
 def test_ci_examples_are_included_and_every_input_is_explained() -> None:
-    text = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gate.md", "history.md"))
 
     for path in (path for path in (ROOT / "ci" / "examples").rglob("*") if path.is_file()):
         assert f'--8<-- "{path.relative_to(ROOT)}"' in text

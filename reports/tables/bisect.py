@@ -43,7 +43,7 @@ def sentences(answer: Bisected) -> list[str]:
         if answer.also[number]:
             lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
-            lines += _changes(*answer.sides[number])
+            lines += _changes(*answer.sides[number], answer.phases[number])
     lines[0] += f"; {_effort(answer)}"
     return lines
 
@@ -79,11 +79,11 @@ def _step(answer: Bisected, found: Found, phase: str) -> str:
     return text
 
 
-def _changes(before: Side, after: Side) -> Iterator[str]:
+def _changes(before: Side, after: Side, first: str) -> Iterator[str]:
     if before.explanation is None or after.explanation is None:
         yield f"What changed is not known: {before.why or after.why}."
         return
-    phase, moved = _moved(before.explanation, after.explanation)
+    phase, moved = _moved(before.explanation, after.explanation, first)
     if phase:
         named = ", ".join(f"{name} {'+' if size > 0 else '-'}{format_bytes(abs(size))}" for name, size in moved[:_MOST_SLICES])
         yield (
@@ -104,20 +104,20 @@ def _words(settings: Any) -> str:
     return " ".join(f"--set {name}={value}" for name, value in settings.items())
 
 
-def _moved(before: Explanation, after: Explanation) -> tuple[str, list[tuple[str, int]]]:
-    """The phase whose slices moved most, and by how much each did, the largest first."""
-    best: tuple[int, str, list[tuple[str, int]]] = (0, "", [])
-    for phase in after.phases:
-        earlier = before.phase(phase.name)
-        if earlier is None:
-            continue
+def _moved(before: Explanation, after: Explanation, first: str) -> tuple[str, list[tuple[str, int]]]:
+    """The phase to tell, and by how much each of its slices moved, the largest first: the phase where the step is first seen, else that which
+    moved most."""
+    changes = {phase.name: (earlier, phase) for phase in after.phases if (earlier := before.phase(phase.name)) is not None}
+    moved = {}
+    for name, (earlier, phase) in changes.items():
         names = dict.fromkeys(part.name for part in (*earlier.slices, *phase.slices))
-        moved = [(name, phase.size(name) - earlier.size(name)) for name in names]
-        moved = sorted((change for change in moved if abs(change[1]) >= _LEAST), key=lambda change: -abs(change[1]))
-        total = abs(phase.rss_bytes - earlier.rss_bytes)
-        if moved and total > best[0]:
-            best = total, phase.name, moved
-    return best[1], best[2]
+        sizes = [(part, phase.size(part) - earlier.size(part)) for part in names]
+        moved[name] = sorted((size for size in sizes if abs(size[1]) >= _LEAST), key=lambda size: -abs(size[1]))
+    likely = [name for name in (f"{first}/peak", first) if moved.get(name)]
+    likely += sorted(
+        (name for name in moved if moved[name]), key=lambda name: -abs(changes[name][1].rss_bytes - changes[name][0].rss_bytes)
+    )
+    return (likely[0], moved[likely[0]]) if likely else ("", [])
 
 
 def _table(answer: Bisected) -> Section:
