@@ -82,7 +82,7 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
 
 def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes that tend a worker's places."""
-    return [child for child in psutil.Process(worker.pid).children() if "memprof.measuring.fleet.tending" in child.cmdline()]
+    return [child for child in psutil.Process(worker.pid).children() if "tending.run()" in " ".join(child.cmdline())]
 
 
 def free_port() -> int:

@@ -42,6 +42,7 @@ from memprof.units import counted
 
 _COUNTS = {"plan": 3, "lab": 1, "kills": 20}
 _WORKERS = 8
+_MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
@@ -84,14 +85,14 @@ class Lab:
         return [*_inside(self.netns), *words]
 
     def memprof(self, *words: str) -> list[str]:
-        return self.words(sys.executable, "-m", "memprof", *words)
+        return self.words(_MEMPROF, *words)
 
     def worker(self, name: str, netns: str) -> None:
         """Start a worker, with caches of its own."""
         folder = self.folder / name
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         folder.mkdir(exist_ok=True)
-        words = [*_inside(netns), sys.executable, "-m", "memprof", "worker", self.address, "--insecure", "--labels", f"name={name}"]
+        words = [*_inside(netns), _MEMPROF, "worker", self.address, "--insecure", "--labels", f"name={name}"]
         self.workers[name] = subprocess.Popen(words, env=env, stderr=(folder / "log").open("ab"))
 
     def there(self) -> list[dict[str, object]]:
@@ -107,11 +108,7 @@ class Lab:
 
 def _tenders(pid: int) -> list[psutil.Process]:
     with suppress(psutil.Error):
-        return [
-            child
-            for child in psutil.Process(pid).children(recursive=True)
-            if "memprof.measuring.fleet.tending" in " ".join(child.cmdline())
-        ]
+        return [child for child in psutil.Process(pid).children(recursive=True) if "tending.run()" in " ".join(child.cmdline())]
     return []
 
 

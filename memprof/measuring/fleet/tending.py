@@ -1,4 +1,4 @@
-"""The process that tends one place for a worker: `python -m memprof.measuring.fleet.tending OFFER FOLDER PYTHON`; an empty word stands for the usual.
+"""The process that tends one place for a worker; its words are OFFER FOLDER PYTHON, and an empty word stands for the usual.
 
 It holds the place's lease for as long as it lives, reads a Task a line from its standard input and writes a line for each thing that happens (see
 message.py). At the end of its input it ends at once, with all that it started. Measuring in a process beside the worker keeps Dask's work out of the
@@ -158,7 +158,8 @@ def _renamed(model: Model, names: Mapping[str, str]) -> Model:
     return replace(model, path=names.get(model.path, model.path), files=files)
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """`main`, and the end of the process."""
     code = main()
     sys.stdout.flush()
     os._exit(code)  # the thread that reads would hold its buffer while the interpreter ends

@@ -36,6 +36,8 @@ _SILENCE_S = 60.0  # how long a desk may send nothing of a file that is needed
 _AGAIN_S = 15.0  # between two attempts to reach a place or the scheduler
 _OPEN_S = 120.0
 _END_S = 15.0
+# Not by -m, which would look for modules in the working folder first.
+_TEND = "import sys; sys.path.pop(0); from memprof.measuring.fleet import tending; tending.run()"
 
 CALM = {
     "distributed.worker.profile.enabled": False,
@@ -82,7 +84,7 @@ class Stand:
 
     def open(self) -> None:
         """Start the process, which reaches the place and takes its lease. Raises InputError."""
-        words = [sys.executable, "-m", "memprof.measuring.fleet.tending", self.offer, self.folder or "", self.python or ""]
+        words = [sys.executable, "-c", _TEND, self.offer, self.folder or "", self.python or ""]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._rest = b""
         end = time.monotonic() + _OPEN_S
