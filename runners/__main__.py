@@ -49,103 +49,123 @@ def main(arguments):
 def run(job):
     """Run the job, phase by phase."""
     marks = Marks()
-    phase = "STARTUP"
-    marks.begin(phase, started_ns=int(os.environ.get("MEMPROF_STARTED_NS", _FIRST_NS)))
+    marks.begin("STARTUP", started_ns=int(os.environ.get("MEMPROF_STARTED_NS", _FIRST_NS)))
+    running = Running(job, marks)
     try:
-        kind = "import"
-        runtime_class = find(job["runtime"])
-        count = job.get("sessions", 1)
-        runtime = several(runtime_class, count, job["model"]) if count > 1 else created(runtime_class, job["model"])
-        kind = "error"
-        options = Options(job, all_knobs(runtime_class))
-        say_about(marks, runtime)
-        marks.end()
-        use = job.get("use")
-        if use:
-            import repeated  # only here, so that other jobs pay nothing for it
-        if use and use["cycles"]:
-            phase = "RELOAD"
-            marks.begin(phase)
-            repeated.reloads(marks, runtime_class, job["model"], options, give_inputs, use)
-            marks.end()
-            marks.done()
-            return _left(job)
-
-        lines = None
-        if job.get("traced"):
-            import tracing
-
-            lines = tracing.Lines(job["traced"])
-        phase = "MODEL_LOAD"
-        marks.begin(phase)
-        weight = ballast(options.knobs["ballast"])  # noqa: F841  (held until the job is done)
-        runtime.load(job["model"], options)
-        if options.knobs["malloc_trim"]:
-            trim()
-        end(marks, runtime)
-        if job.get("until") == phase:
-            marks.done()
-            return _left(job)
-
-        phase = "PREPARE"
-        marks.begin(phase)
-        runtime.prepare()
-        if options.knobs["malloc_trim"]:
-            trim()
-        end(marks, runtime)
-        if job.get("until") == phase:
-            marks.done()
-            return _left(job)
-
-        say_about(marks, runtime)  # again: some runtimes have their notes only now
-        steps, work = steps_of(runtime, job), None
-        phase = next((step[0] for step in steps if step[1]), steps[-1][0])
-        give_inputs(runtime, options)
-        if use:
-            feeds = repeated.feeds_of(runtime, options, use)
-            phase = "EXECUTE"
-            marks.begin(phase)
-            repeated.iterations(marks, runtime, feeds, use)
-            end(marks, runtime)
-            steps = ()
-        for phase, count, work in steps:
-            if count:
-                marks.begin(phase)
-                times_ns = iterate(work, count, marks if generates(runtime) else None)
-                if lines is not None:
-                    lines.look()
-                end(marks, runtime, times_ns)
-            if job.get("until") == phase:
-                break
-        if job.get("outputs"):
-            save_outputs(runtime, job["outputs"])
-        if job.get("release") and can_be_deleted(runtime):
-            phase = "RELEASE"
-            marks.begin(phase)
-            close = getattr(runtime, "release", None)
-            if close is not None:
-                close()
-            # Nothing else refers to the runtime, so it ends here. Nobody trims the heap: the figures are those of a program that goes on.
-            del close, steps, work, runtime
-            gc.collect()
-            marks.end()
-        elif job.get("release"):
-            say_about(marks, runtime, NO_DELETE)
+        running.all()
     except Refused as error:
-        marks.error(phase, "refused", words(error))
+        marks.error(running.phase, "refused", words(error))
         return 1
     except Exception as error:  # a runtime may raise anything, and its own words are the result
-        marks.error(phase, kind, words(error))
+        marks.error(running.phase, running.kind, words(error))
         return 1
     marks.done()
     return _left(job)
 
 
-def several(runtime_class, count, model):
-    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
-    from sessions import Sessions
+class Running:
+    """A job on its way. phase: that which runs, or comes next; kind: of an error that is raised now. Nothing else refers to its runtime."""
 
-    return Sessions(runtime_class, count, model)
+    def __init__(self, job, marks):
+        self.phase, self.kind = "STARTUP", "import"
+        self._job, self._marks, self._lines = job, marks, None
+
+    def all(self):
+        """Every phase that the job asks for."""
+        job, use = self._job, self._job.get("use")
+        self._import()
+        if use and use["cycles"]:
+            self._reload(use)
+            return
+        if job.get("traced"):
+            import tracing
+
+            self._lines = tracing.Lines(job["traced"])
+        for part in (self._load, self._prepare):
+            part()
+            if job.get("until") == self.phase:
+                return
+        self._execute(use)
+        if job.get("outputs"):
+            save_outputs(self._runtime, job["outputs"])
+        if job.get("release") and can_be_deleted(self._runtime):
+            self._release()
+        elif job.get("release"):
+            say_about(self._marks, self._runtime, NO_DELETE)
+
+    def _import(self):
+        job = self._job
+        self._class = find(job["runtime"])
+        count = job.get("sessions", 1)
+        self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
+        self.kind = "error"
+        self._options = Options(job, all_knobs(self._class))
+        say_about(self._marks, self._runtime)
+        self._marks.end()
+
+    def _reload(self, use):
+        import repeated  # only here, so that other jobs pay nothing for it
+
+        self._begin("RELOAD")
+        repeated.reloads(self._marks, self._class, self._job["model"], self._options, give_inputs, use)
+        self._marks.end()
+
+    def _load(self):
+        self._begin("MODEL_LOAD")
+        self._weight = ballast(self._options.knobs["ballast"])  # held until the job is done
+        self._runtime.load(self._job["model"], self._options)
+        self._trimmed()
+
+    def _prepare(self):
+        self._begin("PREPARE")
+        self._runtime.prepare()
+        self._trimmed()
+
+    def _trimmed(self):
+        if self._options.knobs["malloc_trim"]:
+            trim()
+        end(self._marks, self._runtime)
+
+    def _execute(self, use):
+        say_about(self._marks, self._runtime)  # again: some runtimes have their notes only now
+        steps = steps_of(self._runtime, self._job)
+        self.phase = next((step[0] for step in steps if step[1]), steps[-1][0])
+        give_inputs(self._runtime, self._options)
+        if use:
+            self._repeat(use)
+            return
+        for phase, count, work in steps:
+            self.phase = phase
+            if count:
+                self._begin(phase)
+                times_ns = iterate(work, count, self._marks if generates(self._runtime) else None)
+                if self._lines is not None:
+                    self._lines.look()
+                end(self._marks, self._runtime, times_ns)
+            if self._job.get("until") == phase:
+                break
+
+    def _repeat(self, use):
+        import repeated
+
+        feeds = repeated.feeds_of(self._runtime, self._options, use)
+        self._begin("EXECUTE")
+        repeated.iterations(self._marks, self._runtime, feeds, use)
+        end(self._marks, self._runtime)
+
+    def _release(self):
+        self._begin("RELEASE")
+        close = getattr(self._runtime, "release", None)
+        if close is not None:
+            close()
+        # The runtime ends here. Nobody trims the heap: the figures are those of a program that goes on.
+        del close, self._runtime
+        gc.collect()
+        self._marks.end()
+
+    def _begin(self, phase):
+        self.phase = phase
+        self._marks.begin(phase)
 
 
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
@@ -154,6 +174,13 @@ NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase
 def can_be_deleted(runtime):
     """Whether the runtime ends when its object does, or has a method for it: `release = None` in its class says that it has not."""
     return getattr(runtime, "release", True) is not None
+
+
+def several(runtime_class, count, model):
+    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
+    from sessions import Sessions
+
+    return Sessions(runtime_class, count, model)
 
 
 def _left(job):
