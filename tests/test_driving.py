@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -31,7 +32,8 @@ def drive(memprof, tmp_path, port):
     def run(mode, *words, timeout="30s"):
         runs = tmp_path / "runs.jsonl"
         load = ["--drive", f"openai:{port}", "--prompts", "16", "--generate", "4", "--warmup", "1", "--runs", "4", "--repeats", "1"]
-        result = memprof("run", "--cmd", f"s={sys.executable} {SERVER} {port} {mode}", *load, "--timeout", timeout, "-o", str(runs), *words)
+        server = f"s={shlex.join([sys.executable, str(SERVER)])} {port} {mode}"
+        result = memprof("run", "--cmd", server, *load, "--timeout", timeout, "-o", str(runs), *words)
         return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ CI = Path(__file__).resolve().parents[1] / "ci"
 
 def recipe(project: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = project.parent / "memprof"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m memprof "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m memprof "$@"\n')
     command.chmod(0o755)
     who = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b.c"}
     environment = {**os.environ, **who, "MEMPROF": str(command), "MEMPROF_RUNS": "../runs.jsonl", **variables}
