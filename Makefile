@@ -8,24 +8,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there are two more than CPUs, but
-# no more than eight: what the tests measure takes memory.
+# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there are three more than CPUs,
+# but no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-growth bench-scale
-.PHONY: bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: atlas bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
 
 test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
-	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 2 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 3 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(PYTEST) --quick -r fE $(BESIDE) $(CPUS)
+	$(PYTEST) --quick -r fE $(BESIDE) $$(( $(CPUS) + 1 ))
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -98,6 +98,11 @@ bench-release: $(VENV)/.for-tests $(VENV)/.installed
 # interpreter that has apache-otava, ruptures and asv, to be set beside.
 bench-history: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m bench.history $(PARTS)
+
+# What releases of runtimes cost in memory: docs/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
+# PARTS="onnxruntime ncnn" for some runtimes, PARTS=--no-measure to write again from what is measured.
+atlas: $(VENV)/.for-tests $(VENV)/.installed
+	cd ci && ../$(BIN)/python -m atlas.main $(PARTS)
 
 # Laws of `memprof scale`: known ones, and held-out places of real models; about an hour; PARTS="simulated --count 20" for some of it.
 bench-scale: $(VENV)/.for-tests $(VENV)/.installed

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from .measuring import campaign, suite
+from .errors import UsageError
+from .measuring import campaign, resuming, suite
 from .measuring.keeping import keeping
 from .measuring.orders import plan
 from .measuring.progress import Progress, Silent
 from .measuring.suite import Suite, Variant
 from .runs import metrics, store, summary
-from .runs.records import Run
+from .runs.records import Cache, Run
+from .units import parse_duration_ns
 
 if TYPE_CHECKING:
     import pandas
@@ -76,8 +78,8 @@ def _report(name: str) -> Any:
 
 
 def measure(
-    models: Sequence[str | Path] = (),
-    runtimes: Sequence[str] = (),
+    models: str | Path | Sequence[str | Path] = (),
+    runtimes: str | Sequence[str] = (),
     variants: Sequence[Variant] = (),
     *,
     cmds: Sequence[str] = (),
@@ -86,6 +88,11 @@ def measure(
     warmup: int = 5,
     runs: int = 5,
     repeats: int = 5,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: str | Path | None = None,
+    timeout: str = "10min",
+    cache: Cache = "warm",
+    deterministic: bool = False,
     output: str | Path | None = None,
     append: bool = False,
     release: bool = True,
@@ -93,27 +100,41 @@ def measure(
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
+    models, runtimes: several, or one by itself. shapes: of inputs, by their names; a Variant may have its own. inputs: an .npz file with inputs by
+    name; those that it lacks are made. timeout: the longest time that a run may take, such as `30s`. cache: the model's page cache before each run.
+    deterministic: no address randomisation, a fixed hash seed, one malloc arena, and one thread unless `threads` says otherwise.
     cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
+    append: add to that file. If it holds a part of these runs already, only the others are measured, and all are returned.
     release: end the runs of runtimes with the phase RELEASE, in which the runtime is deleted.
     Raises UsageError or InputError for wrong arguments before anything is measured. A child that fails is a Run with that outcome, not an
     exception.
     """
+    if cache not in get_args(Cache):
+        raise UsageError(f"cache {cache!r}: write {', '.join(get_args(Cache))}")
     wanted_suite = Suite(
-        models=tuple(str(model) for model in models),
-        runtimes=tuple(runtimes),
+        models=tuple(str(model) for model in ([models] if isinstance(models, str | Path) else models)),
+        runtimes=(runtimes,) if isinstance(runtimes, str) else tuple(runtimes),
         variants=(*variants, *map(suite.parse_cmd, cmds)),
         set=dict(set or {}),
         threads=tuple(threads),
         warmup=warmup,
         runs=runs,
         repeats=repeats,
+        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+        inputs=str(inputs) if inputs is not None else None,
+        timeout_ns=parse_duration_ns(timeout),
+        cache=cache,
+        deterministic=deterministic,
         release=release,
     )
     planned, listener = plan(wanted_suite), progress or Silent()
     with keeping(Path(output) if output is not None else None, listener.say, append=append) as keep:
         for remark in planned.remarks:
             listener.say(remark)
-        return Runs(campaign.measure(planned.orders, listener, keep))
+        orders, there = planned.orders, list[Run]()
+        if output is not None and append:
+            orders, there = resuming.unfinished(orders, Path(output), listener.say)
+        return Runs([*there, *campaign.measure(orders, listener, keep)])
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> Runs:

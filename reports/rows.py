@@ -47,6 +47,11 @@ def place(key: Key, phase: str = "") -> str:
     return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
 
 
+def key_fields(key: Key) -> dict[str, str | int | None]:
+    """A key as JSON has it in every report. The machine is beside it where a report needs it."""
+    return {"model": key.model, "variant": key.variant, "threads": key.threads}
+
+
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by the name of their model, in the order in which models first come."""
     models: dict[str, list[Run]] = {}

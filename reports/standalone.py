@@ -23,7 +23,7 @@ from markupsafe import Markup
 from memprof.files import check_target
 
 _WEB = "memprof.reports.web"
-_BASE = "base.html"
+_SHARED = ("base.html", "words.html")
 _STYLES = ("uplot/uPlot.css", "common.css")
 _SCRIPTS = ("uplot/uPlot.js", "common.js")
 GENERATOR = b'name="generator" content="memprof '
@@ -43,7 +43,7 @@ def render(
     style = files(package).joinpath(f"{name}.css")
     styles = [*(asset(_WEB, part) for part in _STYLES), style.read_text(encoding="utf-8") if style.is_file() else ""]
     scripts = [*(asset(_WEB, part) for part in _SCRIPTS), asset(package, f"{name}.js")]
-    templates = {_BASE: asset(_WEB, _BASE), name: asset(package, f"{name}.html")}
+    templates = {**{part: asset(_WEB, part) for part in _SHARED}, name: asset(package, f"{name}.html")}
     environment = jinja2.Environment(
         loader=jinja2.DictLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -26,6 +26,7 @@ _FIRST_NS = time.monotonic_ns()
 import gc  # noqa: E402  (the clock is read before anything else is imported)
 import importlib  # noqa: E402
 import json  # noqa: E402
+from functools import lru_cache  # noqa: E402
 
 from marks import Marks, trim  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
@@ -69,18 +70,19 @@ class Running:
     def __init__(self, job, marks):
         self.phase, self.kind = "STARTUP", "import"
         self._job, self._marks, self._lines = job, marks, None
+        self._notes = []
 
     def all(self):
         """Every phase that the job asks for."""
         job, use = self._job, self._job.get("use")
         self._import()
-        if use and use["cycles"]:
-            self._reload(use)
-            return
         if job.get("traced"):
             import tracing
 
             self._lines = tracing.Lines(job["traced"])
+        if use and use["cycles"]:
+            self._reload(use)
+            return
         for part in (self._load, self._prepare):
             part()
             if job.get("until") == self.phase:
@@ -91,7 +93,7 @@ class Running:
         if job.get("release") and can_be_deleted(self._runtime):
             self._release()
         elif job.get("release"):
-            say_about(self._marks, self._runtime, NO_DELETE)
+            say_about(self._marks, self._runtime, *self._notes, NO_DELETE)
 
     def _import(self):
         job = self._job
@@ -106,9 +108,12 @@ class Running:
     def _reload(self, use):
         import repeated  # only here, so that other jobs pay nothing for it
 
-        self._begin("RELOAD")
-        repeated.reloads(self._marks, self._class, self._job["model"], self._options, give_inputs, use)
-        self._marks.end()
+        for phase, count in (("WARMUP", self._job["warmup"]), ("RELOAD", use["iterations"])):
+            if count:
+                self._begin(phase)
+                repeated.reloads(self._marks, self._class, self._job["model"], self._options, give_inputs, dict(use, iterations=count))
+                self._look()
+                self._marks.end()
 
     def _load(self):
         self._begin("MODEL_LOAD")
@@ -139,19 +144,30 @@ class Running:
             if count:
                 self._begin(phase)
                 times_ns = iterate(work, count, self._marks if generates(self._runtime) else None)
-                if self._lines is not None:
-                    self._lines.look()
+                self._look()
                 end(self._marks, self._runtime, times_ns)
             if self._job.get("until") == phase:
                 break
+        unread = self._options.unread()
+        if unread:
+            self._notes.append("this runtime did not look at options.%s, which had no effect" % " and options.".join(unread))
+            say_about(self._marks, self._runtime, *self._notes)
 
     def _repeat(self, use):
         import repeated
 
         feeds = repeated.feeds_of(self._runtime, self._options, use)
-        self._begin("EXECUTE")
-        repeated.iterations(self._marks, self._runtime, feeds, use)
-        end(self._marks, self._runtime)
+        turn = repeated.order(len(feeds), use.get("seed"))
+        for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
+            if count:
+                self._begin(phase)
+                repeated.iterations(self._marks, self._runtime, feeds, turn, dict(use, iterations=count))
+                self._look()
+                end(self._marks, self._runtime)
+
+    def _look(self):
+        if self._lines is not None:
+            self._lines.look()
 
     def _release(self):
         self._begin("RELEASE")
@@ -249,7 +265,7 @@ def give_inputs(runtime, options):
         import inputs
 
         runtime.set_inputs(inputs.make(runtime.signature(), options.shapes, options.inputs))
-    elif options.shapes or options.inputs:
+    elif options.unread() and type(runtime).__module__.startswith("runtimes."):
         raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
 
 
@@ -332,12 +348,22 @@ def check(name):
 
 
 def _installed_version(distribution):
+    known = _found(distribution)
+    return known[0] if known is not None else None
+
+
+@lru_cache(maxsize=None)  # two runtimes may be of one distribution
+def _found(distribution):
+    """The version of an installed distribution, the rows of its RECORD (path, hash, bytes), and where those paths begin; None if there is none."""
+    import csv
     from importlib import metadata
 
     try:
-        return metadata.version(distribution)
+        known = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return None
+    # Not `files`, which makes an object of each of thousands of rows.
+    return known.version, list(csv.reader((known.read_text("RECORD") or "").splitlines())), known.locate_file
 
 
 def _no_converter(converter):
@@ -349,12 +375,8 @@ def _no_converter(converter):
 
 def _installed_bytes(distribution):
     """The bytes of the distribution's files as its RECORD has them, None if it is not installed or has none."""
-    from importlib import metadata
-
-    try:
-        return sum(file.size or 0 for file in metadata.files(distribution) or ()) or None if distribution else None
-    except metadata.PackageNotFoundError:
-        return None
+    known = _found(distribution) if distribution else None
+    return sum(int(row[2]) for row in known[1] if len(row) > 2 and row[2].isdigit()) or None if known is not None else None
 
 
 def _as_text(path):
@@ -364,16 +386,12 @@ def _as_text(path):
 
 def _installed_file(distribution, pattern):
     """The path of the package's file that matches the pattern, None if there is none."""
-    if pattern is None:
+    known = _found(distribution) if pattern is not None else None
+    if known is None:
         return None
     from fnmatch import fnmatch
-    from importlib import metadata
 
-    try:
-        files = metadata.files(distribution) or ()
-    except metadata.PackageNotFoundError:
-        return None
-    return next((str(file.locate()) for file in files if fnmatch(str(file), pattern)), None)
+    return next((str(known[2](row[0])) for row in known[1] if row and fnmatch(row[0], pattern)), None)
 
 
 def find(name):

@@ -10,9 +10,8 @@ import time
 from runtimes import Refused, created
 
 
-def iterations(marks, runtime, feeds, use):
-    """Execute as often as the job says. feeds: what `inputs_of` made."""
-    turn = _order(len(feeds), use.get("seed"))
+def iterations(marks, runtime, feeds, turn, use):
+    """Execute as often as the job says. feeds: what `feeds_of` made; turn: whose turn it is, from `order`."""
     many = len(feeds) > 1
     begin_ns = time.monotonic_ns()
     for _ in range(use["iterations"]):
@@ -68,7 +67,7 @@ def reloads(marks, runtime_class, model, options, give_inputs, use):
             break
 
 
-def _order(count, seed):
+def order(count, seed):
     """Places below `count`, without end: one after another, or by a generator of Lehmer's kind (Knuth's MMIX numbers)."""
     place, state = 0, seed
     while True:

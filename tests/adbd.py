@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
-from failing import MARK
+from failing import MARK, free_port
 
 _HEAD = struct.Struct("<4s5I")  # command, two arguments, length of the data, sum of its bytes, the command's complement
 _PACKET = struct.Struct("<BI")  # of the shell's protocol: which stream, length
@@ -43,7 +43,7 @@ class Device:
     tools: Path
     trusts: bool = True
     features: str = "shell_v2,cmd"
-    port: int = field(default=0, init=False)
+    port: int = field(default_factory=free_port, init=False)
     _server: socket.socket = field(init=False)
     _connections: list[_Connection] = field(default_factory=list, init=False)
 
@@ -55,7 +55,6 @@ class Device:
     def listen(self) -> None:
         """Wait for clients, at the same port as before."""
         self._server = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._server.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
 
     def unplug(self) -> None:
@@ -251,9 +250,7 @@ def tools(folder: Path) -> Path:
 def serving(folder: Path) -> Iterator[dict[str, str]]:
     """A server of adb's own, apart from the user's. Gives the variables that let a client find it."""
     adb = need_tool("adb")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     # Its key lies in HOME; it is not to look for emulators at the usual ports.
     environment = {**os.environ, "HOME": str(folder), "ADB_LOCAL_TRANSPORT_MAX_PORT": "0"}
     with (folder / "log").open("wb") as log:
@@ -261,7 +258,7 @@ def serving(folder: Path) -> Iterator[dict[str, str]]:
             [adb, "-P", str(port), "server", "nodaemon"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not _answers(port):
             if server.poll() is not None or time.monotonic() > end:
                 pytest.fail(f"adb's server does not start: {(folder / 'log').read_text()}")
@@ -273,5 +270,5 @@ def serving(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _answers(port: int) -> bool:
-    with socket.socket() as trial:
-        return trial.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

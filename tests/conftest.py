@@ -20,14 +20,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import failing
-import hypothesis
 import pytest
 from once import SHARED, USERS_CACHE, once
+from sshd import board, server  # noqa: F401  (the fixtures)
 
 # BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
 with pytest.MonkeyPatch.context() as _environment:
     _environment.setenv("OPENBLAS_NUM_THREADS", "1")
     import numpy  # noqa: F401
+
+    _environment.setenv("HYPOTHESIS_NO_PLUGINS", "1")  # it would import trio, which no test uses
+    import hypothesis
 
 from memprof import cli
 from memprof.measuring import bundle, probing
@@ -43,6 +46,7 @@ Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
+_LEFT_OUT = "starts a process, and --quick leaves those out"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -76,7 +80,7 @@ def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
     def hear(event: str, words: object) -> None:
         if leaves_out and event in _STARTS:
-            pytest.skip("starts a process, and --quick leaves those out")
+            pytest.skip(_LEFT_OUT)
 
     if leaves_out:
         sys.addaudithook(hear)
@@ -201,17 +205,20 @@ def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     kind: Probe = request.param
     if kind == "static":
         need_tool("cc")
+        if request.config.getoption("--quick"):
+            pytest.skip(_LEFT_OUT)  # the compiler, before anything else
         once("the probe in C", _make_static_probe)
     monkeypatch.setattr(probing, "probe_command", lambda *_: bundle.probe_command(kind))
     return kind
 
 
 @pytest.fixture
-def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_left(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever the test starts must have ended when the test ends."""
     monkeypatch.setenv(failing.MARK, failing.new_mark())
     yield
-    failing.wait_for(failing.all_gone, 10)
+    if not pytestconfig.getoption("--quick"):  # where nothing was started
+        failing.wait_for(failing.all_gone)
 
 
 def need_tool(name: str) -> str:

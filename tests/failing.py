@@ -6,11 +6,12 @@ import json
 import os
 import secrets
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,16 @@ NEAR = int(procfs.machine()["peak_bound_bytes"] + 0.15 * MIB)  # type: ignore[op
 NEAR_MIB = NEAR / MIB
 PYTHON = shlex.quote(sys.executable)  # as a word of a shell script
 MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
+# A knob for a runtime of a test's own, whose text begins with this: a user's file imports nothing of memprof.
+KNOB = """
+class Knob:
+    def __init__(self, name, values, default, acts="load"):
+        self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, name, None
+    def describe(self):
+        return {"name": self.name, "values": list(self.values), "default": self.default, "acts": self.acts, "meaning": "", "env": None}
+    def value(self, text):
+        return text
+"""
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
 HANG = {"load": [{"hang": True}]}
 
@@ -51,6 +62,33 @@ def measured(model: Path, runtime: str | Path = "synthetic", **words: object) ->
     suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, "release": False, **words})
     (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
     return run
+
+
+def with_patience(attempt: Callable[[int], Run], came_so_far: Callable[[Run], bool]) -> Run:
+    """The Run of `attempt` under the first of some time limits, in ns, that was long enough for it to come so far; a busy machine needs a longer one.
+
+    The first is 1 s. The last, which is a minute, is enough in any case, so what it does not reach is missing.
+    """
+    for limit_s in (1, 8, 64):
+        run = attempt(limit_s * 10**9)
+        if came_so_far(run):
+            break
+    return run
+
+
+def free_port() -> int:
+    """A port of loopback on which nobody listens.
+
+    It is none that the kernel gives to whoever asks for any port. Such a one another test may get before the server that is to have it.
+    """
+    given_out = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    first, last = map(int, given_out)
+    others = [port for port in range(10_000, 1 << 16) if not first <= port <= last] or list(range(1024, first))
+    while True:
+        port = secrets.choice(others)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
@@ -105,12 +143,17 @@ def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
-def wait_for(what: Callable[[], object], seconds: float = 30) -> object:
-    """The first value that is true. Fails after a while."""
-    end = time.monotonic() + seconds
-    while not (result := what()):
+def wait_for(ready: Callable[[], object], seconds: float = 120) -> object:
+    """The first value that is true. Fails after a while, which is long: only a test that fails waits so long, whatever else the machine does.
+
+    Looking takes at most a quarter of the time: a look at all processes is long.
+    """
+    begin = time.monotonic()
+    end = begin + seconds
+    while not (result := ready()):
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(max(0.01, 3 * (time.monotonic() - begin)))
+        begin = time.monotonic()
     return result
 
 

@@ -30,9 +30,16 @@ class Fleet:
     address: str
     scheduler: subprocess.Popen[bytes]
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _begun: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        """A worker with caches of its own, once its places are offered; its words on standard error are in NAME.log."""
+        """A worker whose places are offered; see `begin`."""
+        process = self.begin(name, *words)
+        self.wait_for_offers()
+        return process
+
+    def begin(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """A worker with caches of its own, not yet ready; its words on standard error are in NAME.log."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
@@ -41,8 +48,17 @@ class Fleet:
                 [sys.executable, "-m", "memprof", "worker", self.address, *words], env=env, stderr=log, preexec_fn=_ends_with_us
             )
         self.workers.append(process)
-        wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes(), 60)
+        self._begun[name] = process
         return process
+
+    def wait_for_offers(self) -> None:
+        """Until each worker that was begun has offered its places, or has ended."""
+        for name, process in self._begun.items():
+            self._wait_for_offers_of(name, process)
+        self._begun.clear()
+
+    def _wait_for_offers_of(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes())
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -66,7 +82,7 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
         scheduler = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
         )
-    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"), 60)
+    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"))
     made = Fleet(folder, json.loads(facts.read_text())["address"], scheduler)
     try:
         yield made
@@ -75,7 +91,7 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
             process.terminate()
         for process in (*made.workers, scheduler):
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -85,19 +101,10 @@ def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return [child for child in psutil.Process(worker.pid).children() if "tending.run()" in " ".join(child.cmdline())]
 
 
-def free_port() -> int:
-    """A port on which nobody listens."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def until(what, seconds: float = 60) -> object:
+def until(ready, seconds: float = 120) -> object:
     """As `wait_for`, for what takes longer between two looks."""
     end = time.monotonic() + seconds
-    while not (result := what()):
+    while not (result := ready()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.2)
     return result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
+import shlex
 import subprocess
 import sys
 import time
@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from failing import free_port, script
 
 # As the tests are collected: later they have a cache of their own.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memprof-tests" / "labgrid"
 PLACE = "bench-3"
+_CLIENTS = Path(__file__).with_name("lab_clients.py")
+_READY = (b"ready", b"Coordinator ready", b"connected to coordinator")  # what the processes of a laboratory say once they work
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A laboratory that runs. bin: labgrid's programs; variables: those that let a client find the coordinator."""
+    """A laboratory that runs. bin: a folder with `labgrid-client`; variables: those that let it find the coordinator."""
 
     bin: Path
     variables: dict[str, str]
@@ -62,13 +65,16 @@ def installed() -> Path:
 def running(folder: Path, user: str, port: int) -> Iterator[Lab]:
     """A laboratory in this folder, whose only place is reached by ssh as this user at this port of loopback."""
     programs = installed()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     service = f"{{address: 127.0.0.1, username: {user}, port: {port}}}"
     (folder / "resources.yaml").write_text(f"board:\n  NetworkService: {service}\nspare:\n  NetworkService: {service}\n")
-    lab = Lab(programs, {"LG_COORDINATOR": address})
+    lab = Lab(folder / "bin", {"LG_COORDINATOR": address})
+    clients = f"memprof-tests-{os.getpid()}-{address}"
+    lab.bin.mkdir()
+    front = shlex.join([sys.executable, "-I", "-S", str(_CLIENTS), "ask", clients])
+    script(lab.bin / "labgrid-client", f'#!/bin/sh\nexec {front} "$@"\n')
     commands = (
+        [programs / "python", _CLIENTS, "serve", clients],
         [programs / "labgrid-coordinator", "-l", address],
         [programs / "labgrid-exporter", "-c", address, "-n", "shelf", "--hostname", "localhost", "resources.yaml"],
     )
@@ -77,7 +83,7 @@ def running(folder: Path, user: str, port: int) -> Iterator[Lab]:
         for at, command in enumerate(commands):
             with (folder / f"log{at}").open("wb") as log:
                 processes.append(subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-            _wait(folder / f"log{at}", b"Coordinator ready" if at == 0 else b"connected to coordinator")
+            _wait(folder / f"log{at}", _READY[at])
         lab.client("create")
         lab.client("add-match", "shelf/board/NetworkService")
         yield lab
@@ -88,7 +94,7 @@ def running(folder: Path, user: str, port: int) -> Iterator[Lab]:
 
 
 def _wait(log: Path, words: bytes) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while words not in log.read_bytes():
         if time.monotonic() > end:
             pytest.fail(f"labgrid does not start: {log.read_text()}")

@@ -8,7 +8,8 @@ from compiled import once_compiled
 from failing import Silent
 
 from memprof.measuring import campaign
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
@@ -38,6 +39,7 @@ static char *hold(size_t bytes) {
     return memory;
 }
 static void drop(char *memory, size_t bytes) { munmap(memory, bytes); }
+static void until(const char *file) { while (access(file, F_OK)) usleep(1000); }
 """
 
 
@@ -62,7 +64,12 @@ def swapped_out(run: Run) -> None:
 
 def program(body: str) -> str:
     """The path of a C program with this main; compiled once a session."""
-    source = HEAD + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop;\n" + body + "\nreturn 0; }"
+    source = (
+        HEAD
+        + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop; (void)until;\n"
+        + body
+        + "\nreturn 0; }"
+    )
     return str(once_compiled("gcc", "program.c", source, f"-I{HEADER.parent}"))
 
 
@@ -81,6 +88,24 @@ def order(*words: object, env: dict[str, str] | None = None, **settings: object)
 def ran(*words: object, **settings: object) -> Run:
     """The Run of a command through a real probe."""
     (run,) = campaign.measure([order(*words, **settings)], Silent(), lambda line: None)  # type: ignore[arg-type]
+    return run
+
+
+class _Noticing(Silent):
+    """Makes a file as soon as a program and what it has started have been seen at this size together."""
+
+    def __init__(self, file: Path, mib: float) -> None:
+        super().__init__()
+        self._file, self._bytes = file, mib * MIB
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        if rss_bytes >= self._bytes:
+            self._file.touch()
+
+
+def ran_until_seen(mib: float, file: Path, path: str) -> Run:
+    """The Run of a program that gets a file's path and holds its memory `until` there is one, which is made when this much has been seen."""
+    (run,) = campaign.measure([order(path, file)], _Noticing(file, mib), lambda line: None)
     return run
 
 

@@ -13,9 +13,9 @@ USERS_CACHE = "MEMPROF_TEST_USERS_CACHE"  # in the environment: the cache of the
 SHARED = "MEMPROF_TEST_SHARED"  # in the environment: a folder that is there once a session; conftest.py makes it
 
 
-def once(what: str, make: Callable[[Path], None]) -> Path:
+def once(name: str, make: Callable[[Path], None]) -> Path:
     """The folder of this thing, filled by `make` the first time it is asked for. Who asks meanwhile waits. Its files are not to be changed."""
-    folder = Path(os.environ[SHARED]) / hashlib.sha256(what.encode()).hexdigest()[:16]
+    folder = Path(os.environ[SHARED]) / hashlib.sha256(name.encode()).hexdigest()[:16]
     made = folder.with_suffix(".made")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -65,10 +65,10 @@ def simulate(
     running: dict[str, tuple[str, int]] = {}
     count = 0
 
-    def later(at: float, what: str, place: str) -> int:
+    def later(at: float, event: str, place: str) -> int:
         nonlocal count
         count += 1
-        heapq.heappush(events, (at, count, what, place))
+        heapq.heappush(events, (at, count, event, place))
         return count
 
     def planned(now: float) -> None:
@@ -96,15 +96,15 @@ def simulate(
             later(dice.expovariate(failing_an_hour / HOUR), "fail", name)
     planned(0.0)
     while len(result.done) + len(planner.given_up) < len(requests):
-        now, number, what, place = heapq.heappop(events)
-        if what == "end":
+        now, number, event, place = heapq.heappop(events)
+        if event == "end":
             if running.get(place, ("", 0))[1] != number:
                 continue  # its machine was lost meanwhile
             key, _ = running.pop(place)
             result.done[key] = result.done.get(key, 0) + 1
             result.makespan_s = now
             told(planner.finished, place, now)
-        elif what == "fail":
+        elif event == "fail":
             if told(planner.withdraw, place) is not None:
                 result.lost += 1
                 running.pop(place, None)

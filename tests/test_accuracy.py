@@ -111,7 +111,7 @@ def test_no_peak_lies_below_what_was_sampled_or_below_the_end(scenario) -> None:
 
 
 def test_the_timeline_holds_a_transient_long_enough_to_be_polled(scenario) -> None:
-    (run,) = measured(scenario(prepare=[{"spike": 100 * MIB, "hold_s": 0.3}]), interval_ns=MS)
+    (run,) = measured(scenario(prepare=[{"spike": 100 * MIB, "hold_s": 1}]), interval_ns=MS)
     columns = store.unpack(run.timeline)
     prepare = phase(run, PREPARE)
     seen = max(rss for t_ns, rss in zip(columns.t_ns, columns.rss, strict=True) if prepare.begin_ns <= t_ns <= prepare.end_ns)
@@ -198,7 +198,7 @@ def test_the_interval_is_reported_by_phase(scenario) -> None:
 def test_where_every_cpu_is_in_use_iterations_are_not_polled_and_their_peak_is_seen_all_the_same(scenario) -> None:
     cpus = len(os.sched_getaffinity(0))
     execute = [{"sleep_s": 0.2}, {"spike": 30 * MIB}, {"sleep_s": 0.1}]
-    load = [{"allocate": "a", "bytes": 10 * MIB}, {"sleep_s": 0.1}]
+    load = [{"allocate": "a", "bytes": 10 * MIB}, {"sleep_s": 0.5}]
     (run,) = measured(scenario(load=load, execute=execute), threads=(cpus,), runs=2)
     mark = phase(run, EXECUTE)
     assert mark.interval_ns == run.job.iterations_interval_ns == 0

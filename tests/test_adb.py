@@ -36,7 +36,7 @@ def server(tmp_path_factory) -> Iterator[dict[str, str]]:
 
 def connect(device: adbd.Device) -> str:
     """What adb says when it is told to go to a device."""
-    return subprocess.run(["adb", "connect", device.serial], capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(["adb", "connect", device.serial], capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def plugged(server, tools, monkeypatch) -> Iterator[Callable[..., adbd.Device]]:
     yield plug
     for device in devices:
         device.unplug()
-        subprocess.run(["adb", "disconnect", device.serial], capture_output=True, timeout=60, check=False)
+        subprocess.run(["adb", "disconnect", device.serial], capture_output=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -180,16 +180,16 @@ def test_a_device_that_is_gone_in_the_middle(memprof, device, words, tmp_path):
     need_tool("gcc")
     command = ("exec", *words, "--repeats", "2", "-o", "r.jsonl")
     with failing.started(tmp_path, *command, "--", "sleep", "7002") as process:
-        failing.wait_for(lambda: sleeps(7002), 60)
+        failing.wait_for(lambda: sleeps(7002))
         device.unplug()
-        failing.wait_for(lambda: not sleeps(7002), 10)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 5, said
-    assert f"adb:{device.serial}: the device " in said.splitlines()[-1]  # is offline, or is gone
+        failing.wait_for(lambda: not sleeps(7002))
+        _, talk = process.communicate(timeout=120)
+    assert process.returncode == 5, talk
+    assert f"adb:{device.serial}: the device " in talk.splitlines()[-1]  # is offline, or is gone
     (lost,) = failing.runs_in(tmp_path / "r.jsonl")
     assert lost["outcome"]["status"] == "lost" and lost["outcome"]["message"] == f"the connection to adb:{device.serial} broke"
     device.listen()
-    failing.wait_for(lambda: "connected to" in connect(device) and adb._devices("adb:").get(device.serial) == "device", 30)
+    failing.wait_for(lambda: "connected to" in connect(device) and adb._devices("adb:").get(device.serial) == "device")
     assert memprof(*command[:-2], "-o", "after.jsonl", "--", "true").returncode == 0
 
 
@@ -212,9 +212,9 @@ def test_output_that_breaks_off_is_not_taken_for_whole(device, place):
 def test_memprof_that_is_killed_leaves_nothing_there(device, words, tmp_path):
     need_tool("gcc")
     with failing.started(tmp_path, "exec", *words, "--", "sleep", "7004") as process:
-        failing.wait_for(lambda: sleeps(7004), 60)
+        failing.wait_for(lambda: sleeps(7004))
         process.kill()
-    failing.wait_for(lambda: not sleeps(7004), 15)
+    failing.wait_for(lambda: not sleeps(7004))
 
 
 # -- what goes wrong
@@ -230,10 +230,10 @@ def test_no_device_and_several(memprof, server, plugged, monkeypatch):
 
 
 def test_a_device_of_another_name(memprof, device):
-    said = refused(memprof("exec", "--on", "adb:three", "--", "true"))
-    assert said.endswith(f"there is no such device; there are {device.serial}")
-    said = refused(memprof("exec", "--on", "adb:10.1.2.3:5555", "--", "true"))
-    assert said.endswith(" (by network: adb connect 10.1.2.3:5555)")
+    reason = refused(memprof("exec", "--on", "adb:three", "--", "true"))
+    assert reason.endswith(f"there is no such device; there are {device.serial}")
+    reason = refused(memprof("exec", "--on", "adb:10.1.2.3:5555", "--", "true"))
+    assert reason.endswith(" (by network: adb connect 10.1.2.3:5555)")
     assert "write adb:SERIAL" in refused(memprof("exec", "--on", "adb:-x", "--", "true"), 2)
 
 
@@ -245,14 +245,14 @@ def test_a_device_that_does_not_trust_this_computer(memprof, plugged):
 def test_a_device_that_is_offline(memprof, device):
     device.unplug()
     failing.wait_for(lambda: adb._devices("adb:") != {device.serial: "device"})
-    said = refused(memprof("exec", "--on", f"adb:{device.serial}", "--", "true"))
-    assert "is offline; plug it in again" in said or "there is no such device" in said  # adb drops it after a while
+    reason = refused(memprof("exec", "--on", f"adb:{device.serial}", "--", "true"))
+    assert "is offline; plug it in again" in reason or "there is no such device" in reason  # adb drops it after a while
 
 
 def test_a_device_that_is_too_old(memprof, plugged, tmp_path):
     device = plugged(features="cmd")
-    said = refused(memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "--", "true"))
-    assert said == f"memprof: adb:{device.serial}: the device is older than Android 7: its shell gives no exit codes"
+    reason = refused(memprof("exec", "--on", "adb:", "--remote-dir", str(tmp_path / "there"), "--", "true"))
+    assert reason == f"memprof: adb:{device.serial}: the device is older than Android 7: its shell gives no exit codes"
 
 
 def test_words_of_the_shell_there_are_not_taken_for_those_of_adb():
@@ -273,7 +273,7 @@ def test_a_device_that_this_user_may_not_use(memprof, tmp_path, monkeypatch):
 def test_adb_is_missing_or_has_no_server(memprof, monkeypatch):
     need_tool("adb")
     monkeypatch.setenv("ADB_SERVER_SOCKET", "tcp:no-such-host.invalid:5037")
-    said = refused(memprof("exec", "--on", "adb:", "--", "true"))
-    assert "adb has no server and could not start one: failed to check server version" in said and "no-such-host.invalid" in said
+    reason = refused(memprof("exec", "--on", "adb:", "--", "true"))
+    assert "adb has no server and could not start one: failed to check server version" in reason and "no-such-host.invalid" in reason
     monkeypatch.setenv("PATH", "/nowhere")
     assert "adb is not installed here" in refused(memprof("exec", "--on", "adb:", "--", "true"))

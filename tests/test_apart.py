@@ -7,7 +7,6 @@ one net with the same weights, so that their outputs must agree.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import genai_model
 import pytest
 from failing import NEAR
 from once import USERS_CACHE, once
@@ -45,44 +45,12 @@ def interpreter(name: str) -> str:
     return made[0].interpreter
 
 
-def genai_folder(folder: Path) -> None:
-    """A decoder with random weights, and what onnxruntime-genai wants to know of it."""
-    from memprof import zoo
-    from memprof.zoo import decoder
-
-    size = 2 << 20
-    zoo.make("llama_with_past", folder / "model.onnx", format="onnx", size_bytes=size)
-    shape = decoder.sized(size, item_bytes=4)
-    past = {f"past_{part}_names": f"past_key_values.%d.{part}" for part in ("key", "value")}
-    present = {f"present_{part}_names": f"present.%d.{part}" for part in ("key", "value")}
-    about = {
-        "filename": "model.onnx",
-        "head_size": decoder.HEAD,
-        "hidden_size": shape.width,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "num_hidden_layers": shape.layers,
-        "inputs": {"input_ids": "input_ids", **past},
-        "outputs": {"logits": "logits", **present},
-    }
-    model = {
-        "type": "llama",
-        "vocab_size": decoder.VOCABULARY,
-        "context_length": 512,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    }
-    config = {"model": {**model, "decoder": about}, "search": {"max_length": 512, "past_present_share_buffer": False}}
-    (folder / "genai_config.json").write_text(json.dumps(config))
-
-
 def net(name: str) -> Path:
     """The path of a net of tests/data, or the folder of the decoder."""
     if name != "llama":
         return DATA / name
     pytest.importorskip("onnx")
-    return once("a decoder for genai", genai_folder)
+    return once("a decoder for genai", genai_model.make)
 
 
 # -- with the runtimes

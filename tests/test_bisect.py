@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ from memprof.history.bisecting import Request
 from memprof.history.versions import Versions
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
-from memprof.measuring.orders import Order
+from memprof.measuring.order import Order
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite
-from memprof.runs.records import Outcome
+from memprof.runs.records import About, Outcome
 from memprof.runs.summary import Key
 from memprof.seek import bisect
 from memprof.seek.bisect import Look, Question, Unable, Unanswered
@@ -51,29 +52,29 @@ def stepped(count: int, at: int, size: float, level: float = 200) -> list[float]
 @pytest.mark.parametrize(("modes", "size"), [(0.0, 0.015), (0.024, 0.015), (0.024, -0.02), (0.024, 0.05)])
 def test_the_version_is_found_in_few_measurements(modes: float, size: float) -> None:
     searched = bisect.search(128, levels(*stepped(128, 77, size), modes=modes), QUESTION)
-    (found,) = searched.found
-    assert (found.before, found.at, found.between) == (76, 77, ())
+    (step,) = searched.steps
+    assert (step.before, step.at, step.between) == (76, 77, ())
     assert len(searched.values) <= 7 + 3
-    assert found.judged.difference == pytest.approx(size * 200 * MIB, rel=0.1) or modes
+    assert step.judged.difference == pytest.approx(size * 200 * MIB, rel=0.1) or modes
     assert not searched.skipped
 
 
 def test_the_ends_come_first_and_alike_ends_stop_the_search() -> None:
     searched = bisect.search(128, levels(*[200] * 128), QUESTION)
-    assert (searched.found, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
+    assert (searched.steps, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
 
 
 def test_a_difference_below_the_threshold_is_none_and_a_lower_threshold_finds_it() -> None:
     figures = stepped(16, 5, 0.006)
-    assert not bisect.search(16, levels(*figures), QUESTION).found
+    assert not bisect.search(16, levels(*figures), QUESTION).steps
     fine = Question(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
-    assert bisect.search(16, levels(*figures), fine).found[0].at == 5
+    assert bisect.search(16, levels(*figures), fine).steps[0].at == 5
 
 
 def test_of_several_steps_the_first_is_found_and_every_one_if_asked() -> None:
     figures = [200] * 20 + [210] * 20 + [230] * 20
-    assert [found.at for found in bisect.search(60, levels(*figures), QUESTION).found] == [20]
-    assert [found.at for found in bisect.search(60, levels(*figures), QUESTION, every=True).found] == [20, 40]
+    assert [step.at for step in bisect.search(60, levels(*figures), QUESTION).steps] == [20]
+    assert [step.at for step in bisect.search(60, levels(*figures), QUESTION, every=True).steps] == [20, 40]
 
 
 def test_versions_that_cannot_be_had_make_the_answer_a_range() -> None:
@@ -83,8 +84,8 @@ def test_versions_that_cannot_be_had_make_the_answer_a_range() -> None:
         return Unable("no wheel for this Python") if 18 <= place <= 22 else whole(place, repeats)
 
     searched = bisect.search(32, look, QUESTION)
-    (found,) = searched.found
-    assert (found.before, found.at, found.between) == (17, 23, (18, 19, 20, 21, 22))
+    (step,) = searched.steps
+    assert (step.before, step.at, step.between) == (17, 23, (18, 19, 20, 21, 22))
     assert set(searched.skipped.values()) == {"no wheel for this Python"}
 
 
@@ -95,7 +96,7 @@ def test_an_end_that_cannot_be_had_gives_its_place_to_the_next_version() -> None
         return Unable("yanked") if place in (0, 1, 31) else whole(place, repeats)
 
     searched = bisect.search(32, look, QUESTION)
-    assert (searched.found[0].at, min(searched.values), max(searched.values)) == (20, 2, 30)
+    assert (searched.steps[0].at, min(searched.values), max(searched.values)) == (20, 2, 30)
     with pytest.raises(Unanswered, match="no version near the good end can be measured: no network"):
         bisect.search(32, lambda place, repeats: Unable("no network"), QUESTION)
 
@@ -114,7 +115,7 @@ def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
         return tuple(mixed) if place == 7 else figures(place, repeats)
 
     searched = bisect.search(16, look, QUESTION)
-    assert (searched.found[0].before, searched.found[0].at) in ((6, 7), (6, 8))
+    assert (searched.steps[0].before, searched.steps[0].at) in ((6, 7), (6, 8))
 
 
 def test_more_repeats_are_asked_for_only_where_they_are_needed() -> None:
@@ -122,7 +123,7 @@ def test_more_repeats_are_asked_for_only_where_they_are_needed() -> None:
     turns = [len(values) for place, values in calm.values.items() if place not in (0, 63, 29, 30)]
     assert set(turns) == {bisect.LOOKS[0]}
     noisy = bisect.search(64, levels(*stepped(64, 30, 0.03), noise=0.02), QUESTION)
-    assert noisy.found[0].at == 30
+    assert noisy.steps[0].at == 30
     assert max(map(len, noisy.values.values())) > bisect.LOOKS[1]
 
 
@@ -163,7 +164,7 @@ def fake(
         def __init__(self, suite: Suite) -> None:
             names = [chr(ord("a") + number) for number in range(variants)]
             orders = [job("net.onnx", name, env={"level": str(suite.name)}) for name in names]
-            self.orders = [Order(one, None, "python", {}, None) for one in orders]  # type: ignore[arg-type]
+            self.orders = [Order(job, None, "python", {}, None) for job in orders]  # type: ignore[arg-type]
 
     def measure(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
         from memprof.runs import store
@@ -173,9 +174,13 @@ def fake(
             noted.append(f"run {number}")
             outcome = Outcome("signal", "PREPARE", signal="SIGILL") if number == crash else None
             more = (levels_mib[number] - 200) * (1 if order.job.variant.startswith(chr(ord("a") + variants - 1)) else 0)
-            one = run(order.job.variant, order.job.repeat, extra_mib=more + 0.01 * order.job.repeat, outcome=outcome, env=order.job.env)
-            keep(store.encode(one))
-            yield one
+            measured = run(
+                order.job.variant, order.job.repeat, extra_mib=more + 0.01 * order.job.repeat, outcome=outcome, env=order.job.env
+            )
+            packages = {"an_engine": f"1.{number}", "numpy": "1.26.4" if number < 11 else "2.0.1"}
+            measured = replace(measured, about=About("1.0", "3.11.0", packages=packages))
+            keep(store.encode(measured))
+            yield measured
 
     monkeypatch.setattr(bisecting, "plan", Planned)
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
@@ -199,7 +204,7 @@ def test_the_answer_has_the_form_that_the_manual_shows(monkeypatch: pytest.Monke
     asked, _ = fake(monkeypatch, [200] * 11 + [220] * 20, broken={15: "1.15 needs numpy below 2", 10: "1.10 was yanked"})
     answer = answered(asked)
     line, also = report.sentences(answer)
-    assert also == "Between them also differ: variable level 9 → 11."
+    assert also == "Between them also differ: numpy 1.26.4 → 2.0.1, variable level 9 → 11."
     assert line.startswith(
         "engine 1.9 -> 1.11: PEAK 270.1 MiB -> 290.1 MiB (+7.4%), in MODEL_LOAD, net.onnx, a; it may lie at any of these too"
     )
@@ -224,7 +229,7 @@ def test_a_version_that_crashes_is_skipped_with_its_reason(monkeypatch: pytest.M
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, crash=4)
     answer = answered(asked)
     assert answer.searched.skipped == {4: "its run failed: ended by SIGILL in PREPARE"}
-    assert (answer.searched.found[0].before, answer.searched.found[0].at) == (3, 5)
+    assert (answer.searched.steps[0].before, answer.searched.steps[0].at) == (3, 5)
 
 
 def test_no_version_at_an_end_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +245,8 @@ def test_an_interrupted_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPa
 
     def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
         nonlocal count
-        for one in measure(orders, progress, keep):  # type: ignore[arg-type]
-            yield one
+        for measured in measure(orders, progress, keep):  # type: ignore[arg-type]
+            yield measured
             count += 1
             if count == 30:
                 raise KeyboardInterrupt
@@ -252,7 +257,7 @@ def test_an_interrupted_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPa
     first = len(noted)
     said: list[str] = []
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
-    assert answered(asked, said).searched.found[0].at == 11
+    assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["goes on where the search was stopped: 30 runs of 3 releases are known"]
     again = noted[first:]
     assert not [word for word in again if word in ("run 0", "run 30", "open 15")]
@@ -264,7 +269,7 @@ def test_an_interrupted_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPa
 def test_the_variant_that_differs_most_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=3)
     assert answered(asked).question.key.variant == "c"
-    assert answered(asked, variant="a").searched.found == ()
+    assert answered(asked, variant="a").searched.steps == ()
     with pytest.raises(InputError, match=r"there is no such model and variant; there are net\.onnx, a, net\.onnx, b"):
         answered(asked, variant="z")
 
@@ -272,7 +277,7 @@ def test_the_variant_that_differs_most_is_followed(monkeypatch: pytest.MonkeyPat
 def test_any_metric_and_phase_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5)
     answer = answered(asked, metric="anon_end_bytes", phase="PREPARE")
-    assert (answer.question.phase, answer.phases, answer.searched.found[0].at) == ("PREPARE", ("PREPARE",), 4)
+    assert (answer.question.phase, answer.phases, answer.searched.steps[0].at) == ("PREPARE", ("PREPARE",), 4)
     with pytest.raises(UsageError, match="the runs have no such phase; did you mean PREPARE"):
         answered(asked, phase="PREPAER")
     with pytest.raises(UsageError, match="--metric shmem_end_bytes: PEAK has none"):
@@ -316,6 +321,112 @@ def _suite() -> Suite:
     from memprof.measuring.suite import Variant
 
     return Suite(models=("net.onnx",), variants=(Variant("onnxruntime", "onnxruntime"),))
+
+
+# -- figures of several processes
+
+
+def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[int, str] | None = None) -> tuple[Versions, list[str]]:
+    """Versions whose law of memory by batch has these bytes a unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
+    from types import SimpleNamespace
+
+    from memprof.judge import laws
+    from memprof.judge.terms import Point
+    from memprof.seek.dimensions import parse
+
+    versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
+    rng = random.Random(1)
+
+    def scaled(request: object, progress: object, keep: object) -> object:
+        number = int(request.env["level"])  # type: ignore[attr-defined]
+        noted.append(f"law of {request.variant}")  # type: ignore[attr-defined]
+        power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
+        points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
+        return SimpleNamespace(interrupted=False, main="PEAK", law=laws.law(points, noise=(2000.0, 1e-5)))
+
+    monkeypatch.setattr(bisecting.scale, "scale", scaled)
+    monkeypatch.setattr(bisecting.scale, "check", lambda request: parse("batch=1..64"))
+    return versions, noted
+
+
+def test_the_version_that_changed_a_term_of_a_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memprof.reports.tables import bisect as report
+
+    asked, noted = several(monkeypatch, [65536.0] * 11 + [98304.0] * 9, {12: "it cannot be built"})
+
+    answer = answered(asked, metric="law_bytes", vary=("batch=1..64",))
+
+    (step,) = answer.searched.steps
+    assert (step.before, step.at, answer.question.phase) == (10, 11, "per batch")
+    assert len(answer.searched.values) <= 8
+    assert {"law of a @ 1.0", "law of a @ 1.11"} <= set(noted)
+    assert report.render(answer).startswith("engine 1.10 -> 1.11: Memory per batch 64.0 KiB -> 96.0 KiB (+50.")
+
+
+def test_a_law_that_lost_its_term_or_its_dimension_is_skipped_or_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = several(monkeypatch, [65536.0, 65536.0, -1.0, 0.0, 0.0])
+
+    answer = answered(asked, metric="law_bytes", vary=("batch=1..64",))
+
+    (step,) = answer.searched.steps
+    assert (step.before, step.at, step.between) == (1, 3, (2,))
+    assert step.judged.verdict == "improved" and step.judged.head is not None and step.judged.head.median == 0
+    assert answer.searched.skipped[2] == "the law of its PEAK has no term batch, but batch²"
+
+
+def test_the_version_that_began_to_grow_is_found_and_an_interrupted_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memprof.judge import growth
+
+    asked, _ = fake(monkeypatch, [200.0] * 9)
+    calls: list[str] = []
+    stop_at = 5
+
+    def grown(request: object, progress: object, keep: object) -> object:
+        from types import SimpleNamespace
+
+        calls.append(str(request.variant))  # type: ignore[attr-defined]
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        rate = 4096.0 if int(request.env["level"]) >= 6 else None  # type: ignore[attr-defined]
+        each = growth.Growth("grows", "reload", rate, rate - 9, rate + 9) if rate else growth.Growth("steady", "reload", high=2.0)
+        assert request.cycles == "reload"  # type: ignore[attr-defined]
+        return SimpleNamespace(interrupted=False, verdict=growth.Verdict(each.word, "reload", each.slope, processes=(each,) * 3))
+
+    monkeypatch.setattr(bisecting.grow, "grow", grown)
+    with pytest.raises(KeyboardInterrupt):
+        answered(asked, metric="growth_bytes", per="reload")
+    stop_at, said = 0, []
+
+    answer = answered(asked, said, metric="growth_bytes", per="reload")
+
+    assert said == ["goes on where the search was stopped: 12 figures of 1 release are known"]
+    (step,) = answer.searched.steps
+    assert (step.before, step.at, answer.question.phase) == (5, 6, "per reload")
+    assert step.judged.difference == 4096.0
+    assert calls.count("a @ 1.0") == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"metric": "law_bytes"}, "--metric law_bytes needs --vary"),
+        ({"metric": "growth_bytes", "vary": ("batch=1..8",)}, "--vary is for --metric law_bytes"),
+        ({"metric": "growth_bytes", "per": "token"}, "--per token: growth is by iteration or by reload"),
+        ({"metric": "law_bytes", "vary": ("batch=1..64",), "per": "width"}, "'width' is no dimension that varies"),
+    ],
+)
+def test_words_that_mean_no_figure_are_a_sentence(monkeypatch: pytest.MonkeyPatch, words: dict[str, object], says: str) -> None:
+    asked, _ = several(monkeypatch, [1.0, 1.0])
+    with pytest.raises(UsageError, match=says):
+        answered(asked, **words)
+
+
+def test_one_variant_has_to_be_named_for_such_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200.0] * 3, variants=2)
+    with pytest.raises(
+        UsageError, match=r"follows one model and variant: --model and --variant name it; there are net.onnx, a; net.onnx, b"
+    ):
+        answered(asked, metric="growth_bytes")
 
 
 # -- commits
@@ -367,6 +478,12 @@ def test_commits_are_built_and_searched(memprof, checkout) -> None:
         ),
         (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--threads", "2"], 2, "--threads does not go with --suite"),
         (["--suite", "nowhere.toml", "--good", "HEAD~1"], 5, "suite nowhere.toml: no such file"),
+        (
+            ["--suite", "bench/suite.toml", "--good", "HEAD~1", "--per", "batch"],
+            2,
+            "--vary and --per are for --metric growth_bytes and law_bytes",
+        ),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--metric", "growth_bytes", "--phase", "PEAK"], 2, "--phase does not go with"),
         (["m.onnx", "--package", "onnxruntime"], 2, "--package takes a MODEL, --from VERSION and --to VERSION"),
         (["m.onnx", "--package", "onnxrumtime", "--from", "1", "--to", "2"], 2, "did you mean onnxruntime"),
         (["m.onnx", "--package", "onnxruntime", "--from", "1", "--to", "2", "--path", "x"], 2, "--path does not go with --package"),
@@ -394,7 +511,7 @@ def test_the_slices_that_moved_are_named_where_the_step_is_first_seen() -> None:
             Phase("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
             Phase("EXECUTE", (100 + later) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, later * MIB, ""))),
         )
-        finding = SimpleNamespace(proposals=tuple(Proposal("", one) for one in settings))
+        finding = SimpleNamespace(proposals=tuple(Proposal("", setting) for setting in settings))
         by_name = {phase.name: phase for phase in phases}
         return Side(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
 

@@ -175,6 +175,7 @@ def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
         "memprof.probe",
         "memprof.probe.child",
         "memprof.probe.kills",
+        "memprof.probe.launching",
         "memprof.probe.libc",
         "memprof.probe.listening",
         "memprof.probe.pagecache",
@@ -269,10 +270,24 @@ def test_a_picture_in_a_small_address_space_ends(memprof, scenario, tmp_path, li
     assert memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").returncode == 0
     words = shlex.join([sys.executable, "-m", "memprof", "plot", "peaks", "runs.jsonl", "-o", "peaks.png"])
 
-    done = subprocess.run(["sh", "-c", f"ulimit -v {limit_mib << 10} -t 60; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -t 60; ulimit -v {limit_mib << 10}; exec {words}"], cwd=tmp_path, capture_output=True, text=True
+    )
 
     assert done.returncode in (0, 5), done.stderr  # what matplotlib needs differs between its releases
     assert done.stderr.splitlines()[-1].startswith("memprof: ") and (tmp_path / "peaks.png").exists() == (done.returncode == 0)
+
+
+@pytest.mark.parametrize("limit_mib", [150, 170, 300])
+def test_scipy_in_a_small_address_space_is_loaded_or_refused(tmp_path, limit_mib):
+    words = "import os, sys\nfrom memprof import bounded\ntry:\n    bounded.load_numpy()\n    bounded.load_scipy()\n"
+    words += "except (OSError, ImportError, MemoryError):\n    os._exit(5)\nos._exit(0 if 'scipy.special' in sys.modules else 1)"
+
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -t 60; ulimit -v {limit_mib << 10}; exec {shlex.join([sys.executable, '-c', words])}"], cwd=tmp_path
+    )
+
+    assert done.returncode in (0, 5)
 
 
 def test_the_limit_of_threads_for_a_small_address_space_reaches_no_child(tmp_path):

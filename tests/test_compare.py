@@ -83,7 +83,7 @@ def test_machines_are_never_silently_averaged():
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "difference"),
     [
         ({"arch": "aarch64"}, "architecture x86_64 against aarch64"),
         ({"kernel": "6.19.1"}, "kernel 6.18 against 6.19"),
@@ -94,19 +94,19 @@ def test_machines_are_never_silently_averaged():
         ({"kernel": "", "cpus": 0, "memory_bytes": 0, "arch": ""}, None),  # an imported log
     ],
 )
-def test_figures_of_two_machines_are_not_set_against_each_other_unasked(facts, said):
+def test_figures_of_two_machines_are_not_set_against_each_other_unasked(facts, difference):
     there = machine("there", **facts)
-    assert settings.other_machine(machine(), there) == said
-    if said is None:
+    assert settings.other_machine(machine(), there) == difference
+    if difference is None:
         assert compare.compare(runs(), runs(where=there)).differences
         return
-    for sides in (
+    for compared in (
         lambda **asked: compare.compare(runs(), runs(where=there), **asked),
         lambda **asked: compare.compare_variants([*runs(), *runs("b", where=there)], "a", "b", **asked),
     ):
-        with pytest.raises(UndecidedError, match=f"the sides come from different machines \\({said}\\); --across-machines"):
-            sides()
-        assert sides(across_machines=True).differences
+        with pytest.raises(UndecidedError, match=f"the sides come from different machines \\({difference}\\); --across-machines"):
+            compared()
+        assert compared(across_machines=True).differences
 
 
 def test_what_else_differs_is_said():
@@ -189,12 +189,12 @@ def test_the_command_takes_two_files_or_two_variants(memprof, tmp_path):
     written(tmp_path / "base.jsonl", runs(extra_mib=(0,) * 5))
     written(tmp_path / "head.jsonl", [*runs(extra_mib=(27,) * 5), *runs("b", extra_mib=(0,) * 5)])
 
-    two = memprof("compare", "base.jsonl", "head.jsonl")
-    done = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
+    of_files = memprof("compare", "base.jsonl", "head.jsonl")
+    of_variants = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
 
-    assert "only in the head: net.onnx, b" in two.stdout
-    assert "more |" in two.stdout
-    assert json.loads(done.stdout)["differences"][0]["variant"] == "a → b"
+    assert "only in the head: net.onnx, b" in of_files.stdout
+    assert "more |" in of_files.stdout
+    assert json.loads(of_variants.stdout)["differences"][0]["variant"] == "a → b"
 
 
 @pytest.mark.parametrize(

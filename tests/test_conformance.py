@@ -5,14 +5,17 @@ The nets are made by the zoo; a runtime or the zoo's packages that are missing s
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import ct2_model
 import pytest
 
 import memprof
 from memprof.errors import InputError
+from memprof.measuring.places.place import HERE
 from memprof.programs import runtimes
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
@@ -65,3 +68,22 @@ def test_a_runtime_speaks_the_contract(nets, name):
         assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
     assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
     assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)
+
+
+def test_an_interpreter_is_asked_once_which_runtimes_it_has(tmp_path, monkeypatch):
+    python, asked, run = tmp_path / "python", [], subprocess.run
+    python.symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setattr(runtimes.subprocess, "run", lambda words, **rest: asked.append(words) or run(words, **rest))
+
+    described = runtimes.describe(str(python))
+
+    assert runtimes.located("synthetic", str(python), HERE)[0] == runtimes.find("synthetic", str(python)) in described
+    assert len(asked) == 1
+
+
+def test_what_few_commands_need_is_not_loaded_by_all(tmp_path):
+    code = "import sys, memprof.cli.run, memprof.cli.progress, memprof.gate.decide, memprof.measuring.campaign, memprof.reports.tables.gate"
+    words = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert not {"email", "http.client", "rich", "ssl", "xml", "concurrent.futures"} & set(done.stdout.split())

@@ -36,7 +36,7 @@ def explanation(**changes: object) -> Explanation:
         Phase("EXECUTE", 191 * MIB, slices, (Held("transposed", "", "private anonymous", 3, 3, 90 * MIB),), 0),
     )
     done = Verified(5, (2e8, 1e8), (2e8, 1e8), (1e8, 5e7), (2e8, 1e8), (1e6, 2e6), (1e9, 1e9), True)
-    found = Finding(
+    finding = Finding(
         "kept",
         "memory that was freed & kept | <b>",
         60 * MIB,
@@ -59,7 +59,7 @@ def explanation(**changes: object) -> Explanation:
         "counted_tensors": 3,
         "not_counted": {"tiny": MIB},
         "tensors": (),
-        "findings": (found,),
+        "findings": (finding,),
     }
     return Explanation(**{**facts, **changes})
 
@@ -77,16 +77,16 @@ def test_a_tidy_program_is_explained_and_nothing_is_found(memprof, scenario, tmp
     model = scenario(load=[{"allocate": "weights", "bytes": 32 * MIB}], execute=[{"sleep_s": 0.001}])
     done = memprof("explain", model, "-r", "synthetic", "--json", "-o", "why.json", "--plot", "why.png", "--keep-runs", "runs.jsonl")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["findings"] == []
-    assert [phase["name"] for phase in found["phases"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
-    assert "copies of weights are not counted" in " ".join(found["remarks"])
-    assert json.loads((tmp_path / "why.json").read_text()) == found
+    explained = json.loads(done.stdout)
+    assert explained["findings"] == []
+    assert [phase["name"] for phase in explained["phases"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+    assert "copies of weights are not counted" in " ".join(explained["remarks"])
+    assert json.loads((tmp_path / "why.json").read_text()) == explained
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
     (run,) = failing.runs_in(tmp_path / "runs.jsonl")
     assert not run["job"]["hold"]
-    for phase in found["phases"]:
-        assert sum(one["bytes"] for one in phase["slices"]) == phase["rss_bytes"]
+    for phase in explained["phases"]:
+        assert sum(part["bytes"] for part in phase["slices"]) == phase["rss_bytes"]
     again = memprof("explain", model, "-r", "synthetic", "-o", "why.json")
     assert again.returncode == 5
     assert "why.json exists" in failing.sentence(again)
@@ -121,11 +121,11 @@ def test_a_runtime_that_holds_weights_twice_is_named_with_the_right_bytes(mempro
     (tmp_path / "mine.py").write_text(TWICE)
     done = memprof("explain", "net.onnx", "-r", "./mine.py", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    first = next(finding for finding in found["findings"] if finding["rule"] == "shared_repacked")
+    explained = json.loads(done.stdout)
+    first = next(finding for finding in explained["findings"] if finding["rule"] == "shared_repacked")
     assert abs(first["bytes"] - values.nbytes) < 16384
-    assert found["phases"][-1]["beyond_one_bytes"] == first["bytes"]
-    assert max(phase["slices"][-1]["bytes"] / phase["rss_bytes"] for phase in found["phases"]) < 0.05
+    assert explained["phases"][-1]["beyond_one_bytes"] == first["bytes"]
+    assert max(phase["slices"][-1]["bytes"] / phase["rss_bytes"] for phase in explained["phases"]) < 0.05
 
 
 def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(memprof, tmp_path: Path, nothing_left) -> None:
@@ -206,20 +206,20 @@ def test_an_interrupted_verification_keeps_what_was_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(verify, "plan", lambda suite: Plan((None,) * 15, ()))
     monkeypatch.setattr(verify.campaign, "measure", measure)
     progress = failing.Silent()
-    found = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
-    done, left = found.findings[0].proposals
+    verified = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
+    done, left = verified.findings[0].proposals
     assert done.verified is not None
     assert done.verified.repeats == 1
     assert left.verified is None
     assert progress.said == ["interrupted after 2 of 15 runs of --verify"]
-    assert found.remarks[-1:] == tuple(progress.said)
-    assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(found)
+    assert verified.remarks[-1:] == tuple(progress.said)
+    assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(verified)
 
 
 def test_a_proposal_that_raises_the_peak_is_not_first_and_latencies_have_their_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
     wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
-    before = explanation(findings=(replace(finding, proposals=tuple(Proposal("do that", one) for one in wanted)),))
+    before = explanation(findings=(replace(finding, proposals=tuple(Proposal("do that", setting) for setting in wanted)),))
     peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80}
     planned = []
 
@@ -236,12 +236,12 @@ def test_a_proposal_that_raises_the_peak_is_not_first_and_latencies_have_their_s
 
     monkeypatch.setattr(verify, "plan", plan)
     monkeypatch.setattr(verify.campaign, "measure", measure)
-    found = verify.verify(before, Suite(), Variant("onnxruntime", threads=(1,)), failing.Silent(), lambda line: None)
-    proposals = found.findings[0].proposals
-    assert [dict(one.settings) for one in proposals] == [{"prepacking": "off"}, {"threads": "2"}, {"arena": "off"}]
+    verified = verify.verify(before, Suite(), Variant("onnxruntime", threads=(1,)), failing.Silent(), lambda line: None)
+    proposals = verified.findings[0].proposals
+    assert [dict(proposal.settings) for proposal in proposals] == [{"prepacking": "off"}, {"threads": "2"}, {"arena": "off"}]
     assert [variant.threads for variant in planned[-1]] == [(1,), (1,), (1,), (2,)]
     assert proposals[0].verified.iteration_spread_ns == (2_000_000, 2_000_000)
-    text = report().render(found)
+    text = report().render(verified)
     assert "an iteration 12 ms ± 2 ms -> 12 ms ± 2 ms (+0%)" in text
     assert "it raises PEAK by 20.0 MiB" in text
     assert "> --threads 2: do that" in text

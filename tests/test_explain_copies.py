@@ -6,13 +6,13 @@ import importlib.util
 import random
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from failing import wait_for
 
 from memprof.explain import copies, small, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
@@ -39,13 +39,13 @@ bench = _bench()
 
 
 def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTensor]:
-    found = []
+    stored = []
     with path.open("wb") as file:
         file.write(b"\1" * shift)
         for number, array in enumerate(arrays):
-            found.append(StoredTensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
+            stored.append(StoredTensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
             file.write(array.tobytes())
-    return found
+    return stored
 
 
 def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
@@ -66,8 +66,8 @@ def test_known_copies_are_found_as_many_and_in_the_right_layout(tmp_path: Path) 
     index = snippets.index(tensors)
     with bench.holding(tensors, kept, 16 * MIB) as pid:
         seen = waterfall.take(pid, "x", index)
-    found = waterfall.account(seen, None, index, ()).held
-    right, named, claimed, there = bench.score(index, found, kept)
+    held_copies = waterfall.account(seen, None, index, ()).held
+    right, named, claimed, there = bench.score(index, held_copies, kept)
     assert there > 60
     assert right >= 0.99 * there
     assert right >= 0.99 * claimed
@@ -75,13 +75,13 @@ def test_known_copies_are_found_as_many_and_in_the_right_layout(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("layout", bench.LAYOUTS)
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_each_layout_counts_right(tmp_path: Path, layout: str, count: int) -> None:
-    tensors = written(tmp_path / "w.bin", normal(200, 333), normal(128, 64, 3, 3))
-    found = held(tensors, [[layout] * count] * 2)
-    assert [sum(copy.weight == number for copy in found) for number in (0, 1)] == [count, count]
-    assert {bench.named(copy) for copy in found} == {layout}
-    for copy in found:
+def test_each_layout_counts_right(tmp_path: Path, layout: str) -> None:
+    counts = [1, 1, 2, 2, 4, 4]
+    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in range(3) for shape in ((200, 333), (128, 64, 3, 3))))
+    held_copies = held(tensors, [[layout] * count for count in counts])
+    assert [sum(copy.weight == number for copy in held_copies) for number in range(6)] == counts
+    assert {bench.named(copy) for copy in held_copies} == {layout}
+    for copy in held_copies:
         tensor = tensors[copy.weight]
         size = tensor.bytes // (2 if layout == "float16" else 1)
         if layout == "padded":  # the holder puts 12 elements behind each row
@@ -99,8 +99,8 @@ def test_an_image_of_a_file_is_a_copy_at_any_alignment(tmp_path: Path, shift: in
     program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
     with waiting(program) as pid:
         seen = waterfall.take(pid, "x", index := snippets.index([tensor]))
-    found = waterfall.account(seen, None, index, ()).held
-    assert [(copy.layout, copy.bytes) for copy in found] == [(copies.STORED, tensor.bytes)]
+    held_copies = waterfall.account(seen, None, index, ()).held
+    assert [(copy.layout, copy.bytes) for copy in held_copies] == [(copies.STORED, tensor.bytes)]
 
 
 @pytest.mark.parametrize(("dtype", "target"), [("f2", "float32"), ("f4", "float16")])
@@ -115,8 +115,8 @@ def test_a_converted_copy_is_found(tmp_path: Path, dtype: str, target: str) -> N
 
 def test_quantised_weights_are_counted(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", RNG.integers(-60, 60, (400, 500), dtype=np.int8), normal(300, 400, dtype="f2"))
-    found = held(tensors, [["stored", "transposed"], ["stored"]])
-    assert [sum(copy.weight == number for copy in found) for number in (0, 1)] == [2, 1]
+    held_copies = held(tensors, [["stored", "transposed"], ["stored"]])
+    assert [sum(copy.weight == number for copy in held_copies) for number in (0, 1)] == [2, 1]
 
 
 def test_constant_tiny_and_poor_tensors_are_said_apart_and_never_found(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_constant_tiny_and_poor_tensors_are_said_apart_and_never_found(tmp_path:
     tensors = written(tmp_path / "w.bin", zeros, poor, tiny, normal(300, 300))
     index = snippets.index(tensors)
     assert [weight.why_not for weight in index.weights] == ["constant or of low entropy", "constant or of low entropy", "tiny", ""]
-    found = held(tensors, [["stored"] * 3] * 4)
-    assert {copy.weight for copy in found} == {3}
-    assert len(found) == 3
+    held_copies = held(tensors, [["stored"] * 3] * 4)
+    assert {copy.weight for copy in held_copies} == {3}
+    assert len(held_copies) == 3
 
 
 def test_what_the_model_holds_twice_is_due_twice(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_freed_memory_that_still_looks_like_weights_is_held_by_nobody(tmp_path: 
         seen = waterfall.take(pid, "x", index := snippets.index([tensor]))
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
-    assert [(one.freed, one.copies) for one in account.phase.held] == [(False, 2), (True, 1)]
+    assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
     assert 0.6 * tensor.bytes < account.phase.kept_weight_bytes <= 0.75 * tensor.bytes < account.phase.held[1].bytes
 
 
@@ -216,7 +216,7 @@ def test_weights_too_small_to_be_counted_are_not_called_activations(tmp_path: Pa
     assert abs(with_them.size(ONCE) - total) < 32 << 10, "of some tensors a page was there before"
     assert abs(with_them.size(AGAIN) - again) < 16 << 10
     assert abs(without.size(IN_USE) - with_them.size(IN_USE) - total - again) < 64 << 10
-    assert with_them.rss_bytes == without.rss_bytes == sum(one.bytes for one in with_them.slices)
+    assert with_them.rss_bytes == without.rss_bytes == sum(part.bytes for part in with_them.slices)
 
 
 def test_a_model_with_no_large_tensor_needs_no_scan() -> None:
@@ -227,11 +227,7 @@ def test_a_model_with_no_large_tensor_needs_no_scan() -> None:
 def asleep(process: subprocess.Popen) -> None:
     """Return once the program has said that it is ready, and waits: until then its heap is on the move."""
     assert process.stdout.readline() == "ready\n"
-    for _ in range(5000):
-        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
-            return
-        time.sleep(0.002)
-    raise AssertionError("it does not wait")
+    wait_for(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S")
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import made
 import pytest
 
-from memprof.explain import activations, findings
-from memprof.explain.findings import Facts
+from memprof.explain import activations, engine, findings
+from memprof.explain.facts import Facts
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
 from memprof.programs.runtimes import Knob, Runtime
 
@@ -49,7 +50,7 @@ def held(layout: str, where: str, mib: int, freed: bool = False) -> Held:
 def phase(name: str, *copies: Held, beyond: int = 0, **sizes: int) -> Phase:
     names = {"kept": KEPT, "use": IN_USE, "file": MODEL_FILE, "once": ONCE, "again": AGAIN, "repacked": REPACKED, "rest": REST}
     slices = [Slice(LIBRARIES, 40 * MIB, "")] + [Slice(names[key], size * MIB, "") for key, size in sizes.items() if key in names]
-    return Phase(name, sum(one.bytes for one in slices), tuple(slices), copies, beyond * MIB)
+    return Phase(name, sum(part.bytes for part in slices), tuple(slices), copies, beyond * MIB)
 
 
 def facts(
@@ -132,9 +133,9 @@ def test_tensors_of_which_some_are_mapped_and_others_copied_are_no_finding() -> 
 def test_a_buffer_that_holds_the_file() -> None:
     copies = (held("as stored", ANON, 90), held("another order", ANON, 90))
     made = facts(TFLITE, phase("EXECUTE", *copies, beyond=90, once=90, repacked=90), knobs={"source": "buffer"})
-    found = {finding.rule: finding for finding in findings.find(made)}
-    assert found["read_whole"].bytes == 90 * MIB
-    assert settings(found["read_whole"]) == [{"source": "file"}]
+    by_rule = {finding.rule: finding for finding in findings.find(made)}
+    assert by_rule["read_whole"].bytes == 90 * MIB
+    assert settings(by_rule["read_whole"]) == [{"source": "file"}]
 
 
 def test_memory_kept_by_the_allocator() -> None:
@@ -173,6 +174,9 @@ def test_scratch_memory_of_kernels_is_called_that_and_has_proposals() -> None:
     assert "at x 1x4" in finding.evidence[0]
     two = only(replace(made, threads=2, knobs={**made.knobs, "kernels": "reference"}))
     assert settings(two) == [] and two.proposals, "words, where there is nothing to set"
+    small = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=34), plan_bytes=9 * MIB)
+    assert [finding.bytes for finding in findings.find(small)] == [24 * MIB], "less than twice the plan, and yet no activations"
+    assert findings.find(replace(small, plan_bytes=13 * MIB)) == (), "the arena may be somewhat larger than the plan"
     (arena,) = findings.find(facts(ORT, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB))
     assert arena.rule == "arena", "a runtime with an arena of its own keeps scratch in it"
     early = only(facts(TFLITE, phase("PREPARE", use=150), phase("EXECUTE", use=152), plan_bytes=5 * MIB))
@@ -183,12 +187,12 @@ def test_copies_made_while_the_model_runs_are_not_called_folded() -> None:
     folded = (held("as stored", ANON, 20), held("transposed", ANON, 18))
     before = phase("PREPARE", *folded, beyond=18, once=20, repacked=18)
     after = phase("EXECUTE", held("as stored", ANON, 60), folded[1], beyond=58, once=20, again=40, repacked=18)
-    found = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
-    assert {rule: finding.bytes for rule, finding in found.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
-    assert settings(found["loop_copies"]) == []
+    by_rule = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
+    assert {rule: finding.bytes for rule, finding in by_rule.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    assert settings(by_rule["loop_copies"]) == []
     turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
-    found = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
-    assert found == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    by_rule = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
+    assert by_rule == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
     (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
     assert only_folded.rule == "shared_repacked"
 
@@ -201,9 +205,20 @@ def test_what_is_not_explained_is_a_warning_from_5_percent_on() -> None:
 
 def test_what_of_growth_can_be_seen_is_said() -> None:
     assert "growth of at least 4.0 MiB over the 5 iterations of EXECUTE, if every late iteration" in findings.sight(
-        facts(ORT, iterations=(1, 1, 1, 1, 1))
+        facts(ORT, iterations=(1, 1, 1, 1, 1), ran=5)
     )
-    assert "did not look for growth" in findings.sight(facts(ORT, iterations=(1, 2, 3)))
+    assert "needs at least 4 iterations of EXECUTE (--runs)" in findings.sight(facts(ORT, iterations=(1, 2, 3), ran=3))
+    too_short = findings.sight(facts(ORT, iterations=(), ran=10))
+    assert "the 10 iterations of EXECUTE are too short to be polled one by one; memprof grow looks at memory after each" in too_short
+
+
+def test_iterations_that_were_not_polled_one_by_one_are_no_steps() -> None:
+    run = made.run(samples=((0, 1, 0, 1),))
+    assert [len(engine._iterations(replace(run, marks=[replace(mark, samples=polls) for mark in run.marks]))) for polls in (5, 4, 0)] == [
+        5,
+        0,
+        0,
+    ]
 
 
 def test_huge_pages_that_were_never_filled() -> None:
@@ -251,9 +266,9 @@ def test_both_formats_need_the_same_activations(tmp_path: Path, form: str) -> No
     from memprof import zoo
 
     zoo.make("mnist", tmp_path / f"m.{form}", format=form)
-    found = activations.highest(tmp_path / f"m.{form}", {})
-    assert found is not None
-    assert 10_000 < found < 1_000_000
+    highest = activations.highest(tmp_path / f"m.{form}", {})
+    assert highest is not None
+    assert 10_000 < highest < 1_000_000
     (tmp_path / f"torn.{form}").write_bytes((tmp_path / f"m.{form}").read_bytes()[:99])
     assert activations.highest(tmp_path / f"torn.{form}", {}) is None
 

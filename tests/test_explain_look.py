@@ -40,15 +40,15 @@ READY = "print('ready', flush=True); input()"
 
 def test_a_process_that_is_gone_is_a_sentence() -> None:
     with waiting(READY) as process:
-        found = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, found)
+        mappings = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, mappings)
         process.kill()
         process.wait()
         for call in (
             lambda: look.mappings(process.pid),
-            lambda: look.present_pages(process.pid, found),
+            lambda: look.present_pages(process.pid, mappings),
             lambda: list(look.Memory(process.pid).read(*pages.ranges())),
-            lambda: glibc.walk(process.pid, found, pages),
+            lambda: glibc.walk(process.pid, mappings, pages),
             lambda: waterfall.take(process.pid, "x", None),
         ):
             with pytest.raises(look.Gone, match="ended while it was looked at"):
@@ -105,16 +105,16 @@ def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
     program = (
         "import ctypes, mmap\n"
         "libc = ctypes.CDLL(None); kept = [mmap.mmap(-1, 8 << 20) for _ in range(3)]\n"
-        "for one in kept: one[:] = b'x' * len(one)\n"
-        "address = lambda one: ctypes.addressof(ctypes.c_char.from_buffer(one))\n"
+        "for mapping in kept: mapping[:] = b'x' * len(mapping)\n"
+        "address = lambda mapping: ctypes.addressof(ctypes.c_char.from_buffer(mapping))\n"
         "print(*map(address, kept), flush=True); input()\n"
         "libc.mprotect(ctypes.c_void_p(address(kept[0])), ctypes.c_size_t(4 << 20), 0)\n"
         "libc.munmap(ctypes.c_void_p(address(kept[1])), ctypes.c_size_t(8 << 20)); print('ready', flush=True); input()"
     )
     with waiting(program) as process:
         first, second, third = (int(word) for word in process.line.split())
-        found = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, found)
+        mappings = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, mappings)
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
@@ -131,13 +131,13 @@ def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
 def test_pages_that_were_never_touched_are_not_brought_in() -> None:
     with waiting("import mmap; x = mmap.mmap(-1, 256 << 20); x[:4096] = b'x' * 4096; " + READY) as process:
         before = _rss(process.pid)
-        found = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, found)
+        mappings = look.mappings(process.pid)
+        pages = look.present_pages(process.pid, mappings)
         read = sum(len(piece.data) for piece in look.Memory(process.pid).read(*pages.ranges()))
-        glibc.walk(process.pid, found, pages)
+        glibc.walk(process.pid, mappings, pages)
         assert abs(_rss(process.pid) - before) < MIB
         assert read < 64 * MIB
-        assert abs(len(pages.address) * look.PAGE - sum(one.rss for one in found)) < MIB
+        assert abs(len(pages.address) * look.PAGE - sum(mapping.rss for mapping in mappings)) < MIB
 
 
 def test_pieces_hold_what_lies_at_their_addresses() -> None:
@@ -165,7 +165,7 @@ def test_a_process_that_is_stopped_says_where_its_stacks_are() -> None:
         phase = waterfall.account(seen, None, None, ()).phase
         assert len(seen.stack_pointers) == 2
         assert 0 < phase.size("stacks") < 2 * MIB
-        assert sum(one.bytes for one in phase.slices) == phase.rss_bytes
+        assert sum(part.bytes for part in phase.slices) == phase.rss_bytes
 
 
 def _rss(pid: int) -> int:
@@ -210,8 +210,8 @@ def test_free_blocks_add_up_to_what_glibc_itself_says() -> None:
     program = _BLOCKS + "a = work(400, 100_000); b = work(3, 8 << 20); " + tell
     with waiting(program) as process:
         used, free, mapped = (int(word) for word in process.line.split())
-        found = look.mappings(process.pid)
-        walked = glibc.walk(process.pid, found, look.present_pages(process.pid, found))
+        mappings = look.mappings(process.pid)
+        walked = glibc.walk(process.pid, mappings, look.present_pages(process.pid, mappings))
     assert walked.complete
     assert abs(walked.free.bytes - free) < 256 << 10
     assert abs(walked.used.bytes - used) < 256 << 10
@@ -222,12 +222,12 @@ def test_free_blocks_add_up_to_what_glibc_itself_says() -> None:
 def test_arenas_of_threads_are_counted() -> None:
     program = _BLOCKS + (
         "gate = threading.Barrier(4)\n"
-        "def one():\n    gate.wait(); work(100, 60_000); gate.wait(); gate.wait()\n"
-        "for _ in range(3): threading.Thread(target=one, daemon=True).start()\n"
+        "def worker():\n    gate.wait(); work(100, 60_000); gate.wait(); gate.wait()\n"
+        "for _ in range(3): threading.Thread(target=worker, daemon=True).start()\n"
         "gate.wait(); gate.wait(); print('ready', flush=True); input()"
     )
     with waiting(program) as process:
-        found = look.mappings(process.pid)
-        walked = glibc.walk(process.pid, found, look.present_pages(process.pid, found))
+        mappings = look.mappings(process.pid)
+        walked = glibc.walk(process.pid, mappings, look.present_pages(process.pid, mappings))
     assert walked.arenas == 3
     assert walked.arenas_free.bytes > 3 * 2 * MIB

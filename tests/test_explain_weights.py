@@ -27,11 +27,11 @@ def typed(name: str, array: np.ndarray, kind: int):
 
 def read(path: Path) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
     with Files() as files:
-        found = {}
+        weights = {}
         for tensor in tensors.tensors(path):
             kind = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype
-            found[tensor.name] = (tensor.shape, np.array(files.data(tensor)).view(kind).reshape(tensor.shape))
-        return found
+            weights[tensor.name] = (tensor.shape, np.array(files.data(tensor)).view(kind).reshape(tensor.shape))
+        return weights
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint8", "int32", "int64", "uint64", "bool"])
@@ -40,9 +40,9 @@ def test_every_type_is_read_as_onnx_reads_it(tmp_path: Path, dtype: str, raw: bo
     values = (RNG.standard_normal((5, 7)) * 50).astype(dtype)
     made = onnx.numpy_helper.from_array(values, "w") if raw else typed("w", values, onnx.helper.np_dtype_to_tensor_dtype(values.dtype))
     onnx.save(model_of(made), tmp_path / "m.onnx")
-    shape, found = read(tmp_path / "m.onnx")["w"]
+    shape, array = read(tmp_path / "m.onnx")["w"]
     assert shape == (5, 7)
-    assert np.array_equal(found, onnx.numpy_helper.to_array(made))
+    assert np.array_equal(array, onnx.numpy_helper.to_array(made))
 
 
 def test_external_data_subgraphs_and_constants_are_weights_too(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_external_data_subgraphs_and_constants_are_weights_too(tmp_path: Path) -
     path = tmp_path / "net.onnx"
     model = model_of(onnx.numpy_helper.from_array(outside, "outside"), nodes=nodes)
     onnx.save_model(model, path, save_as_external_data=True, location="net.data", size_threshold=100, convert_attribute=False)
-    found = tensors.tensors(path)
-    assert sorted(tensor.name for tensor in found) == ["constant", "inner", "inner", "outside"]
-    assert Path(next(tensor.path for tensor in found if tensor.name == "outside")).name == "net.data"
+    weights = tensors.tensors(path)
+    assert sorted(tensor.name for tensor in weights) == ["constant", "inner", "inner", "outside"]
+    assert Path(next(tensor.path for tensor in weights if tensor.name == "outside")).name == "net.data"
     values = read(path)
     for name, wanted in (("inner", inner), ("constant", constant), ("outside", outside)):
         assert np.array_equal(values[name][1], wanted)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, script
+from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, script, with_patience
 
 from memprof.probe import kills, procfs
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
 
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
-LATER = {"sleep_s": 0.15}  # so that it has been seen at this size, even where it is not polled
+LATER = {"sleep_s": 0.5}  # so that it has been seen at this size, even where it is not polled
 WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
 
 
@@ -52,7 +53,7 @@ def test_a_death_by_signal_is_told_with_its_phase_and_last_size(scenario, phase,
 def test_the_last_size_is_known_where_nothing_is_polled(scenario):
     every_cpu = (1024,)  # threads: where a runtime uses every CPU, its iterations are not disturbed
 
-    run = measured(scenario(execute=[HELD, {"sleep_s": 0.4}, {"crash": "SIGSEGV"}]), threads=every_cpu)
+    run = measured(scenario(execute=[HELD, {"sleep_s": 1.5}, {"crash": "SIGSEGV"}]), threads=every_cpu)
 
     assert run.job.iterations_interval_ns == 0
     assert run.outcome.rss_last_bytes > 32 * MIB
@@ -133,7 +134,7 @@ class Log:
         reading, self._writing = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._kills = self._inside = 0
         monkeypatch.setattr(kills, "_kernel_log", reading.detach)
-        monkeypatch.setattr(kills, "_WITHIN_NS", 20_000_000)
+        monkeypatch.setattr(kills, "_WITHIN_NS", 60 * 10**9)
         monkeypatch.setattr(procfs, "oom_kills", lambda: self._kills)
         monkeypatch.setattr(procfs, "oom_kills_inside", lambda: self._inside)
 
@@ -168,6 +169,7 @@ def test_the_kernels_log_tells_whom_it_killed(log):
 
 
 def test_a_kill_that_the_log_does_not_tell_is_a_perhaps(log, monkeypatch):
+    monkeypatch.setattr(kills, "_WITHIN_NS", 20_000_000)
     since = kills.Kills()
     log.kill(77, told=False)
     assert since.ended((77,)) is None
@@ -221,10 +223,14 @@ def test_an_error_whose_own_words_fail_is_told_by_its_name(model, tmp_path):
 def test_a_hang_ends_at_the_time_limit_with_all_it_started(scenario):
     forking = [{"fork": 2, "for_s": 600}, *HANG["load"]]
 
-    run = measured(scenario(prepare=[HELD, *forking]), timeout_ns=10**9)
+    model = scenario(prepare=[HELD, *forking])
+    run = with_patience(
+        lambda limit_ns: measured(model, timeout_ns=limit_ns),
+        lambda run: run.outcome.phase == "PREPARE" and run.outcome.rss_last_bytes > 40 * MIB,
+    )
 
     assert (run.outcome.word, run.outcome.phase) == ("timeout", "PREPARE")
-    assert run.outcome.sentence.startswith("did not end in time (timeout 1 s) in PREPARE, its RSS last 4")
+    assert re.match(r"did not end in time \(timeout (1|8|64) s\) in PREPARE, its RSS last 4", run.outcome.sentence)
     assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD"]
     assert run.warnings == ()
 
@@ -248,7 +254,7 @@ def test_a_program_that_never_reads_its_job_ends_at_the_time_limit(scenario, tmp
 
 @pytest.mark.parametrize("phase", ["load", "execute"])
 def test_a_stopped_program_ends_at_the_time_limit(scenario, phase):
-    run = measured(scenario(**{phase: [{"crash": "SIGSTOP"}]}), timeout_ns=10**9)
+    run = measured(scenario(**{phase: [{"crash": "SIGSTOP"}]}), timeout_ns=10**9)  # in whatever phase a busy machine is by then
 
     assert run.outcome.word == "timeout"
 
@@ -329,7 +335,8 @@ def test_half_a_surrogate_pair_does_not_spoil_the_run(model, tmp_path):
 
 @pytest.mark.parametrize("text", ["x" * 40, "\\n" * 4096, "{}\\n" * 1000], ids=["no end", "empty lines", "lines"])
 def test_marks_without_end_do_not_hold_the_time_limit_up(model, tmp_path, text):
-    run = measured(model, runtime_file(tmp_path, load=WRITE + f"while True: write(b'{text}')"), timeout_ns=10**9)
+    mine = runtime_file(tmp_path, load=WRITE + f"while True: write(b'{text}')")
+    run = with_patience(lambda limit_ns: measured(model, mine, timeout_ns=limit_ns), lambda run: run.outcome.phase == "MODEL_LOAD")
 
     assert (run.outcome.word, run.outcome.phase) == ("timeout", "MODEL_LOAD")
 
@@ -373,10 +380,10 @@ def test_children_are_found_where_the_kernel_lists_none(monkeypatch):
 
     with subprocess.Popen(["sleep", "600"]) as child:
         monkeypatch.setattr(procfs, "open", without_lists, raising=False)
-        found = procfs.children(os.getpid())
+        children = procfs.children(os.getpid())
         child.kill()
 
-    assert child.pid in found
+    assert child.pid in children
 
 
 def test_a_fork_that_prints_for_ever_does_not_hold_the_result_up(model, tmp_path):
@@ -416,7 +423,8 @@ def test_under_a_wrapper_a_death_by_signal_is_told_as_one(scenario, shell):
 
 
 def test_under_a_wrapper_a_hang_ends_at_the_time_limit(scenario, shell):
-    run = measured(scenario(load=[HELD, {"fork": 1, "for_s": 600}, *HANG["load"]]), python=shell, timeout_ns=10**9)
+    model = scenario(load=[HELD, {"fork": 1, "for_s": 600}, *HANG["load"]])
+    run = with_patience(lambda limit_ns: measured(model, python=shell, timeout_ns=limit_ns), lambda run: run.outcome.phase == "MODEL_LOAD")
 
     assert (run.outcome.word, run.outcome.phase) == ("timeout", "MODEL_LOAD")
     assert run.warnings == ()
@@ -462,7 +470,8 @@ def onnx_model(tmp_path_factory):
     ],
     ids=["knob", "shape", "name", "size", "provider"],
 )
-def test_what_a_runtime_refuses_is_told_in_its_own_words(onnx_model, words, status, phase, said):
+def test_what_a_runtime_refuses_is_told_in_its_own_words(onnx_model, monkeypatch, words, status, phase, said):
+    monkeypatch.setattr("memprof.models.inputs.names", lambda path: ())  # or memprof would refuse a name itself
     run = measured(onnx_model, "onnxruntime", **words)
 
     assert (run.outcome.status, run.outcome.phase) == (status, phase)

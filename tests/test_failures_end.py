@@ -13,6 +13,7 @@ import psutil
 import pytest
 from failing import HANG, PYTHON, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
 
+from memprof import cli
 from memprof.runs import store
 
 INTERRUPTED = 130
@@ -44,7 +45,7 @@ def test_an_interruption_keeps_what_was_measured_and_prints_its_table(folder, nu
     with started(folder, "run", "quick.json", "forks.json", *ONCE) as process:
         wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and len(children()) == 3)
         os.killpg(process.pid, number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
 
     assert process.returncode == INTERRUPTED
     assert [run["job"]["model"]["name"] for run in runs_in(folder / "runs.jsonl")] == ["quick.json"]
@@ -58,7 +59,7 @@ def test_an_interruption_before_the_first_run_leaves_no_file(folder):
     with started(folder, "run", "hang.json", *ONCE) as process:
         wait_for(children)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
 
     assert (process.returncode, out) == (INTERRUPTED, "")
     assert err.splitlines()[-1] == "memprof: interrupted"
@@ -78,6 +79,30 @@ def test_an_interruption_that_is_repeated_ends_in_the_same_way(folder):
     assert len(runs_in(folder / "runs.jsonl")) == 1
 
 
+def test_a_second_interruption_before_the_first_is_answered_is_no_traceback(memprof, monkeypatch):
+    interruptions = [KeyboardInterrupt, KeyboardInterrupt]
+
+    def interrupted(*_, **__):
+        if interruptions:
+            raise interruptions.pop()
+
+    monkeypatch.setattr(cli.group, "main", interrupted)
+    monkeypatch.setattr(cli, "_ignore_interruptions", interrupted)
+
+    done = memprof("runtimes")
+
+    assert (done.returncode, done.stderr, interruptions) == (INTERRUPTED, "memprof: interrupted\n", [])
+
+
+def test_an_interruption_while_a_module_with_dataclasses_is_loaded_keeps_the_exit_code(folder):
+    code = "from memprof import cli\ncli.group.main = lambda *_, **__: exec('raise KeyboardInterrupt')\ncli.main()\n"
+    (folder / "interrupted.py").write_text(code)
+
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=folder, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "memprof: interrupted\n")
+
+
 def with_patience(process):
     try:
         process.wait(0.05)
@@ -94,7 +119,7 @@ def test_an_interruption_while_a_long_result_waits_to_be_read(folder, scenario):
         wait_for(lambda: probes()[0].status() == psutil.STATUS_SLEEPING)  # in the middle of its line: a pipe does not hold all of it
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGCONT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
 
     assert process.returncode == INTERRUPTED
     assert "Traceback" not in err
@@ -106,7 +131,7 @@ def test_an_interruption_while_a_runtime_is_asked_what_it_is(folder, number):
     with started(folder, "run", "quick.json", "-r", mine) as process:
         wait_for(lambda: processes("describe"))
         os.killpg(process.pid, number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
 
     assert process.returncode == INTERRUPTED
     assert err.split() == ["memprof:", "interrupted"]
@@ -115,7 +140,7 @@ def test_an_interruption_while_a_runtime_is_asked_what_it_is(folder, number):
 def test_an_interruption_while_a_model_is_converted(folder):
     with converting(folder) as process:
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
 
     assert (process.returncode, out) == (INTERRUPTED, "")
     assert "Traceback" not in err
@@ -166,7 +191,7 @@ def test_a_killed_memprof_leaves_a_whole_file_and_no_process(folder):
         wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and len(children()) == 3)
         process.kill()
         process.wait()
-        wait_for(all_gone, 10)
+        wait_for(all_gone)
 
     assert len(runs_in(folder / "runs.jsonl")) == 1
 
@@ -177,7 +202,7 @@ def test_a_killed_probe_is_one_failed_run_and_the_others_go_on(folder, number):
         wait_for(lambda: len(children()) == 3)
         (probe,) = probes()
         probe.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
 
     assert process.returncode == 4
     lost, good = runs_in(folder / "runs.jsonl")
@@ -195,7 +220,7 @@ def test_under_a_wrapper_a_killed_probe_leaves_nothing_either(folder):
         wait_for(lambda: any(child.name().startswith("python") for child in children()))
         (probe,) = probes()
         probe.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
 
     assert process.returncode == 4
     assert all_gone()
@@ -225,7 +250,7 @@ def test_what_another_memprof_is_measuring_is_left_alone(folder, memprof):
 
         assert child.is_running()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
 
 
 def test_ctrl_c_at_a_terminal_ends_the_bar_and_keeps_the_file(folder):
@@ -237,7 +262,7 @@ def test_ctrl_c_at_a_terminal_ends_the_bar_and_keeps_the_file(folder):
         os.close(theirs)
         wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and children())
         os.write(ours, b"\x03")
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=120)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
 
@@ -258,7 +283,7 @@ def test_signals_inherited_as_ignored_or_blocked_change_nothing(folder, before):
     program = f"import signal; {before}; {EXEC}"
     command = [sys.executable, "-c", program, "run", "quick.json", *ONCE, "--timeout", "30s"]
 
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr
     assert runs_in(folder / "runs.jsonl")[0]["outcome"]["status"] == "ok"
@@ -275,3 +300,32 @@ def test_the_measured_program_starts_with_every_signal_as_usual(folder):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     assert run.outcome.ok, run.outcome.sentence
+
+
+LOST = """
+import os, signal, sys, time
+from memprof import cli
+
+class Removed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{number})
+        time.sleep(600)  # the interruption is raised here, where Python drops it
+
+def work(*words, **options):
+    Removed()
+    time.sleep(600)
+
+cli.group.main = work
+sys.argv = ["memprof"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interruption_that_python_drops_while_it_removes_an_object_comes_again(tmp_path, number):
+    done = subprocess.run(
+        [sys.executable, "-c", LOST.format(number=number)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert done.returncode == INTERRUPTED, done.stderr
+    assert "Traceback" not in done.stderr and "ignored" not in done.stderr

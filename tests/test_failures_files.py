@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
-from failing import QUICK, runs_in, sentence, started
+from failing import QUICK, runs_in, script, sentence, started
 from made import run
 
 from memprof.runs import store
@@ -164,14 +164,35 @@ def test_a_file_that_holds_no_runs_is_said_by_what_reads_it(memprof, folder, con
     assert done.returncode == INPUT
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "pack", "endless", "-o", "packed.csv"),
+        ("plan", "show", "net.onnx", "--order", "endless"),
+        ("explain", "--from", "endless"),
+        ("gate", "endless", "--baseline", "endless"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_device_without_end_is_not_read_for_a_file(memprof, folder, words):
+    (folder / "endless").symlink_to("/dev/zero")
+    if "net.onnx" in words:
+        assert memprof("zoo", "founding_example", "--format", "onnx", "-o", "net.onnx").returncode == 0
+
+    done = memprof(*words)
+
+    assert re.fullmatch(r"memprof: .*endless.*it is not a file, and it goes on after 128 MiB.*", sentence(done))
+    assert done.returncode == INPUT
+
+
 def test_two_at_once_add_to_one_file_without_mixing_lines(folder):
     words = ["run", "quick.json", *ONCE[:-1], "4", "-o", "runs.jsonl", "--append"]
     with started(folder, *words, "--name", "a") as first, started(folder, *words, "--name", "b") as second:
         for process in (first, second):
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
 
     assert (first.returncode, second.returncode) == (0, 0)
-    assert sorted(one.job.model.name for one in store.load([folder / "runs.jsonl"]).runs) == ["a"] * 4 + ["b"] * 4
+    assert sorted(saved.job.model.name for saved in store.load([folder / "runs.jsonl"]).runs) == ["a"] * 4 + ["b"] * 4
 
 
 def test_runs_are_read_where_files_cannot_be_locked(some_runs):
@@ -239,10 +260,10 @@ def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_di
 
 
 def test_a_full_disk_where_the_probe_is_compiled_is_said(folder, memprof, small_disk):
-    need_tool("cc")
+    quick = script(folder / "quick-cc", f'#!/bin/sh\nexec {need_tool("cc")} "$@" -O0\n')  # optimised, it would take seconds
     (small_disk / "filling").write_bytes(b"x" * 60_000)
 
-    done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk)})
+    done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk), "CC": str(quick)})
 
     assert done.returncode == INPUT
     assert re.search("^memprof: .*probe-.* cannot be (compiled|written)", done.stderr.splitlines()[-1])
@@ -283,7 +304,7 @@ def as_nobody(place, python, *words):
     environment = {**os.environ, "XDG_CACHE_HOME": str(place / "cache")}
     options = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": place, "env": environment}
     try:
-        return subprocess.run([python, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False, **options)
+        return subprocess.run([python, "-c", program, *words], capture_output=True, text=True, timeout=120, check=False, **options)
     except OSError:
         return subprocess.CompletedProcess(words, 126)
 
@@ -294,8 +315,8 @@ def test_another_user_measures_in_a_folder_of_his_own(nobody):
     done = call("run", "quick.json", *ONCE, "-o", "runs.jsonl")
 
     assert done.returncode == 0, done.stderr
-    (one,) = runs_in(place / "runs.jsonl")
-    assert all(mark["rss_peak_exact"] for mark in one["marks"])
+    (saved,) = runs_in(place / "runs.jsonl")
+    assert all(mark["rss_peak_exact"] for mark in saved["marks"])
 
 
 @pytest.mark.parametrize(

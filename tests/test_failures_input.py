@@ -33,6 +33,7 @@ def folder(tmp_path, scenario):
 REFUSED = {
     "no model": (["-r", "synthetic"], USAGE, "name a model"),
     "model missing": (["none.json", "-r", "synthetic"], INPUT, "model none.json: no such file"),
+    "model without a name": (["", "-r", "synthetic"], USAGE, "the model's name is empty: name a file, or the folder of a package"),
     "model empty": (["empty.json", "-r", "synthetic"], INPUT, "model empty.json: the file is empty"),
     "model of another format": (
         ["model.tflite", "-r", "synthetic"],
@@ -75,7 +76,7 @@ REFUSED = {
     "threads of no form": (["good.json", "-r", "synthetic", "--threads", "0"], USAGE, "threads '0'"),
     "option unknown": (["good.json", "-r", "synthetic", "--reapeats", "1"], USAGE, "No such option"),
     "option of another type": (["good.json", "-r", "synthetic", "--runs", "many"], USAGE, "'many' is not a valid integer"),
-    "too few repeats": (["good.json", "-r", "synthetic", "--repeats", "0"], USAGE, "--repeats 0: 1 is the least"),
+    "too few repeats": (["good.json", "-r", "synthetic", "--repeats", "0"], USAGE, "repeats 0: 1 is the least"),
     "duration that is none": (["good.json", "-r", "synthetic", "--timeout", "soon"], USAGE, "'soon' is not a duration"),
     "suite missing": (["--suite", "none.toml"], INPUT, "suite none.toml: No such file"),
     "suite with an unknown word": (["--suite", "suite.toml"], INPUT, "suite suite.toml: there is no 'runtime'; did you mean runtimes?"),

@@ -24,7 +24,7 @@ def folder(tmp_path, scenario):
 
 
 def shell(folder, line):
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 # -- standard streams
@@ -136,7 +136,7 @@ def test_modules_in_the_working_folder_disturb_neither_probe_nor_child(folder):
         (folder / f"{name}.py").write_text("raise SystemExit('the wrong file')\n")
     command = Path(sys.executable).with_name("memprof")  # with -m, Python itself would look into the working folder
 
-    done = subprocess.run([command, *ONCE], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([command, *ONCE], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr
     assert runs_in(folder / "runs.jsonl")[0]["outcome"]["status"] == "ok"

@@ -46,9 +46,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 def test_several_files_take_their_names_together(tmp_path):
     first, second = tmp_path / "model", tmp_path / "data"
     first.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), files.drafts(first, second) as (draft, other):
+    with pytest.raises(ZeroDivisionError), files.drafts(first, second) as (draft, second_draft):
         draft.write_bytes(b"new")
-        other.write_bytes(b"new")
+        second_draft.write_bytes(b"new")
         _ = 1 / 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model": b"old"}
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import ssl
 import subprocess
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from conftest import need_tool
 from fleets import fleet
+from made import run
 
 from memprof.errors import InputError, UsageError
-from memprof.measuring.fleet import packing, worker
-from memprof.measuring.fleet.message import Doing, Offered, Sent, Task, encode, result, suite_of, task, words_of
+from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, stand, watching, worker
+from memprof.measuring.fleet.message import PROTOCOL, Doing, Offered, Result, Said, Sent, Task, encode, result, suite_of, task, words_of
 from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
+from memprof.runs import store
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
@@ -161,7 +165,7 @@ def test_a_file_outside_of_a_commands_folder_is_not_sent(tmp_path):
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(worker, "_LOOK_S", 0.01)
+    monkeypatch.setattr(arrivals, "_LOOK_S", 0.01)
     return tmp_path
 
 
@@ -181,7 +185,7 @@ def test_a_file_comes_in_pieces_and_stays_for_the_next(kept):
         assert worker.receive("task", HELLO, 3, 5, b"lo") == ""
 
     for _ in range(2):
-        worker._bring(asked(), desk, lambda: False)
+        arrivals.bring(asked(), desk, lambda: False)
 
     assert needs == [(HELLO,)]
     folder = kept / "cache/memprof/fleet/comparison-c-1"
@@ -189,56 +193,145 @@ def test_a_file_comes_in_pieces_and_stays_for_the_next(kept):
 
 
 def test_a_full_disk_at_a_worker_is_said(kept, monkeypatch):
-    monkeypatch.setattr(worker.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
+    monkeypatch.setattr(arrivals.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
     with pytest.raises(InputError, match=r"hello cannot be kept on .*: 5 B are to be sent and 3 B are free; XDG_CACHE_HOME of its worker"):
-        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_a_disk_that_becomes_full_is_said(kept, monkeypatch):
     def write(path, data):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(worker.Path, "write_bytes", write)
+    monkeypatch.setattr(arrivals.Path, "write_bytes", write)
     with pytest.raises(InputError, match="No space left on device"):
-        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_a_damaged_file_is_refused(kept):
     with pytest.raises(InputError, match="it was damaged or changed on its way"):
-        worker._bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
+        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
 
 
 def test_a_desk_that_sends_nothing_is_not_waited_for(kept, monkeypatch):
-    monkeypatch.setattr(worker, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(arrivals, "_SILENCE_S", 0.05)
     with pytest.raises(InputError, match="the desk sent nothing of a file"):
-        worker._bring(asked(), lambda **words: None, lambda: False)
-    with pytest.raises(worker.Cancelled):
-        worker._bring(asked(), lambda **words: None, lambda: True)
+        arrivals.bring(asked(), lambda **words: None, lambda: False)
+    with pytest.raises(stand.Cancelled):
+        arrivals.bring(asked(), lambda **words: None, lambda: True)
 
 
 def test_no_name_leads_out_of_a_comparisons_folder(kept):
     with pytest.raises(InputError, match="outside of its folder"):
-        worker._bring(asked("../../../evil"), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        arrivals.bring(asked("../../../evil"), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_clocks_that_differ_do_not_matter(monkeypatch):
     # A worker says how long it has been at it; the time of day of neither side is in it.
-    stand = worker.Stand("here", None, None, {})
-    stand.doing, stand.since_s = Doing("m", "desk"), worker.time.monotonic() - 7
-    monkeypatch.setattr(worker.time, "time", lambda: 0)
+    here = stand.Stand("here", None, None, {})
+    here.doing, here.since_s = Doing("m", "desk"), stand.time.monotonic() - 7
+    monkeypatch.setattr(stand.time, "time", lambda: 0)
 
-    assert 7 <= stand.doing_now()["for_s"] < 1000
+    assert 7 <= here.doing_now()["for_s"] < 1000
     assert "time" not in Offered.__dataclass_fields__
 
 
 def test_a_place_that_cannot_be_reached_is_said(kept):
     with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        worker.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
+        stand.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
 def test_the_answer_of_a_worker_travels():
-    assert result(encode(worker.Result(3, "refused", "why"))).why == "why"
+    assert result(encode(Result(3, "refused", "why"))).why == "why"
     assert packing.desk_name().count("@") == 1
+
+
+class Lab:
+    """A scheduler that tells what a test wants."""
+
+    def __init__(self, facts=None, desks=None):
+        self.facts, self.desks = facts, desks
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"tcp://a": {"memprof": self.facts}, "tcp://b": {"memprof": OFFERED}}}
+
+    def get_metadata(self, keys, default):
+        return self.desks
+
+    def cancel(self, futures, force):
+        self.cancelled = futures
+
+
+OFFERED = {"place": "here", "host": "b", "machine": "b", "labels": {}, "protocol": PROTOCOL, "version": "1"}
+
+
+@pytest.mark.parametrize("facts", [{"protocol": PROTOCOL}, {**OFFERED, "labels": 7}])
+def test_a_worker_that_says_odd_things_is_left_out(facts):
+    there, (sentence,) = scheduler.places(Lab(facts))
+    assert [place.name for place in there] == ["here of b"]
+    assert sentence.startswith("the worker at tcp://a says of its place what this memprof does not understand: ")
+
+
+@pytest.mark.parametrize("odd", [{"x": 7}, {"x": {"desk": 7}}, {"x": [[]]}, 7])
+def test_a_desk_that_writes_odd_counts_is_not_shown(odd):
+    assert watching._desks(Lab(desks=odd)) == {}
+    good = {"desk": "a", "running": 1, "waiting": 2, "done": 3}
+    assert list(watching._desks(Lab(desks={**odd, "y": good} if isinstance(odd, dict) else {"y": good}))) == ["y"]
+
+
+class Incoming:
+    def __init__(self, *messages):
+        self.messages = list(messages)
+
+    def get(self, batch=False, timeout=None):
+        if batch:
+            messages, self.messages = self.messages, []
+            return messages
+        raise TimeoutError
+
+
+def asking():
+    """A desk that has one comparison at a place, and all it says."""
+    lines = []
+    progress = SimpleNamespace(say=lines.append)
+    asks = desk.Desk(Lab(), [], progress, lambda line: None)
+    wants = SimpleNamespace(request=SimpleNamespace(key="key"), task=SimpleNamespace(title="m.json"))
+    asks._planner = SimpleNamespace(failed=lambda place, again: True, benched=set())
+    asks._running["task"] = desk._Running(wants, "board", 1, "future")
+    return asks, lines
+
+
+@pytest.mark.parametrize("read", [message.said, message.result, message.task])
+def test_a_message_nested_too_deep_is_none(read):
+    deep = b'{"task":"t","runs":1,"x":' + b"[" * 100_000
+    with pytest.raises(msgspec.DecodeError):
+        read(deep)
+
+
+def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
+    asks, _ = asking()
+    asks._there = dict.fromkeys(["board"])
+    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}, status="connecting")
+    asks._look()
+    assert list(asks._there) == ["board"] and asks._running
+
+
+def test_a_message_that_is_none_does_not_lose_the_others():
+    asks, lines = asking()
+    good = encode(Said("task", say="hello")).decode()
+    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800")))
+    assert [said.say for said in heard] == ["hello"]
+    assert lines and all(line.startswith("a worker sent what this memprof does not understand: ") for line in lines)
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[" * 100_000, "of no attempt"])
+def test_a_run_that_is_none_costs_its_place_the_comparison_and_not_the_campaign(line):
+    asks, lines = asking()
+    line = line.replace("of no attempt", store.encode(run()).decode())
+    said = Said("task", run=line or " ")
+    assert list(asks._heard(said, None)) == []
+    assert not asks._running and asks.client.cancelled == ["future"]
+    (sentence,) = lines
+    assert sentence.startswith("m.json begins again elsewhere, whole: board: a run of board")
 
 
 # -- over TLS
@@ -255,15 +348,15 @@ def certificates(folder):
 
 def test_a_fleet_over_tls_and_a_certificate_of_a_stranger(memprof, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    from memprof.measuring.fleet import desk
+    from memprof.measuring.fleet import scheduler
 
-    monkeypatch.setattr(desk, "_CONNECT_S", 3)
     own, strange = certificates(tmp_path / "own"), certificates(tmp_path / "strange")
     (tmp_path / "fleet").mkdir()
     with fleet(tmp_path / "fleet", own) as made:
         words = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), own, strict=True) for word in (option, path)]
         other = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), strange, strict=True) for word in (option, path)]
         shown = memprof("fleet", made.address, *words)
+        monkeypatch.setattr(scheduler, "_CONNECT_S", 3)  # which is tried until then, though it is refused
         refused = memprof("fleet", made.address, *other)
         alone = memprof("fleet", made.address)
 

@@ -73,8 +73,15 @@ def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
 
 @cache
 def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The imports of a file."""
-    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Import | ast.ImportFrom)]
+    """The imports of a file, wherever they stand. Expressions, which hold none, are most of a file and are not looked into."""
+    imports = []
+    left: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        left += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case)]
+    return imports
 
 
 def arrows() -> dict[tuple[str, str], str]:

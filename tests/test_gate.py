@@ -85,9 +85,9 @@ LOW, HIGH = 189.8, 194.4
     ],
 )
 def test_every_shape_of_samples_has_its_verdict(base, head, expected, why):
-    found = judged(base, head)
+    row = judged(base, head)
 
-    assert (found.verdict, why in found.reason) == (expected, True), found.reason
+    assert (row.verdict, why in row.reason) == (expected, True), row.reason
 
 
 def test_the_threshold_is_the_largest_of_its_parts():
@@ -101,9 +101,9 @@ def test_the_threshold_is_the_largest_of_its_parts():
 
 
 def test_latencies_have_no_floor_of_bytes():
-    found = judged((100e6, 101e6, 102e6, 103e6, 104e6), (200e6, 201e6, 202e6, 203e6, 204e6), metric="time_ns")
+    row = judged((100e6, 101e6, 102e6, 103e6, 104e6), (200e6, 201e6, 202e6, 203e6, 204e6), metric="time_ns")
 
-    assert (found.verdict, found.reason[:14]) == ("regressed", "+100 ms, +98.0")
+    assert (row.verdict, row.reason[:14]) == ("regressed", "+100 ms, +98.0")
 
 
 @pytest.mark.parametrize("words", [["-1%"], ["two%"], ["1MB/s"], ["nan%"]])
@@ -149,21 +149,21 @@ def test_an_increase_of_two_percent_or_two_mib_is_seen(more):
 
 
 def test_all_metrics_and_phases_are_judged():
-    found = report_of(runs(), runs(extra_mib=[10 + extra for extra in STEADY]))
+    judgement = report_of(runs(), runs(extra_mib=[10 + extra for extra in STEADY]))
 
-    places = {(one.phase, one.metric) for one in found.rows}
+    places = {(row.phase, row.metric) for row in judgement.rows}
     phases = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
     assert places == {(phase, metric) for phase in phases for metric in baseline.DEFAULT_METRICS} | {(PEAK, "rss_peak_bytes")}
-    assert {one.phase for one in found.rows if one.verdict == "ok"} == {"STARTUP"}
-    assert found.exit_code == 1
-    assert [one.verdict for one in found.rows] == sorted((one.verdict for one in found.rows), key=verdicts.WORST_FIRST.index)
+    assert {row.phase for row in judgement.rows if row.verdict == "ok"} == {"STARTUP"}
+    assert judgement.exit_code == 1
+    assert [row.verdict for row in judgement.rows] == sorted((row.verdict for row in judgement.rows), key=verdicts.WORST_FIRST.index)
 
 
 def test_rows_of_one_side_alone():
     both = report_of([*runs(), *runs("gone")], [*runs(), *runs("fresh")])
 
-    assert {one.verdict for one in both.rows if one.key.variant == "fresh"} == {"new"}
-    assert {(one.verdict, one.reason) for one in both.rows if one.key.variant == "gone"} == {
+    assert {row.verdict for row in both.rows if row.key.variant == "fresh"} == {"new"}
+    assert {(row.verdict, row.reason) for row in both.rows if row.key.variant == "gone"} == {
         ("gone", "in the baseline, but not measured now")
     }
     assert both.exit_code == 3
@@ -171,11 +171,11 @@ def test_rows_of_one_side_alone():
 
 
 def test_sides_without_a_common_row_are_gone_and_new():
-    found = report_of(runs("a"), runs("b"))
+    judgement = report_of(runs("a"), runs("b"))
 
-    assert {one.verdict for one in found.rows} == {"gone", "new"}
-    assert (found.exit_code, replace(found, allow_gone=True).exit_code) == (3, 0)
-    assert "11 rows gone, 11 new rows" in report.headline(found)
+    assert {row.verdict for row in judgement.rows} == {"gone", "new"}
+    assert (judgement.exit_code, replace(judgement, allow_gone=True).exit_code) == (3, 0)
+    assert "11 rows gone, 11 new rows" in report.headline(judgement)
 
 
 def crashed(repeats=5):
@@ -187,7 +187,7 @@ def test_a_run_that_fails_now_is_a_regression_and_one_that_always_did_is_none():
     now = report_of(runs(), crashed())
     assert (now.exit_code, now.rows[0].verdict) == (1, "failed")
     assert "5 of 5 runs failed: ended by SIGSEGV in PREPARE" in now.rows[0].reason
-    assert not [one for one in now.rows if "not measured now" in one.reason]
+    assert not [row for row in now.rows if "not measured now" in row.reason]
 
     one_of_five = report_of(runs(), [*runs(extra_mib=STEADY[:4]), *crashed(1)])
     assert (one_of_five.exit_code, one_of_five.rows[0].verdict) == (1, "failed")
@@ -197,7 +197,7 @@ def test_a_run_that_fails_now_is_a_regression_and_one_that_always_did_is_none():
 
     mended = report_of(crashed(), runs())
     assert mended.exit_code == 0
-    assert "base failed: ended by SIGSEGV" in next(one for one in mended.rows if one.verdict == "new").reason
+    assert "base failed: ended by SIGSEGV" in next(row for row in mended.rows if row.verdict == "new").reason
 
 
 def test_a_regression_beats_a_failure_and_a_failure_beats_doubt():
@@ -242,7 +242,10 @@ def test_a_failed_run_counts_whatever_machine_base_is_from():
 
 def test_changed_settings_and_models_are_named():
     base = runs()
-    head = [replace(one, job=replace(one.job, knobs={"arena": "off"}, model=replace(one.job.model, sha256="ff" * 32))) for one in base]
+    head = [
+        replace(measured, job=replace(measured.job, knobs={"arena": "off"}, model=replace(measured.job.model, sha256="ff" * 32)))
+        for measured in base
+    ]
 
     _, asked = baseline.differing(baseline.entries(base), baseline.entries(head))
 
@@ -269,17 +272,20 @@ def test_the_later_phases_follow_from_the_first_that_rose():
     assert [(row.phase, row.metric) for row in causes] == [("MODEL_LOAD", "rss_peak_bytes")]
     assert {row.cause for row in rows if row.verdict == "regressed"} == {None, ("MODEL_LOAD", "rss_peak_bytes")}
     assert {row.cause for row in rows if row.verdict != "regressed"} == {None}
-    found = Report("a against b", verdicts.worst_first(rows))
-    lines = [line for line in report.render(found).splitlines() if line.startswith("- ")]
+    judgement = Report("a against b", verdicts.worst_first(rows))
+    lines = [line for line in report.render(judgement).splitlines() if line.startswith("- ")]
     assert len(lines) == 1 and "MODEL_LOAD, RSS peak: 150.2 MiB → 160.2 MiB" in lines[0]
     assert "It explains 8 further rows: MODEL_LOAD Anonymous memory at the end, PREPARE" in lines[0]
-    assert "9 regressions of one cause" in report.headline(found)
-    assert report.render(found, "github").count("::error ") == 1
+    assert "9 regressions of one cause" in report.headline(judgement)
+    assert report.render(judgement, "github").count("::error ") == 1
     assert (
-        sum(row["cause"] == {"phase": "MODEL_LOAD", "metric": "rss_peak_bytes"} for row in json.loads(report.render(found, "json"))["rows"])
+        sum(
+            row["cause"] == {"phase": "MODEL_LOAD", "metric": "rss_peak_bytes"}
+            for row in json.loads(report.render(judgement, "json"))["rows"]
+        )
         == 8
     )
-    assert "follows from MODEL_LOAD, RSS peak" in report.render(found, "junit")
+    assert "follows from MODEL_LOAD, RSS peak" in report.render(judgement, "junit")
 
 
 def test_a_larger_rise_is_a_cause_of_its_own():
@@ -313,31 +319,31 @@ def test_markdown_has_the_worst_first_and_folds_the_rest():
 
 def test_rows_stand_variant_by_variant_and_as_they_ran_where_they_moved_alike():
     base = [*runs("fine"), *runs("little"), *runs("much")]
-    head = [*runs("fine"), *runs("little", [10 + one for one in STEADY]), *runs("much", [40 + one for one in STEADY])]
+    head = [*runs("fine"), *runs("little", [10 + extra for extra in STEADY]), *runs("much", [40 + extra for extra in STEADY])]
 
-    found = report_of(base, head).rows
+    rows = report_of(base, head).rows
 
-    worse = [(one.key.variant, one.phase, one.metric[:4]) for one in found if one.verdict == "regressed"]
+    worse = [(row.key.variant, row.phase, row.metric[:4]) for row in rows if row.verdict == "regressed"]
     assert [variant for variant, _, _ in worse] == ["much"] * 9 + ["little"] * 9
     # +40 MiB of 130.2, of 150.2; of 250.2 (twice, 255.2 MiB at the end of WARMUP and EXECUTE); of PEAK's 270.2 and those about as high
     assert worse[:2] == [("much", "MODEL_LOAD", "anon"), ("much", "MODEL_LOAD", "rss_")]
     assert [phase for _, phase, _ in worse[2:9]] == ["PREPARE", "WARMUP", "EXECUTE", "WARMUP", "EXECUTE", "PEAK", "PREPARE"]
-    assert [one.phase for one in worse_of(found, "little")][2:] == ["PREPARE", "WARMUP", "EXECUTE", "PEAK", "PREPARE", "WARMUP", "EXECUTE"]
-    fine = [(one.key.variant, one.phase) for one in found if one.verdict == "ok"]
+    assert [row.phase for row in worse_of(rows, "little")][2:] == ["PREPARE", "WARMUP", "EXECUTE", "PEAK", "PREPARE", "WARMUP", "EXECUTE"]
+    fine = [(row.key.variant, row.phase) for row in rows if row.verdict == "ok"]
     phases = ["PEAK", *(phase for phase in ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE") for _ in baseline.DEFAULT_METRICS)]
     assert fine == [*(("fine", phase) for phase in phases), *(("little", "STARTUP"),) * 2, *(("much", "STARTUP"),) * 2]
-    assert verdicts.worst_first(found) == found
+    assert verdicts.worst_first(rows) == rows
 
 
 def worse_of(rows, variant):
-    return [one for one in rows if (one.verdict, one.key.variant) == ("regressed", variant)]
+    return [row for row in rows if (row.verdict, row.key.variant) == ("regressed", variant)]
 
 
 def test_of_very_many_rows_the_list_has_the_first():
     names = [f"v{number}" for number in range(4)]
-    head = [one for name in names for one in runs(name, [10 + extra for extra in STEADY])]
+    head = [measured for name in names for measured in runs(name, [10 + extra for extra in STEADY])]
 
-    text = report.render(report_of([one for name in names for one in runs(name)], head))
+    text = report.render(report_of([measured for name in names for measured in runs(name)], head))
 
     lines = text.splitlines()
     assert lines[2] == "head against base: 36 regressions, 8 fine."
@@ -351,7 +357,7 @@ def test_json_holds_every_row_with_its_samples():
 
     assert (next(iter(content)), content["memprof_gate"]) == ("memprof_gate", 1)
     assert (content["exit_code"], content["counts"]["regressed"], len(content["rows"])) == (1, 9, 11)
-    peak = next(one for one in content["rows"] if one["phase"] == PEAK)
+    peak = next(row for row in content["rows"] if row["phase"] == PEAK)
     assert len(peak["base"]) == len(peak["head"]) == 5
     assert peak["difference"] == pytest.approx(10 * MIB, abs=1)
 
@@ -368,9 +374,9 @@ def test_junit_counts_what_failed_and_holds_any_name():
 
 
 def test_junit_skips_what_could_not_be_decided():
-    found = report_of(runs(), runs(extra_mib=(0, 0, 0)))
+    judgement = report_of(runs(), runs(extra_mib=(0, 0, 0)))
 
-    suites = ElementTree.fromstring(report.render(found, "junit")).findall("testsuite")
+    suites = ElementTree.fromstring(report.render(judgement, "junit")).findall("testsuite")
 
     assert {(suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) for suite in suites} == {
         ("11", "0", "0", "11")
@@ -386,6 +392,10 @@ def test_two_outcomes_of_a_variant_are_two_tests():
     assert [case.get("name") for case in cases] == ["outcome", "outcome (2)"]
 
 
+def test_annotations_hold_no_escape_of_a_terminal():
+    assert "\x1b" not in shown("github", "a\x1b]0;x\x07") and "a\ufffd]0;x\ufffd" in shown("github", "a\x1b]0;x\x07")
+
+
 def test_annotations_are_escaped_and_no_more_than_github_shows():
     lines = shown("github", "a\n::warning::b").splitlines()
 
@@ -398,18 +408,18 @@ def test_annotations_are_escaped_and_no_more_than_github_shows():
 
 
 def test_an_improvement_is_reported_and_is_fine():
-    found = report_of(runs(extra_mib=[10 + extra for extra in STEADY]), runs())
+    judgement = report_of(runs(extra_mib=[10 + extra for extra in STEADY]), runs())
 
-    assert found.exit_code == 0
-    assert "✓ improved" in report.render(found)
-    assert "::notice title=memprof%3A improved::" in report.render(found, "github")
+    assert judgement.exit_code == 0
+    assert "✓ improved" in report.render(judgement)
+    assert "::notice title=memprof%3A improved::" in report.render(judgement, "github")
 
 
 def test_a_failed_proof_cannot_be_missed():
     proof = verdicts.Proof(KEY, 5 * MIB, seen=False, silent=True)
-    found = replace(report_of(runs(), runs()), proof=proof)
+    judgement = replace(report_of(runs(), runs()), proof=proof)
 
-    assert found.exit_code == 3
-    assert "were NOT seen" in report.render(found)
-    assert "::error title=memprof%3A positive control::" in report.render(found, "github")
-    assert ElementTree.fromstring(report.render(found, "junit")).find("testsuite[@name='positive control']").get("failures") == "1"
+    assert judgement.exit_code == 3
+    assert "were NOT seen" in report.render(judgement)
+    assert "::error title=memprof%3A positive control::" in report.render(judgement, "github")
+    assert ElementTree.fromstring(report.render(judgement, "junit")).find("testsuite[@name='positive control']").get("failures") == "1"

@@ -39,10 +39,10 @@ def content(path):
 
 def steps(path):
     """All steps of an action or a workflow."""
-    found = content(path)
-    if "runs" in found:
-        return found["runs"]["steps"]
-    return [step for job in found.get("jobs", {}).values() for step in job["steps"]]
+    action = content(path)
+    if "runs" in action:
+        return action["runs"]["steps"]
+    return [step for job in action.get("jobs", {}).values() for step in job["steps"]]
 
 
 # -- what the YAML says
@@ -91,7 +91,7 @@ def test_the_examples_use_inputs_that_the_actions_have():
                 known = content(ACTIONS[match[1]])["inputs"]
                 given = step.get("with", {})
                 assert set(given) <= set(known)
-                assert {name for name, one in known.items() if one.get("required")} <= set(given)
+                assert {name for name, described in known.items() if described.get("required")} <= set(given)
 
 
 def test_the_actions_use_only_inputs_that_they_have():
@@ -136,7 +136,7 @@ def test_the_environment_of_the_scripts_is_the_one_they_document():
 @pytest.fixture
 def folder(tmp_path):
     """base.jsonl and base.json, head.jsonl (worse), same.jsonl, few.jsonl; and memprof as a command on the PATH."""
-    for name, extra in (("base", STEADY), ("same", STEADY), ("head", [10 + one for one in STEADY]), ("few", STEADY[:3])):
+    for name, extra in (("base", STEADY), ("same", STEADY), ("head", [10 + extra for extra in STEADY]), ("few", STEADY[:3])):
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(store.encode, runs(extra_mib=extra))))
     baseline.update(tmp_path / "base.json", baseline.entries(runs()))
     command(tmp_path)
@@ -212,7 +212,15 @@ def test_install_makes_an_environment_with_memprof(tmp_path):
         for name, text in facts.items():
             archive.writestr(name, text)
 
-    words = {"MEMPROF_INSTALL": "--no-index --no-deps ./memprof-9.9-py3-none-any.whl", "PYTHON": sys.executable}
+    # An environment whose pip is this one's: to unpack another takes seconds.
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/pip").symlink_to(Path(find_spec("pip").origin).parent)
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n{sys.executable!r} "$@" --without-pip\necho {str(tmp_path)!r}/tools >"$(echo "$3"/lib/python*/site-packages)/pip.pth"\n'
+    )
+    python.chmod(0o755)
+    words = {"MEMPROF_INSTALL": "--no-index --no-deps ./memprof-9.9-py3-none-any.whl", "PYTHON": python}
     done = script("gate/install", tmp_path, **words, GITHUB_PATH=tmp_path / "path.txt")
 
     assert (done.returncode, done.stdout) == (0, "memprof 9.9\n"), done.stderr

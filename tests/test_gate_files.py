@@ -23,7 +23,7 @@ STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 
 
 def write(path, *groups):
-    path.write_bytes(b"".join(store.encode(one) for group in groups for one in group))
+    path.write_bytes(b"".join(store.encode(run) for group in groups for run in group))
     return path
 
 
@@ -53,6 +53,15 @@ def files(tmp_path):
 
 
 # -- baselines
+
+
+def test_a_baseline_of_more_repeats_than_can_be_judged_is_a_sentence(memprof, files):
+    content = json.loads((files / "base.json").read_bytes())
+    content["entries"][0]["rows"][0]["values"] = list(range(2001))
+    (files / "base.json").write_text(json.dumps(content))
+    done = memprof("gate", "head.jsonl", "--baseline", "base.json")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr.endswith("2001 repeats are more than can be judged; 2000 are the most\n")
 
 
 def test_a_baseline_holds_what_the_runs_held(tmp_path):
@@ -89,8 +98,8 @@ def test_counts_and_packages_that_changed_are_named_beside_the_regression(mempro
     def about(version):
         return About("1.0", "3.11.0", packages={"numpy": version})
 
-    before = [replace(one, about=about("1.26.4")) for one in runs()]
-    after = [replace(one, about=about("2.0.1")) for one in runs(extra_mib=[10 + extra for extra in STEADY], warmup=1)]
+    before = [replace(run, about=about("1.26.4")) for run in runs()]
+    after = [replace(run, about=about("2.0.1")) for run in runs(extra_mib=[10 + extra for extra in STEADY], warmup=1)]
     baseline.update(tmp_path / "base.json", baseline.entries(before))
     write(tmp_path / "head.jsonl", after)
 
@@ -106,12 +115,12 @@ def test_counts_and_packages_that_changed_are_named_beside_the_regression(mempro
 
 
 def test_a_baseline_of_schema_1_is_compared_in_what_it_says(memprof, files):
-    found = json.loads((files / "base.json").read_text())
-    found["memprof_baseline"] = 1
-    for entry in found["entries"]:
+    baseline = json.loads((files / "base.json").read_text())
+    baseline["memprof_baseline"] = 1
+    for entry in baseline["entries"]:
         entry["settings"] = {"arena": "off"}
         entry.update(runtime="onnxruntime", runtime_version="0.9", python_version=None, cache="warm")
-    (files / "old.json").write_text(json.dumps(found))
+    (files / "old.json").write_text(json.dumps(baseline))
 
     said = memprof("gate", "base.jsonl", "--baseline", "old.json").stdout
 
@@ -121,10 +130,10 @@ def test_a_baseline_of_schema_1_is_compared_in_what_it_says(memprof, files):
 
 def test_runs_of_other_packages_are_rows_of_their_own_and_silent_ones_are_not():
     def with_packages(**packages):
-        return [replace(one, about=replace(one.about, packages=packages)) for one in runs()]
+        return [replace(run, about=replace(run.about, packages=packages)) for run in runs()]
 
     apart, said = store.told_apart([*with_packages(numpy="1.26"), *with_packages(numpy="2.0")])
-    assert {one.job.variant for one in apart} == {"a (numpy 1.26)", "a (numpy 2.0)"}
+    assert {run.job.variant for run in apart} == {"a (numpy 1.26)", "a (numpy 2.0)"}
     assert said == ["net.onnx, a: runs that differ in packages are separate rows"]
     assert store.told_apart([*with_packages(numpy="1.26"), *runs()])[1] == []
 
@@ -132,7 +141,7 @@ def test_runs_of_other_packages_are_rows_of_their_own_and_silent_ones_are_not():
 def test_a_model_that_was_renamed_is_found_by_its_content(memprof, files):
     def of(content, name):
         made = runs(model=name)
-        return [replace(one, job=replace(one.job, model=replace(one.job.model, sha256=content * 32))) for one in made]
+        return [replace(run, job=replace(run.job, model=replace(run.job.model, sha256=content * 32))) for run in made]
 
     write(files / "base.jsonl", of("aa", "old.onnx"), of("bb", "stays.onnx"))
     write(files / "head.jsonl", of("aa", "new.onnx"), of("bb", "stays.onnx"), of("cc", "fresh.onnx"))
@@ -188,23 +197,23 @@ def test_update_says_what_changed_and_leaves_other_files_alone(memprof, files):
 )
 def test_a_bad_baseline_is_one_sentence_and_exit_code_5(memprof, files, content, says):
     good = (files / "base.json").read_text()
-    found = json.loads(good)
+    baseline = json.loads(good)
     if content == "TORN":
         content = good[: len(good) // 2]
     elif content == "NEWER":
-        content = json.dumps({**found, "memprof_baseline": 99, "more": 1})
+        content = json.dumps({**baseline, "memprof_baseline": 99, "more": 1})
     elif content == "FIELD":
-        found["entries"][0]["colour"] = "red"
-        content = json.dumps(found)
+        baseline["entries"][0]["colour"] = "red"
+        content = json.dumps(baseline)
     elif content == "TYPE":
-        found["entries"][0]["rows"][0]["values"][0] = "many"
-        content = json.dumps(found)
+        baseline["entries"][0]["rows"][0]["values"][0] = "many"
+        content = json.dumps(baseline)
     elif content == "METRIC":
         content = good.replace("rss_peak_bytes", "rss")
     elif content == "MACHINE":
         content = good.replace('"machine":"here"', '"machine":"mars"')
     elif content == "NO ROWS":
-        content = json.dumps({**found, "entries": []})
+        content = json.dumps({**baseline, "entries": []})
     if content is not None:
         (files / "bad.json").write_text(content)
 
@@ -313,7 +322,7 @@ def test_a_baseline_from_another_kind_of_machine_decides_nothing_unless_asked_to
 
 
 def test_files_without_a_common_row_do_not_pass_and_budgets_are_judged_all_the_same(memprof, files):
-    other = [replace(one, job=replace(one.job, model=replace(one.job.model, sha256="aa" * 32))) for one in runs(model="other.onnx")]
+    other = [replace(run, job=replace(run.job, model=replace(run.job.model, sha256="aa" * 32))) for run in runs(model="other.onnx")]
     write(files / "other.jsonl", other)
     (files / "budgets.toml").write_text('peak = "1 GiB"\n')
 
@@ -345,7 +354,7 @@ def test_what_cannot_be_measured_again_stays_what_it_was(memprof, files):
     done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--confirm", "--prove", "--trust-runs", "-o", "new.jsonl", "--json")
 
     content = json.loads(done.stdout)
-    worse = [one["reason"] for one in content["rows"] if one["verdict"] == "regressed"]
+    worse = [row["reason"] for row in content["rows"] if row["verdict"] == "regressed"]
     assert done.returncode == 1 and worse
     assert all("; it cannot be measured again: " in reason and "no such file" in reason for reason in worse)
     assert any("fresh measurements are of the code that is here now" in remark for remark in content["remarks"])
@@ -465,11 +474,11 @@ def limits(tmp_path, text):
 
 
 def test_a_budget_limits_every_repeat(tmp_path):
-    found = budgets.judge(limits(tmp_path, 'peak = "270.3 MiB"'), entries())
+    rows = budgets.judge(limits(tmp_path, 'peak = "270.3 MiB"'), entries())
 
-    assert [(one.phase, one.metric, one.verdict) for one in found] == [(PEAK, "rss_peak_bytes", "over")] * 2
-    assert found[0].reason == "270.4 MiB, the worst of 5, is above the budget of 270.3 MiB by 102.4 KiB"
-    assert found[0].budget == int(270.3 * MIB)
+    assert [(row.phase, row.metric, row.verdict) for row in rows] == [(PEAK, "rss_peak_bytes", "over")] * 2
+    assert rows[0].reason == "270.4 MiB, the worst of 5, is above the budget of 270.3 MiB by 102.4 KiB"
+    assert rows[0].budget == int(270.3 * MIB)
 
 
 def test_a_row_over_its_budget_shows_the_repeat_that_is_over_and_by_how_much(memprof, files):
@@ -518,9 +527,9 @@ def test_the_most_specific_budget_wins(tmp_path):
         phase = "PREPARE"
         rss_peak_bytes = "11 MiB"
     """
-    found = {(one.key.variant, one.phase, one.metric): one.budget for one in budgets.judge(limits(tmp_path, text), entries())}
+    limit_of = {(row.key.variant, row.phase, row.metric): row.budget for row in budgets.judge(limits(tmp_path, text), entries())}
 
-    assert found == {
+    assert limit_of == {
         ("onert", PEAK, "rss_peak_bytes"): 290 * MIB,
         ("onert-mapped", PEAK, "rss_peak_bytes"): 290 * MIB,  # a model by name beats a variant by name
         ("onert", "PREPARE", "rss_peak_bytes"): 11 * MIB,

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from made import MIB, job
 
 from memprof.gate import interleaved, worktrees
 from memprof.gate.again import orders_again
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite as Wanted
 from memprof.measuring.suite import Variant
 from memprof.runs import store
@@ -52,7 +52,7 @@ def test_a_suite_is_measured_and_judged_by_a_baseline(memprof, suite, tmp_path):
     assert proof["added_bytes"] == pytest.approx(0.05 * 62 * MIB, rel=0.1)
     checks = store.load([tmp_path / "same.checks.jsonl"]).runs
     assert len(checks) == 15
-    assert {one.job.variant for one in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
+    assert {run.job.variant for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
 
     suite("4MiB")
     worse = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "worse.jsonl", "--confirm")
@@ -85,8 +85,8 @@ def test_a_budget_on_what_the_suite_lacks_is_said_before_it_is_measured(memprof,
 def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite, tmp_path):
     memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
     runs = store.load([tmp_path / "base.jsonl"]).runs
-    marks = [tuple(replace(mark, rss_peak_bytes=mark.rss_peak_bytes + 9 * MIB) for mark in one.marks) for one in runs]
-    raised = [replace(one, marks=more) for one, more in zip(runs, marks, strict=True)]
+    marks = [tuple(replace(mark, rss_peak_bytes=mark.rss_peak_bytes + 9 * MIB) for mark in run.marks) for run in runs]
+    raised = [replace(run, marks=more) for run, more in zip(runs, marks, strict=True)]
     (tmp_path / "head.jsonl").write_bytes(b"".join(map(store.encode, raised)))
 
     assert memprof("gate", "head.jsonl", "--baseline", "base.jsonl").returncode == 1
@@ -94,7 +94,7 @@ def test_what_a_fresh_measurement_does_not_show_is_no_regression(memprof, suite,
 
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
-    assert any("but not confirmed" in one["reason"] for one in content["rows"])
+    assert any("but not confirmed" in row["reason"] for row in content["rows"])
     assert any("not confirmed by a fresh measurement: " in remark and "PEAK rss_peak_bytes" in remark for remark in content["remarks"])
     assert len(store.load([tmp_path / "new.checks.jsonl"]).runs) == 5  # once for all rows of the variant
 
@@ -136,11 +136,12 @@ def test_sides_are_interleaved_and_take_turns():
     base = [order("base", "old", repeat) for repeat in (1, 2)]
     head = [order("head", variant, repeat) for repeat in (1, 2) for variant in ("old", "new")]
 
-    found = [
-        (name, one.job.env["side"], one.job.variant, one.job.repeat) for name, one in interleaved.interleaved({"base": base, "head": head})
+    planned = [
+        (name, order.job.env["side"], order.job.variant, order.job.repeat)
+        for name, order in interleaved.interleaved({"base": base, "head": head})
     ]
 
-    assert found == [
+    assert planned == [
         ("base", "base", "old", 1),
         ("head", "head", "old", 1),
         ("head", "head", "new", 1),
@@ -155,14 +156,14 @@ def test_runs_are_measured_again_as_they_were(tmp_path, scenario):
     variant = Variant("synthetic", "a", {"extra": "1MiB", "malloc_arenas": "1"}, (2,), env={"A": "b"})
     wanted = Wanted(models=(str(path),), variants=(variant,), warmup=0, runs=3, repeats=6, cache="cold", timeout_ns=10**9, name="net")
     orders = plan(wanted).orders
-    runs = [replace(run_of(one), job=one.job) for one in orders]
+    runs = [replace(run_of(order), job=order.job) for order in orders]
 
     again = orders_again(runs, ("net", "a", 2))
 
     assert again == orders
 
 
-def run_of(one):
+def run_of(order):
     from made import run
 
     return run()
@@ -235,7 +236,7 @@ def test_both_sides_are_measured_each_with_its_own_code(memprof, checkout):
     done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "out.jsonl", "--json", cwd=checkout.folder)
 
     assert done.returncode == 1, done.stderr
-    rows = {(one["phase"], one["metric"]): one for one in json.loads(done.stdout)["rows"]}
+    rows = {(row["phase"], row["metric"]): row for row in json.loads(done.stdout)["rows"]}
     assert rows["PREPARE", "rss_peak_bytes"]["difference"] == pytest.approx(4 * MIB, abs=NEAR)
     assert rows["STARTUP", "rss_peak_bytes"]["verdict"] == "ok"
     assert len(store.load([checkout.folder / "out.jsonl"]).runs) == len(store.load([checkout.folder / "out.base.jsonl"]).runs) == 5
@@ -267,12 +268,12 @@ def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch)
     monkeypatch.delenv("GIT_DIR")
     assert done.returncode == 1, done.stderr
     content = json.loads(done.stdout)
-    row = next(one for one in content["rows"] if (one["phase"], one["metric"]) == ("PREPARE", "rss_peak_bytes"))
+    row = next(row for row in content["rows"] if (row["phase"], row["metric"]) == ("PREPARE", "rss_peak_bytes"))
     assert row["difference"] == pytest.approx(5 * MIB, abs=NEAR)
     assert "; confirmed: +5.0 MiB" in row["reason"]
     assert "head (this checkout) against base (HEAD~2, " in content["title"]
-    prefixes = [{one.about.notes[0] for one in store.load([checkout.folder / name]).runs} for name in ("o.base.jsonl", "o.jsonl")]
-    assert [Path(found.pop()).name for found in prefixes] == ["base-env", "head-env"]
+    prefixes = [{run.about.notes[0] for run in store.load([checkout.folder / name]).runs} for name in ("o.base.jsonl", "o.jsonl")]
+    assert [Path(prefix.pop()).name for prefix in prefixes] == ["base-env", "head-env"]
     assert checkout.is_clean()
 
 
@@ -294,7 +295,7 @@ def test_commands_are_measured_in_each_sides_tree(memprof, checkout):
     done = memprof("gate", "--run", "suite.toml", "--base-ref", "HEAD~1", "--json", cwd=checkout.folder)
 
     assert done.returncode == 1, done.stderr
-    rows = {(one["phase"], one["metric"]): one for one in json.loads(done.stdout)["rows"]}
+    rows = {(row["phase"], row["metric"]): row for row in json.loads(done.stdout)["rows"]}
     assert rows["PEAK", "rss_peak_bytes"]["difference"] == pytest.approx(4 * MIB, abs=NEAR)
 
 
@@ -309,9 +310,9 @@ def test_what_base_does_not_know_is_new_and_no_error(memprof, checkout):
 
     assert done.returncode == 3, done.stderr  # of one repeat
     content = json.loads(done.stdout)
-    verdicts = {(one["model"], one["variant"]): set() for one in content["rows"]}
-    for one in content["rows"]:
-        verdicts[one["model"], one["variant"]].add(one["verdict"])
+    verdicts = {(row["model"], row["variant"]): set() for row in content["rows"]}
+    for row in content["rows"]:
+        verdicts[row["model"], row["variant"]].add(row["verdict"])
     assert verdicts == {
         ("net.bin", "engine"): {"undecided"},
         ("new.bin", "engine"): {"new"},
@@ -452,8 +453,8 @@ def test_environments_and_runs_of_the_checkout_are_not_copied_into_heads_tree(ch
     build = worktrees.Build("true", str(checkout.folder / "quick-python"))
 
     with worktrees.trees(worktrees.Repository.of(checkout.folder / "bench/suite.toml"), "HEAD", build, lambda sentence: None) as (_, head):
-        found = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
-        assert found == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
+        copied = {str(path.relative_to(head.folder)) for path in head.folder.rglob("*") if path.is_file()} - {".git"}
+        assert copied == {"bench/suite.toml", "kept.jsonl", "quick-python", "work/b.py", "work/lines.jsonl"}
         assert (head.folder / "kept.jsonl").read_text() == runs * 2  # git tracks it: it is the checkout's
 
 
@@ -520,9 +521,9 @@ def test_an_interrupted_gate_leaves_nothing(checkout, nothing_left):
     process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     process.stderr.readline()  # "base (HEAD, ...): sleep 300"
-    time.sleep(0.5)
+    wait_for(lambda: processes("sleep", "300"))
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
 
     assert (process.returncode, said.strip()) == (130, "memprof: interrupted")
     assert checkout.is_clean()

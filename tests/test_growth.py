@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from made import worked
 
@@ -209,19 +210,19 @@ def test_swapped_pages_count_as_memory():
 # -- properties
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from([flat, warm_up, cache, saw_tooth, leak(4096)]), st.integers(1, 1 << 40))
 def test_a_verdict_does_not_depend_on_the_level(seed, shape, level):
     (process,) = processes(shape, 400, seed, 1)
     level -= level % PAGE
     lifted = Series(process.counts, [size + level for size in process.rss])
 
-    one, other = judge_one(process), judge_one(lifted)
+    unlifted, other = judge_one(process), judge_one(lifted)
 
-    assert (one.word, one.warmup, one.tail) == (other.word, other.warmup, other.tail)
+    assert (unlifted.word, unlifted.warmup, unlifted.tail) == (other.word, other.warmup, other.tail)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1 << 40)), min_size=1, max_size=200))
 def test_any_curve_has_a_verdict_with_finite_figures(rows):
     done = np.cumsum([step for step, _ in rows]).tolist()

@@ -38,10 +38,10 @@ _STACKS = st.lists(st.tuples(st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
 def sums(stacks: Stacks) -> dict[tuple[int, ...], int]:
     """Bytes by stack."""
-    found: dict[tuple[int, ...], int] = {}
+    sizes: dict[tuple[int, ...], int] = {}
     for stack, size in stacks:
-        found[tuple(stack)] = found.get(tuple(stack), 0) + size
-    return found
+        sizes[tuple(stack)] = sizes.get(tuple(stack), 0) + size
+    return sizes
 
 
 @given(_STACKS)
@@ -141,9 +141,9 @@ def test_a_heaptrack_recording_has_its_exact_peak(tmp_path: Path) -> None:
     path.write_text(_RECORDING)
     profile = heaptrack.read(path)
     assert (profile.command, profile.time_unit, profile.peak.total_bytes, profile.peak.time) == ("./program", "ms", 1100, 20.0)
-    found = profile.peak_tree
-    assert found is not None and found[1] and found[0].tree is not None
-    stacks = {tuple(profile.frames[number].function for number in stack): size for stack, size in found[0].tree.stacks()}
+    peak = profile.peak_tree
+    assert peak is not None and peak[1] and peak[0].tree is not None
+    stacks = {tuple(profile.frames[number].function for number in stack): size for stack, size in peak[0].tree.stacks()}
     assert stacks == {("grow", "main"): 100, ("main",): 1000}
     assert profile.snapshots[-1].total_bytes == 200 and profile.frames[2].module == "/bin/a b"
 
@@ -152,7 +152,7 @@ def test_a_heaptrack_total_is_known_at_timestamps_and_its_highest_between_two(tm
     path = tmp_path / "h"
     # 100 B are held from the first timestamp to the third; in between 1000 B come and go.
     path.write_text(_RECORDING.partition("c a\n")[0] + "+ 0\nc a\nc 14\n+ 1\n- 1\nc 1e\nc 28\n- 0\nc 32\n")
-    rows = [(one.time, one.until, one.total_bytes) for one in heaptrack.read(path).snapshots]
+    rows = [(snapshot.time, snapshot.until, snapshot.total_bytes) for snapshot in heaptrack.read(path).snapshots]
     assert rows == [(0, None, 0), (10, None, 100), (20, 30, 1100), (30, None, 100), (50, None, 0)]
 
 
@@ -166,9 +166,9 @@ def test_each_phase_has_a_tree_of_its_largest_moment(tmp_path: Path, begin: floa
     spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]
     kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": 0, "wall_offset_ns": 0, "partial": None, "phases": spans}
     (tmp_path / "phases.json").write_text(json.dumps(kept))
-    found = wording.chosen(load(path), phase="prepare")
-    assert found is not None and found.total_bytes == total
-    assert found.tree is not None and found.tree.bytes[0] == total
+    largest = wording.chosen(load(path), phase="prepare")
+    assert largest is not None and largest.total_bytes == total
+    assert largest.tree is not None and largest.tree.bytes[0] == total
 
 
 @pytest.mark.parametrize(

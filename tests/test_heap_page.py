@@ -45,7 +45,9 @@ def test_the_page_names_nothing_that_it_would_have_to_fetch():
     assert "default-src &#39;none&#39;" in text
 
 
-def test_a_large_profile_makes_a_small_page_quickly():
+def test_a_large_profile_makes_a_small_page_quickly(monkeypatch):
+    drew = []
+    monkeypatch.setattr(drawn, "page", lambda *words, page=drawn.page: drew.append(page(*words)) or drew[-1])
     stacks = {(f"site{place}", f"net::very_long_name_of_a_caller<{place % 50}>", "main"): 1 + place % 7 for place in range(200)}
     made = profile(*((place, {**stacks, ("hot",): 500 + place % 50}) for place in range(350)))
 
@@ -54,7 +56,7 @@ def test_a_large_profile_makes_a_small_page_quickly():
 
     assert len(text) < 10 << 20
     assert time.process_time() - begin < 20
-    data = drawn.page([made], ["x"])
+    (data,) = drew
     assert sum(len(numpy.frombuffer(_decoded(tree.frame), "<i4")) for tree in data.files[0].trees) <= 2 * drawn._MOST_NODES
     assert len(data.files[0].trees) <= drawn._MOST_TREES + 1
     assert data.files[0].total[data.files[0].peak] == made.peak.total_bytes
@@ -168,9 +170,9 @@ class Viewer:
 
     def set(self, id: str, value: str | bool) -> None:
         self.js(
-            "const one = document.getElementById(arguments[0]);"
-            "if (typeof arguments[1] === 'boolean') one.checked = arguments[1]; else one.value = arguments[1];"
-            "one.dispatchEvent(new Event(one.type === 'search' ? 'input' : 'change', {bubbles: true}))",
+            "const element = document.getElementById(arguments[0]);"
+            "if (typeof arguments[1] === 'boolean') element.checked = arguments[1]; else element.value = arguments[1];"
+            "element.dispatchEvent(new Event(element.type === 'search' ? 'input' : 'change', {bubbles: true}))",
             id,
             value,
         )
@@ -186,11 +188,15 @@ class Viewer:
 
     def pixels(self, id: str) -> str:
         return str(
-            self.js("const one = document.getElementById(arguments[0]); return (one.querySelector('canvas') || one).toDataURL()", id)
+            self.js(
+                "const element = document.getElementById(arguments[0]); return (element.querySelector('canvas') || element).toDataURL()", id
+            )
         )
 
     def first_column(self) -> list[str]:
-        return [str(text) for text in self.js("return [...document.querySelectorAll('#tables tbody th')].map((one) => one.innerText)")]
+        return [
+            str(text) for text in self.js("return [...document.querySelectorAll('#tables tbody th')].map((element) => element.innerText)")
+        ]
 
 
 @pytest.fixture
@@ -364,7 +370,7 @@ def test_several_files_stand_side_by_side_on_one_scale(viewer):
     assert viewer.hover(0.6, 1, 1) == ""
     viewer.set("scaled", False)
     assert viewer.hover(0.6, 1, 1).startswith("net::Weights::read")
-    head = viewer.js("return [...document.querySelectorAll('#tables thead th')].map((one) => one.innerText)")
+    head = viewer.js("return [...document.querySelectorAll('#tables thead th')].map((element) => element.innerText)")
     assert head == ["function", "self, made.massif", "", "total, made.massif", "self, half.massif", "", "total, half.massif"]
 
 
@@ -377,9 +383,9 @@ def test_a_snapshot_is_drawn_on_to_the_next(viewer):
 
 
 def test_one_function_has_one_colour_in_all_files(viewer):
-    one = profile((0, {("big",): 50, ("small",): 5}), path="one.massif")
+    first = profile((0, {("big",): 50, ("small",): 5}), path="one.massif")
     other = profile((0, {("small",): 60, ("other",): 30, ("big",): 20}), path="other.massif")
-    viewer.open(one, other)
+    viewer.open(first, other)
 
     looks = viewer.js(
         "return [0, 1].map((place) => Object.fromEntries([...document.querySelectorAll(`#list-${place} li`)]"
@@ -473,7 +479,7 @@ def test_names_stand_out_from_their_boxes(viewer, theme):
 
     colours = viewer.js(
         "const style = getComputedStyle(document.documentElement);"
-        "return ['--ink', '--page', '--muted', ...[...Array(7).keys()].map((i) => '--v' + i)].map((one) => style.getPropertyValue(one).trim())"
+        "return ['--ink', '--page', '--muted', ...[...Array(7).keys()].map((i) => '--v' + i)].map((name) => style.getPropertyValue(name).trim())"
     )
     ink, ground, *tones = colours
     for tone in tones:

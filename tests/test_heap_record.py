@@ -49,16 +49,16 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("tool", ["massif", "heaptrack"])
 def test_a_program_is_recorded_and_its_peak_is_known(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
     need_tool("valgrind" if tool == "massif" else tool)
-    done = memprof("heap", "record", "--tool", tool, "--timeout", "60s", "-o", tmp_path / "the profile", "--", program)
+    done = memprof("heap", "record", "--tool", tool, "--timeout", "200s", "-o", tmp_path / "the profile", "--", program)
     assert done.returncode == 0, done.stderr
     assert "peak" not in done.stderr  # the resident set under a tool is none of the program's
     profile = load(Path(done.stdout.strip()))
     assert profile.tool == tool and profile.partial is None
     assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
-    found = profile.peak_tree
-    assert found is not None and found[0].tree is not None and found[1]
+    peak = profile.peak_tree
+    assert peak is not None and peak[0].tree is not None and peak[1]
     key, names = profile.keys("function")
-    assert names[top_by(found[0].tree, key)[0][0]] == "grow"
+    assert names[top_by(peak[0].tree, key)[0][0]] == "grow"
 
 
 def test_forked_children_have_files_of_their_own(memprof: Memprof, tmp_path: Path, program: Path) -> None:
@@ -79,9 +79,12 @@ def test_a_crash_leaves_a_profile_that_is_marked_partial(memprof: Memprof, tmp_p
 @pytest.mark.parametrize("tool", ["massif", "heaptrack"])
 def test_a_program_that_does_not_end_is_asked_to_and_its_file_kept(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
     need_tool("valgrind" if tool == "massif" else tool)
-    done = memprof("heap", "record", "--tool", tool, "--timeout", "6s", "-o", tmp_path / "out", "--", program, "hang")
-    assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
-    profile = load(Path(done.stdout.strip()))
+    for limit in ("6s", "60s"):  # a busy machine may need longer until it has grown
+        done = memprof("heap", "record", "--tool", tool, "--timeout", limit, "-o", tmp_path / limit, "--", program, "hang")
+        assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
+        profile = load(Path(done.stdout.strip()))
+        if profile.peak.heap_bytes >= 15 * MIB:
+            break
     assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
     assert "did not end in time" in str(profile.partial), profile.partial
 
@@ -90,7 +93,8 @@ def test_a_model_ends_after_prepare_with_the_file_whole_and_its_snapshots_in_pha
     memprof: Memprof, scenario: Scenario, tmp_path: Path
 ) -> None:
     need_tool("valgrind")
-    model = scenario(load=[{"sleep_s": 0.3}], prepare=[{"sleep_s": 0.3}], execute=[{"crash": "SIGILL"}])
+    # A busy machine places the phases less well in the tool's time, by a second and more.
+    model = scenario(load=[{"sleep_s": 0.3}], prepare=[{"sleep_s": 3}], execute=[{"crash": "SIGILL"}])
     done = memprof("heap", "record", model, "-r", "synthetic", "--tool", "massif", "--phases", "load,prepare", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     profile = load(Path(done.stdout.strip()))

@@ -239,8 +239,8 @@ def test_facts_hold_what_the_text_holds():
 
 def test_areas_add_up_to_the_total():
     made = usual(extra=3.0)
-    found = series.series(made, "function", 2)
-    all_rows = series.rows(found)
+    areas = series.series(made, "function", 2)
+    all_rows = series.rows(areas)
 
     assert [row.name.text for row in all_rows] == [
         "net::Weights::read",
@@ -249,32 +249,37 @@ def test_areas_add_up_to_the_total():
         "places the tool left out as too small",
         "added by the allocator",
     ]
-    for place, one in enumerate(found.snapshots):
-        assert sum(int(row.values[place]) for row in all_rows) == one.total_bytes
+    for place, snapshot in enumerate(areas.snapshots):
+        assert sum(int(row.values[place]) for row in all_rows) == snapshot.total_bytes
 
 
 def test_estimated_areas_add_up_and_known_ones_stay():
     made = usual()
-    found = series.series(made, "function", 5)
+    areas = series.series(made, "function", 5)
     numpy = pytest.importorskip("numpy")
-    rows = numpy.array([row.values for row in series.rows(found)])
+    rows = numpy.array([row.values for row in series.rows(areas)])
 
-    filled = series.filled(found, made.snapshots)
+    filled = series.filled(areas, made.snapshots)
 
-    assert filled.values.sum(0) == pytest.approx([one.total_bytes for one in made.snapshots])
-    assert filled.known.tolist() == [one.tree is not None or not one.total_bytes for one in made.snapshots]
+    assert filled.values.sum(0) == pytest.approx([snapshot.total_bytes for snapshot in made.snapshots])
+    assert filled.known.tolist() == [snapshot.tree is not None or not snapshot.total_bytes for snapshot in made.snapshots]
     assert filled.values[:, 4].tolist() == rows[:, 1].tolist()
     assert filled.values[:, 5] == pytest.approx(rows[:, 1])  # as large as the peak, so as the peak was
 
 
 def test_trees_of_both_directions_have_the_same_sites():
     made = usual()
-    turned = replace(made, snapshots=tuple(one if one.tree is None else replace(one, tree=one.tree.inverted()) for one in made.snapshots))
+    turned = replace(
+        made,
+        snapshots=tuple(
+            snapshot if snapshot.tree is None else replace(snapshot, tree=snapshot.tree.inverted()) for snapshot in made.snapshots
+        ),
+    )
 
-    one, other = (series.series(each, "function", 9) for each in (made, turned))
+    upright, other = (series.series(each, "function", 9) for each in (made, turned))
 
-    assert [site.text for site in one.sites] == [site.text for site in other.sites]
-    assert one.values.tolist() == other.values.tolist()
+    assert [site.text for site in upright.sites] == [site.text for site in other.sites]
+    assert upright.values.tolist() == other.values.tolist()
 
 
 def test_thinning_keeps_the_largest_and_the_largest_tree():
@@ -283,7 +288,7 @@ def test_thinning_keeps_the_largest_and_the_largest_tree():
     kept = series.thinned(made.snapshots, 100)
 
     assert len(kept) <= 102
-    assert {0, 777, 1234, 4999} <= {one.index for one in kept}
+    assert {0, 777, 1234, 4999} <= {snapshot.index for snapshot in kept}
 
 
 # -- plot
@@ -308,8 +313,8 @@ def test_labels_lie_inside_the_picture_and_not_over_one_another(made):
 
     for text, box in texts:
         assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= wide + 1 and box.y1 <= high + 1, text
-    for (one, a), (other, b) in itertools.combinations(texts, 2):
-        assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1.5 and b.y0 < a.y1 - 1.5), (one, other)
+    for (label, a), (other, b) in itertools.combinations(texts, 2):
+        assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1.5 and b.y0 < a.y1 - 1.5), (label, other)
 
 
 def test_the_picture_says_the_peak_the_phases_and_the_sites():
@@ -383,9 +388,9 @@ def test_nothing_allocated_is_no_picture():
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_differences_fit_the_terminal(width):
-    found = judging.diff(hostile(), usual())
+    difference = judging.diff(hostile(), usual())
 
-    text = report.render(found, width=width)
+    text = report.render(difference, width=width)
 
     assert max(cell_len(line) for line in text.split("\n")) <= width
     assert "\x1b" not in text
@@ -423,9 +428,9 @@ def test_the_same_profile_twice_is_no_change():
 
 
 def test_changes_that_cancel_out_below_a_node_are_shown():
-    one, other = {("a", "p"): 5, ("b", "p"): 7}, {("a", "p"): 7, ("b", "p"): 5}
+    before, after = {("a", "p"): 5, ("b", "p"): 7}, {("a", "p"): 7, ("b", "p"): 5}
 
-    text = report.render(judging.diff(profile((0, one)), profile((0, other)), invert=True), report.Look(invert=True), width=100)
+    text = report.render(judging.diff(profile((0, before)), profile((0, after)), invert=True), report.Look(invert=True), width=100)
 
     assert re.search(r"0 B +12\.0 MiB +12\.0 MiB +p ", text)
     assert re.search(r"\+2\.0 MiB +5\.0 MiB +7\.0 MiB +.*a ", text)

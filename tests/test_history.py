@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from made import machine, run, runs
 from memprof.history import commits, folder, lines, points
 from memprof.history.commits import Commit
 from memprof.judge import baseline
+from memprof.reports.tables import history as history_table
 from memprof.runs import store
 from memprof.runs.records import Machine, Outcome
 
@@ -68,8 +70,8 @@ def made(levels: list[float], where: list[Machine] | None = None, variant: str =
     loaded = {}
     for number, level in enumerate(levels):
         extra = [level + 0.01 * repeat for repeat in range(5)]
-        one = runs(variant, extra_mib=extra, where=where[number] if where else None)
-        point = points.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(one))
+        repeats = runs(variant, extra_mib=extra, where=where[number] if where else None)
+        point = points.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(repeats))
         loaded[Path(points.encoded(point)[0])] = point
     return folder.Loaded(loaded)
 
@@ -89,7 +91,7 @@ def test_a_history_finds_the_commit_of_a_step(memprof, project):
     assert marked.startswith(f"| {hashes[6][:9]}") and "▲ +3.0% 278" in marked
 
     told = json.loads(memprof("history", "show", "--json").stdout)
-    assert [one["hash"] for one in told["commits"]] == hashes
+    assert [entry["hash"] for entry in told["commits"]] == hashes
     (step,) = told["steps"]
     assert (step["after"], step["commit"], step["phase"]) == (hashes[5], hashes[6], "MODEL_LOAD")
     assert step["rows"][0]["size"] == pytest.approx(8 * MIB, abs=0.05 * MIB)
@@ -138,8 +140,8 @@ def test_check_has_nothing_to_compare_the_first_commit_with(memprof, project):
 def test_check_names_a_variant_that_fails_now(memprof, project):
     grown(memprof, project, (0, 3))
     commit(project, 3)
-    one = [*runs("a"), *(run("b", number, outcome=Outcome("signal", "PREPARE", signal="SIGSEGV")) for number in (1, 2))]
-    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, one)))
+    both = [*runs("a"), *(run("b", number, outcome=Outcome("signal", "PREPARE", signal="SIGSEGV")) for number in (1, 2))]
+    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, both)))
     memprof("history", "add", "runs.jsonl")
     done = memprof("history", "check")
     assert (done.returncode, "net.onnx, b: 2 of 2 runs failed: ended by SIGSEGV in PREPARE" in done.stdout) == (4, True), done.stdout
@@ -156,8 +158,8 @@ def test_steps_at_one_commit_are_one_change_and_others_stay_apart():
 
 
 def test_a_machine_that_changed_is_never_compared():
-    other = machine("there", cpus=8)
-    history = lines.read(made([0] * 5 + [30] * 5, [machine()] * 5 + [other] * 5), None)
+    another = machine("there", cpus=8)
+    history = lines.read(made([0] * 5 + [30] * 5, [machine()] * 5 + [another] * 5), None)
     assert history.changes == ()
     assert history.remarks == (
         f"{5:040x}"[:9] + " is the first commit of another machine (CPUs 2 against 8): figures of the two are not compared",
@@ -170,8 +172,8 @@ def test_a_machine_that_changed_is_never_compared():
 def test_other_changes_at_a_step_are_named():
     loaded = dict(made([0] * 5).points)
     for number in range(5, 10):
-        one = runs(extra_mib=[9 + 0.01 * repeat for repeat in range(5)], warmup=7)
-        point = points.of(Commit(f"{number:040x}", number), baseline.entries(one))
+        repeats = runs(extra_mib=[9 + 0.01 * repeat for repeat in range(5)], warmup=7)
+        point = points.of(Commit(f"{number:040x}", number), baseline.entries(repeats))
         loaded[Path(points.encoded(point)[0])] = point
     (change,) = lines.read(folder.Loaded(loaded), None).changes
     assert change.also == ("warm-up 5 → 7",)
@@ -218,8 +220,8 @@ def test_the_same_runs_are_not_added_twice_and_what_is_added_is_no_change_of_the
 
 def test_runs_of_several_machines_become_a_file_each(memprof, project):
     commit(project, 0)
-    one = [*runs("a"), *runs("a", where=machine("there", cpus=8))]
-    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, one)))
+    both = [*runs("a"), *runs("a", where=machine("there", cpus=8))]
+    (project / "runs.jsonl").write_bytes(b"".join(map(store.encode, both)))
     assert memprof("history", "add", "runs.jsonl").returncode == 0
     assert len(list((project / "memprof-history").iterdir())) == 2
 
@@ -249,6 +251,7 @@ def test_a_point_reads_back_as_it_was_written():
         (lambda data: data.replace(b'"rss_peak_bytes"', b'"rss_peek_bytes"'), "rss_peek_bytes is no metric of this memprof"),
         (lambda data: data.replace(b'"hash":"', b'"hash":"--upload-pack='), "is no commit's hash"),
         (lambda data: data.replace(b'"values":[', b'"values":[-1,'), "a value is below 0"),
+        (lambda data: re.sub(rb'"time_s":\d+', b'"time_s":1000000000000000', data), "1000000000000000 s is no commit's time"),
     ],
 )
 def test_a_damaged_file_is_a_sentence(memprof, project, harm, says):
@@ -257,6 +260,43 @@ def test_a_damaged_file_is_a_sentence(memprof, project, harm, says):
     path.write_bytes(harm(path.read_bytes()))
     done = memprof("history", "show")
     assert (done.returncode, says in done.stderr and path.name in done.stderr) == (5, True), done.stderr
+
+
+def test_a_file_without_end_is_not_read_to_its_end(memprof, project):
+    (project / "memprof-history").mkdir()
+    (project / "memprof-history/x.json").symlink_to("/dev/zero")
+    done = memprof("history", "check")
+    assert (done.returncode, "x.json: it is not a file, and it goes on after 128 MiB" in done.stderr) == (5, True), done.stderr
+    commit(project, 0)
+    measured(project)
+    (path,) = json.loads(memprof("history", "add", "runs.jsonl", "--folder", "new", "--json").stdout)["added"]
+    (project / path).unlink()
+    (project / path).symlink_to("/dev/zero")
+    done = memprof("history", "add", "runs.jsonl", "--folder", "new")
+    assert (done.returncode, "it is not a file, and it goes on after 128 MiB" in done.stderr) == (5, True), done.stderr
+
+
+@pytest.mark.parametrize("emptied", ["entries", "rows"])
+def test_a_history_without_any_figure_is_a_sentence(memprof, project, emptied):
+    grown(memprof, project, (0, 1))
+    (path,) = (project / "memprof-history").iterdir()
+    content = json.loads(path.read_bytes())
+    if emptied == "entries":
+        content["entries"] = []
+    else:
+        content["entries"][0]["rows"] = []
+    path.write_text(json.dumps(content))
+    done = memprof("history", "show")
+    assert (done.returncode, done.stderr) == (5, "memprof: no run of this history ended well: there is nothing to show\n")
+
+
+def test_a_strangers_tag_does_not_act_on_the_terminal():
+    odd = "v1\x1b]0;x\x07\u202e`"
+    point = points.of(Commit("ab" * 20, 7, (), "subject", (odd,)), baseline.entries(runs()))
+    for count in (1, 3):
+        others = {Path(f"{number}"): replace(point, commit=Commit(f"{number:040x}", number)) for number in range(count - 1)}
+        told = history_table.render_check(lines.check(folder.Loaded({**others, Path("x"): point}), None))
+        assert "v1" in told and not set("\x1b\x07\u202e") & set(told), told
 
 
 def test_a_torn_file_of_the_same_figures_does_not_count_as_being_there(memprof, project):
@@ -333,7 +373,7 @@ def test_a_shallow_clone_orders_by_dates_and_prunes_nothing_as_gone(memprof, pro
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{project}", str(clone)], check=True, capture_output=True)
     (project / "memprof-history").rename(clone / "memprof-history")
     told = json.loads(memprof("history", "show", "--json", cwd=clone).stdout)
-    assert [one["hash"] for one in told["commits"]] == hashes
+    assert [entry["hash"] for entry in told["commits"]] == hashes
     assert told["remarks"] == ["this clone is shallow, so the commits stand in the order of their dates"]
     done = memprof("history", "prune", "--gone", cwd=clone)
     assert (done.returncode, "this clone is shallow" in done.stderr) == (5, True)
@@ -369,7 +409,7 @@ def test_the_page_stands_alone_and_holds_every_line(memprof, project):
     assert f'<a href="https://github.com/people/engine/commit/{hashes[5]}"' in html
     assert f'<li class="worse">{hashes[4][:9]}..{hashes[5][:9]} (change 5): RSS peak +8.0 MiB, +3.0%' in html
     data = json.loads(html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
-    assert [one[0] for one in data["commits"]] == hashes
+    assert [entry[0] for entry in data["commits"]] == hashes
     assert {(line["phase"], line["metric"]) for line in data["lines"]} >= {("PEAK", "rss_peak_bytes"), ("PREPARE", "anon_end_bytes")}
     peak = next(line for line in data["lines"] if (line["phase"], line["metric"]) == ("PEAK", "rss_peak_bytes"))
     middles = array("f", base64.b64decode(peak["middles"]))

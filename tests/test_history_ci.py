@@ -89,3 +89,16 @@ def test_the_first_history_begins_the_branch_and_one_that_cannot_be_pushed_fails
     done = recipe(project, **words)
     assert (done.returncode, "the history could not be pushed" in done.stderr) == (5, True), done.stderr
     assert len(git(project, "worktree", "list").splitlines()) == 1
+
+
+def test_an_issue_mentions_nobody_and_links_nowhere(tmp_path):
+    (tmp_path / "gh").write_text('#!/bin/sh\n[ "$2" = list ] || { shift 2; printf "%s\\n" "$@" >title; cat >body; }\n')
+    (tmp_path / "gh").chmod(0o755)
+    (tmp_path / "news.md").write_text("- a..b (by @someone, [x](https://e.org), fixes #1, <img>): RSS peak +7.0 MiB\n/merge\n")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([CI / "history/github-issue", "memory rose", "news.md"], cwd=tmp_path, env=environment, check=True)
+
+    body = (tmp_path / "body").read_text()
+    assert (tmp_path / "title").read_text().splitlines() == ["--title", "memory rose", "--body-file", "-"]
+    assert "RSS peak +7.0 MiB" in body
+    assert not any(word in body for word in ("@someone", "[x]", "https://", "#1", "<img", "\n/merge"))

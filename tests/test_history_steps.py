@@ -30,8 +30,8 @@ def flat(*levels: tuple[float, int], repeats: int = 5) -> list[tuple[float, ...]
 @pytest.mark.parametrize("size", [size for size in SIZES if size >= 0.01])
 def test_known_steps_are_found_where_they_are(noise: str, size: float) -> None:
     known = [series(noise, size, seed) for seed in range(3)]
-    found = [[step.at for step in steps.find(one.points, BOUND)] for one in known]
-    assert f1(found, [one.steps for one in known]) >= 0.95
+    places = [[step.at for step in steps.find(made.points, BOUND)] for made in known]
+    assert f1(places, [made.steps for made in known]) >= 0.95
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -98,9 +98,9 @@ def test_the_second_mode_met_by_chance_in_all_repeats_is_no_step() -> None:
 def test_the_interval_holds_the_size() -> None:
     held = 0
     for seed in range(60):
-        one = series("one mode", 0.02, seed, commits=60, steps=1)
-        level = one.points[0][0]
-        (step,) = steps.find(one.points, BOUND)
+        made = series("one mode", 0.02, seed, commits=60, steps=1)
+        level = made.points[0][0]
+        (step,) = steps.find(made.points, BOUND)
         held += step.low - 0.001 * level <= step.size <= step.high + 0.001 * level and abs(abs(step.size) / level - 0.02) < 0.001
     assert held >= 58
 
@@ -110,19 +110,25 @@ def test_points_may_have_different_numbers_of_repeats() -> None:
     assert [step.at for step in steps.find(points, BOUND)] == [20]
 
 
+def test_a_point_of_a_million_repeats_takes_no_memory_for_all_their_differences() -> None:
+    many = [tuple(float((number * 7919) % 1000 + level) for number in range(1_000_000)) for level in (10**7, 10**8)]
+    (step,) = steps.find(many, BOUND)  # all differences would take 8 TB
+    assert step.at == 1 and step.size == pytest.approx(9e7, abs=1000)
+
+
 def test_a_long_series_is_searched_in_stretches_that_lose_no_step() -> None:
-    one = series("two modes", 0.02, 3, commits=1600, steps=12)
-    assert [step.at for step in steps.find(one.points, BOUND)] == list(one.steps)
+    made = series("two modes", 0.02, 3, commits=1600, steps=12)
+    assert [step.at for step in steps.find(made.points, BOUND)] == list(made.steps)
     for place in range(430, 510, 7):  # where stretches overlap
         assert [step.at for step in steps.find(flat((200, place), (206, 1100 - place), repeats=1), BOUND)] == [place]
 
 
 @given(st.lists(st.lists(st.integers(0, 1 << 34), min_size=1, max_size=4), max_size=40), st.integers(0, MIB))
 def test_any_series_gives_steps_in_order_larger_than_the_bound(points: list[list[float]], bound: int) -> None:
-    found = steps.find(points, bound)
-    places = [step.at for step in found]
+    found_steps = steps.find(points, bound)
+    places = [step.at for step in found_steps]
     assert places == sorted(set(places)) and all(0 < place < len(points) for place in places)
-    for step in found:
+    for step in found_steps:
         assert abs(step.size) > bound and step.low <= step.size <= step.high
 
 

@@ -126,7 +126,7 @@ def test_peaks_of_a_log_that_has_none_are_a_sentence(memprof, tmp_path):
 
 @pytest.mark.parametrize("words", [("page",), ("trace",), ("table", "--format", "csv")])
 def test_a_full_disk_leaves_an_earlier_report_whole(memprof, tmp_path, words):
-    (tmp_path / "runs.jsonl").write_bytes(b"".join(store.encode(one) for one in runs()))
+    (tmp_path / "runs.jsonl").write_bytes(b"".join(store.encode(made) for made in runs()))
     assert memprof(*words, "runs.jsonl", "-o", "report").returncode == 0
     before = (tmp_path / "report").read_bytes()
 

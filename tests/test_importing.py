@@ -113,7 +113,7 @@ PSS
 ===================================
 """
     first, second = importing.read(written(tmp_path, new + new.replace("10.500", "20.5").replace("run 0 takes 4", "run 0 takes 3")))
-    assert [one.warmup for one in (first, second)] == [1, 1]
+    assert [run.warmup for run in (first, second)] == [1, 1]
     assert [mark.time_ns for mark in first.marks] == [10_500_000, 2_250_000, 10 * MS]
     assert [first.marks[-1].times_ns, second.marks[-1].times_ns] == [(4 * MS, 6 * MS), (3 * MS, 6 * MS)]
     assert second.marks[0].time_ns == 20_500_000
@@ -149,7 +149,7 @@ def test_onerts_csv_has_the_same_figures_by_the_names_of_its_columns(tmp_path: P
 # -- the others
 
 
-def test_benchmark_model() -> None:
+def test_a_log_of_benchmark_model_has_its_phases() -> None:
     run = imported(DATA / "tflite_benchmark.log")
     assert (run.job.runtime, run.job.model.name, run.job.threads) == ("tflite", "mobilenet_v2.tflite", 4)
     assert (run.job.warmup, run.job.runs) == (153, 337)
@@ -195,7 +195,7 @@ def test_a_torn_profile_is_read_up_to_its_last_whole_event(tmp_path: Path) -> No
     assert len(phase(imported(written(tmp_path, cut, "p.json")), EXECUTE).times_ns) == 2
 
 
-def test_mprof(tmp_path: Path) -> None:
+def test_a_file_of_mprof_has_its_samples_and_functions(tmp_path: Path) -> None:
     run = imported(DATA / "mprof.dat")
     mark = phase(run, RUN)
     assert mark.rss_peak_bytes == round(1.734375 * MIB) and not mark.rss_peak_exact
@@ -214,7 +214,7 @@ def test_mprof(tmp_path: Path) -> None:
     assert functions.job.model.name == "train.py"
 
 
-def test_psrecord() -> None:
+def test_a_log_of_psrecord_is_one_phase_with_its_samples() -> None:
     run = imported(DATA / "psrecord.log")
     mark = phase(run, RUN)
     assert mark.rss_peak_bytes == round(1.66 * MIB) and mark.vms_peak_bytes == round(2.531 * MIB)
@@ -225,7 +225,7 @@ def test_psrecord() -> None:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_every_report_takes_them(memprof, tmp_path: Path, path: Path) -> None:
+def test_every_report_takes_imported_runs(memprof, tmp_path: Path, path: Path) -> None:
     run = imported(path)
     assert store.decode(store.encode(run), "here") == run
     (tmp_path / "runs.jsonl").write_bytes(store.encode(run))
@@ -258,9 +258,10 @@ def test_pictures_of_a_log_claim_no_more_than_it_says() -> None:
     text = pytest.importorskip("matplotlib.text").Text
     run = imported(DATA / "mprof.dat")
     for picture in (peaks, timeline):
-        said = [one.get_text() for one in picture.render([run]).findobj(text)]
-        assert "RSS, as the log says" in said
-        assert not [one for one in said if "high-water mark" in one or "anonymous" in one or "polling saw" in one or "not polled" in one]
+        texts = [written_text.get_text() for written_text in picture.render([run]).findobj(text)]
+        assert "RSS, as the log says" in texts
+        claims = ("high-water mark", "anonymous", "polling saw", "not polled")
+        assert not [written_text for written_text in texts if any(claim in written_text for claim in claims)]
 
 
 def test_two_logs_are_compared(memprof, tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_logs_of_one_name_are_repeats(memprof, tmp_path: Path) -> None:
     assert len(summary.groups(runs)) == 1
 
 
-def test_the_command(memprof, tmp_path: Path) -> None:
+def test_import_writes_a_file_and_appends_only_when_asked(memprof, tmp_path: Path) -> None:
     first = memprof("import", LOGS["master"], "-o", "runs.jsonl", "--machine", "odroid")
     assert first.returncode == 0 and "onert-master" in first.stdout and "runs.jsonl holds the runs" in first.stderr
     assert memprof("import", LOGS["master"], "-o", "runs.jsonl").returncode == 5
@@ -288,7 +289,7 @@ def test_the_command(memprof, tmp_path: Path) -> None:
     assert "rss_end_bytes" in rows[0] and "anon_end_bytes" not in rows[0]
 
 
-def test_names_of_files(tmp_path: Path) -> None:
+def test_a_format_before_the_file_s_name_is_told_from_the_name(tmp_path: Path) -> None:
     assert importing.words("a=b.log") == ("a", Path("b.log"))
     assert importing.words("dir/b.log") == (None, Path("dir/b.log"))
     odd = tmp_path / "a=b.log"
@@ -302,7 +303,7 @@ def test_names_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"", "not a log of a tool"),
         (b"hello\nworld\n", "not a log of a tool"),
@@ -319,10 +320,10 @@ def test_names_of_files(tmp_path: Path) -> None:
         (b"[" * 200_000 + b'"model_run"', "no figure of a phase|nested too deeply"),
     ],
 )
-def test_foreign_and_damaged_files_are_said_to_be_so(tmp_path: Path, content: bytes, said: str) -> None:
+def test_foreign_and_damaged_files_are_said_to_be_so(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=reason):
         importing.read(path)
 
 
@@ -424,7 +425,7 @@ def test_no_text_is_a_traceback(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("ModelLoad_Time,Prepare_Time\n" + "1,1\n" * 10_001, "onert_run --write_report has more than 10,000 measurements"),
         ("MODEL_LOAD takes 1 ms\n" * 10_001, "onert_run has more than 10,000 measurements"),
@@ -434,8 +435,8 @@ def test_no_text_is_a_traceback(text: str) -> None:
         ),
     ],
 )
-def test_a_log_of_too_many_measurements_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_log_of_too_many_measurements_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
         importing.read(written(tmp_path, text))
 
 
@@ -448,9 +449,9 @@ def test_what_takes_the_square_of_a_file_has_bounds(tmp_path: Path) -> None:
     for text in texts:
         path = written(tmp_path, text)
         begin_s = time.process_time()
-        (found,) = importing.read(path)
+        (run,) = importing.read(path)
         assert time.process_time() - begin_s < 10
-    assert (found.marks[0].samples, len(found.marks[0].times_ns)) == (30_000 * 30_000, 30_000)
+    assert (run.marks[0].samples, len(run.marks[0].times_ns)) == (30_000 * 30_000, 30_000)
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,12 @@ import made
 import numpy
 import pytest
 
+import memprof as library
+from memprof.errors import InputError, UsageError
 from memprof.explain import activations, engine
-from memprof.measuring import orders
-from memprof.measuring.suite import Suite, Variant
+from memprof.measuring import orders, parts, suite
+from memprof.measuring.fleet import packing
+from memprof.measuring.suite import MS, Suite, Variant
 from memprof.models import inputs
 from memprof.runs import failures
 from memprof.runs.records import Outcome
@@ -45,6 +49,8 @@ def test_open_dimensions_of_onnx(tmp_path: Path) -> None:
     sentence = inputs.remark(inputs.taken_as_one(path, {}, None), path)
     assert "x runs as 1x3x1x5" in sentence and "--shape x=N,3,N,5" in sentence
     assert inputs.remark({}, path) == ""
+    two = model(tmp_path, ("n", 3), ("m",), name="two.onnx")
+    assert "(--shape x=N,3 --shape y=N with your sizes" in inputs.remark(inputs.taken_as_one(two, {}, None), two)
 
 
 def test_a_dimension_that_the_file_fixes_at_1_is_not_to_be_changed(tmp_path: Path) -> None:
@@ -150,6 +156,12 @@ def test_the_plan_beside_what_ran_is_of_the_shapes_that_ran(tmp_path: Path) -> N
         ("it failed", "all is well\n", ""),
         ("it failed", "", ""),
         ("it failed", "Error: first\nError: last\n  at frame 3 (error)\n", "Error: last"),
+        ("it failed", "\x1b[1;31mError: \x1b[0mno kernel\x1b[m\n", "Error: no kernel"),
+        (
+            "Fail: [ONNXRuntimeError] : 2 : Non-zero status code returned while running Conv",
+            "\x1b[1;31m2026-11-22 22:45:39 [E:onnxruntime:, executor.cc:677 Run] Non-zero status code returned while running Conv\x1b[m\n",
+            "",
+        ),
     ],
 )
 def test_the_reason_among_what_was_printed(message: str, printed: str, reason: str) -> None:
@@ -180,3 +192,165 @@ def test_the_runtime_s_own_reason_is_on_stderr_and_in_the_note(memprof, tmp_path
     for command in ("run", "explain"):
         loud = memprof(command, "net.bin", "-r", "./prints.py", "--verbose", *(("-o", "more.jsonl") if command == "run" else ()))
         assert "line one" in loud.stderr and "line three" in loud.stderr, command
+
+
+# -- shapes of one variant and of one model, and names that a model lacks
+
+
+def ran_with(suite: Suite) -> dict[tuple[str, str], dict[str, tuple[int, ...]]]:
+    return {(order.job.model.name, order.job.variant): dict(order.job.shapes) for order in orders.plan(suite).orders}
+
+
+def test_a_model_s_shapes_win_over_those_for_all_and_a_variant_s_over_both(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model(tmp_path, ("n", 3), ("m",), name="a.onnx")
+    model(tmp_path, ("n", 3), ("m",), name="b.onnx")
+    (tmp_path / "suite.toml").write_text(
+        """
+        models = ["b.onnx"]
+        shape = {x = [1, 3], y = [1]}
+        [[model]]
+        path = "a.onnx"
+        shape.x = [2, 3]
+        [[variant]]
+        name = "own"
+        runtime = "onnxruntime"
+        shape = {x = [4, 3]}
+        [[variant]]
+        name = "plain"
+        runtime = "onnxruntime"
+        """
+    )
+    read = suite.read(tmp_path / "suite.toml")
+    expected = {
+        ("b.onnx", "own"): {"x": (4, 3), "y": (1,)},
+        ("b.onnx", "plain"): {"x": (1, 3), "y": (1,)},
+        ("a.onnx", "own"): {"x": (4, 3), "y": (1,)},
+        ("a.onnx", "plain"): {"x": (2, 3), "y": (1,)},
+    }
+    assert ran_with(read) == expected
+    for number in (1, 2):  # a shard's and a fleet's comparison of one model
+        part = parts.shard(read, number, 2)
+        assert part is not None
+        assert ran_with(part) == {place: shapes for place, shapes in expected.items() if place[0] == Path(part.models[0]).name}
+    sent = [task.task.suite for task in packing.packed(read, packing.Wanted(), [])]
+    assert [words["shapes"]["x"] for words in sent] == [(1, 3), (2, 3)]
+    assert [variant["shapes"] for variant in sent[0]["variants"]] == [{"x": (4, 3)}, {}]
+
+
+def test_shapes_of_one_variant_on_the_command_line(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model(tmp_path, ("n", 3))
+    done = memprof(
+        "run",
+        "open.onnx",
+        "--variant",
+        "two=onnxruntime,shape.x=2x3",
+        "--variant",
+        "open=onnxruntime",
+        "--repeats",
+        "1",
+        "-o",
+        "runs.jsonl",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "x 2x3 (two), x 1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[0]
+    assert "open.onnx, open: open dimensions of the model are taken as 1" in done.stderr
+    refused = memprof("run", "open.onnx", "--variant", "two=onnxruntime,shape.x=2xn", "-o", "more.jsonl")
+    assert refused.returncode == 2 and "write shape.INPUT=1x3x224x224" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[model]]\npath = "a.onnx"\nshapes.x = [1]', "there is no 'shapes'; did you mean shape?"),
+        ("[[variant]]\ncmd = './app'\nshape.x = [1]", "set, python and shape are for runtimes"),
+    ],
+)
+def test_shapes_of_a_suite_that_cannot_be_meant(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "suite.toml").write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        suite.read(tmp_path / "suite.toml")
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "tune", "fit"])
+def test_a_name_that_the_model_lacks_is_refused_before_anything_runs(memprof, tmp_path: Path, command: str) -> None:
+    pytest.importorskip("onnxruntime")
+    model(tmp_path, ("n", 3))
+    done = memprof(command, "open.onnx", "-r", "onnxruntime", "--shape", "weight=3")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == "memprof: open.onnx has no input 'weight'; there are x"
+    assert [path.name for path in tmp_path.iterdir()] == ["open.onnx"], "nothing was measured"
+
+
+def test_a_name_in_a_file_of_inputs_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    numpy.savez(tmp_path / "in.npz", images=numpy.zeros((1, 3), numpy.float32))
+    given = Suite(
+        models=(str(model(tmp_path, ("n", 3), name="a.onnx")),),
+        variants=(Variant(runtime="onnxruntime"),),
+        inputs=str(tmp_path / "in.npz"),
+    )
+    with pytest.raises(UsageError, match=re.escape("a.onnx has no input 'images'; there are x")):
+        orders.plan(given)
+
+
+def test_names_of_inputs_without_a_shape_are_known(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    path = tmp_path / "rankless.onnx"
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "out")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["out"])], "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph), path)
+    assert inputs.names(path) == ("x",) and inputs.inputs(path) == ()
+
+
+# -- a user's own runtime makes its inputs itself, from these words
+
+
+READS = """
+import numpy
+class Runtime:
+    version = "1"
+    def load(self, model, options): self.options = options
+    def prepare(self): pass
+    def execute(self):
+        made = bytearray(b"1" * self.options.shapes["x"][0])
+        print(len(made), sorted(numpy.load(self.options.inputs)), file=open("seen.txt", "w"))
+"""
+
+
+def test_a_user_s_runtime_reads_shapes_and_inputs(memprof, tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(READS)
+    (tmp_path / "net.bin").write_bytes(b"model")
+    numpy.savez(tmp_path / "in.npz", tokens=numpy.zeros(3))
+    given = ("--shape", "x=50", "--inputs", "in.npz", "--repeats", "1", "-o")
+    done = memprof("run", "net.bin", "-r", "./reads.py", *given, "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "seen.txt").read_text() == "50 ['tokens']\n"
+    assert "no effect" not in done.stdout + done.stderr
+
+    (tmp_path / "deaf.py").write_text(
+        "class Runtime:\n    def load(self, model, options): pass\n    prepare = execute = lambda self: None\n"
+    )
+    done = memprof("run", "net.bin", "-r", "./deaf.py", *given, "deaf.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "deaf: this runtime did not look at options.shapes and options.inputs, which had no effect" in done.stdout
+
+
+# -- the library
+
+
+def test_measure_takes_what_the_command_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    path = model(tmp_path, ("n", 3))
+    numpy.savez(tmp_path / "in.npz", x=numpy.zeros((2, 3), numpy.float32))
+    monkeypatch.setattr(
+        "memprof.measuring.campaign.measure", lambda orders, *rest: [replace(made.run(), job=order.job) for order in orders]
+    )
+    measured_run, *_ = library.measure(
+        path, "onnxruntime", shapes={"x": [4, 3]}, inputs=tmp_path / "in.npz", timeout="30s", cache="cold", deterministic=True
+    )
+    job = measured_run.job
+    assert (job.model.path, job.runtime, dict(job.shapes), dict(job.given)) == (str(path), "onnxruntime", {"x": (4, 3)}, {"x": (2, 3)})
+    assert (job.timeout_ns, job.cache, job.deterministic, job.threads) == (30_000 * MS, "cold", True, 1)

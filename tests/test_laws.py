@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from memprof.judge import laws
-from memprof.judge.laws import Point, Term
+from memprof.judge import design, laws
+from memprof.judge.terms import Point, Term
 
 MIB = 1 << 20
 QUIET = (1000.0, 1e-5)
@@ -142,12 +142,12 @@ def test_a_law_has_fewer_terms_than_points_and_says_when_nothing_tests_it():
 
 
 def test_the_first_places_are_the_ends_and_the_next_are_where_laws_disagree():
-    assert laws.first_places({"a": (1, 64), "s": (16, 512)}) == [{"a": 1, "s": 16}, {"a": 64, "s": 16}, {"a": 1, "s": 512}]
+    assert design.first_places({"a": (1, 64), "s": (16, 512)}) == [{"a": 1, "s": 16}, {"a": 64, "s": 16}, {"a": 1, "s": 512}]
     candidates = line("a", *range(1, 65))
     points = measured(lambda a: 80 + 0.5 * a, line("a", 1, 64))
-    place = laws.next_place([points], candidates)
+    place = design.next_place([points], candidates)
     assert 10 < place["a"] < 50  # a line and a square through the ends are farthest apart in the middle
-    corner = laws.next_place(
+    corner = design.next_place(
         [measured(lambda a, s: 80 + a + s, [*grid(a=(1, 16), s=(16,)), {"a": 1, "s": 512}])], grid(a=(1, 8, 16), s=(16, 256, 512))
     )
     assert corner == {"a": 16, "s": 512}  # it tells a product from a sum
@@ -155,8 +155,8 @@ def test_the_first_places_are_the_ends_and_the_next_are_where_laws_disagree():
 
 def test_no_place_is_chosen_that_is_known_or_above_a_run_that_died():
     points = [*measured(lambda a: 80 + a, line("a", 1, 20)), Point({"a": 40}, 90 * MIB, least=True)]
-    assert laws.next_place([points], line("a", 1, 20, 40, 50, 64)) is None
-    assert laws.next_place([points], line("a", 1, 20, 30, 40, 64)) == {"a": 30}
+    assert design.next_place([points], line("a", 1, 20, 40, 50, 64)) is None
+    assert design.next_place([points], line("a", 1, 20, 30, 40, 64)) == {"a": 30}
 
 
 def test_few_places_and_a_law_of_six_runs():
@@ -166,10 +166,10 @@ def test_few_places_and_a_law_of_six_runs():
     def truth(a, s):
         return 120 + 0.02 * a * s + 0.0002 * a * s * s
 
-    points = measured(truth, laws.first_places(ranges), 0.05)
-    candidates = grid(a=laws.values_of(1, 16, most=12), s=laws.values_of(16, 512, most=12))
+    points = measured(truth, design.first_places(ranges), 0.05)
+    candidates = grid(a=design.values_of(1, 16, most=12), s=design.values_of(16, 512, most=12))
     while len(points) < 6:
-        points += measured(truth, [laws.next_place([points], candidates)], 0.05, seed=len(points))
+        points += measured(truth, [design.next_place([points], candidates)], 0.05, seed=len(points))
     law = laws.law(points, noise=(0.1 * MIB, 0.0005))
     assert sorted(words(law)) == ["", "a x s", "a x s²"]
     for place in grid(a=(3, 11, 30), s=(40, 300, 1000)):
@@ -180,7 +180,7 @@ def test_few_places_and_a_law_of_six_runs():
     ("low", "high", "step", "most", "count"), [(1, 8, 1, 24, 8), (1, 64, 1, 10, 10), (224, 1024, 32, 8, 8), (512, 32768, 1, 24, 24)]
 )
 def test_values_worth_measuring_hold_both_ends_and_keep_the_step(low, high, step, most, count):
-    values = laws.values_of(low, high, step, most)
+    values = design.values_of(low, high, step, most)
     assert values[0] == low and values[-1] == high and values == sorted(set(values))
     assert all((value - low) % step == 0 for value in values)
     assert count - 2 <= len(values) <= count
@@ -196,7 +196,7 @@ def test_the_largest_value_that_fits_lies_between_what_is_sure_and_what_is_possi
 
 
 @pytest.mark.parametrize(
-    ("term", "said"),
+    ("term", "words"),
     [
         (Term(), ""),
         (Term((("batch", 1), ("sequence", 2))), "batch x sequence²"),
@@ -205,5 +205,5 @@ def test_the_largest_value_that_fits_lies_between_what_is_sure_and_what_is_possi
         (Term((("batch", 1),), "beyond", "batch", 17.5), "(batch beyond 17.5)"),
     ],
 )
-def test_terms_in_words(term, said):
-    assert term.words == said
+def test_terms_in_words(term, words):
+    assert term.words == words

@@ -133,7 +133,7 @@ def test_the_folder_of_a_marked_test_does_not_outlive_a_killed_pytest(tmp_path, 
         'import time, pytest\n@pytest.mark.peak_rss("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
     )
     process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    wait_for((tmp_path / "reached").exists, 60)
+    wait_for((tmp_path / "reached").exists)
     process.kill()
     process.wait()
     assert list((tmp_path / "tmp").glob("memprof-pytest-*"))

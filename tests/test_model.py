@@ -31,7 +31,7 @@ def saved(path, *, external=False, in_branch=False):
     return path
 
 
-def test_a_file_is_itself(tmp_path):
+def test_a_file_has_its_name_size_hash_and_weights(tmp_path):
     path = saved(tmp_path / "net.onnx")
 
     model = identify(path)
@@ -70,7 +70,7 @@ def test_external_data_that_is_missing_is_said(tmp_path):
         identify(tmp_path / "net.onnx")
 
 
-def test_a_pair_belongs_together(tmp_path):
+def test_the_two_files_of_openvino_are_one_model(tmp_path):
     (tmp_path / "net.xml").write_text("<net/>")
     (tmp_path / "net.bin").write_bytes(b"weights")
 
@@ -85,17 +85,42 @@ def test_an_nnpackage_is_all_its_files(tmp_path):
     assert len(identify(tmp_path / "pkg").files) == 2
 
 
+def test_a_folder_with_a_package_deep_inside_is_no_model(tmp_path):
+    """Such as a home folder: all of it was read."""
+    (tmp_path / "far" / "metadata").mkdir(parents=True)
+    (tmp_path / "far" / "metadata" / "MANIFEST").write_text("{}")
+    with pytest.raises(InputError, match="this folder has no metadata/MANIFEST"):
+        identify(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["explain", "tune", "fit", "grow", "heap record", "scale"])
+def test_an_empty_name_is_not_the_current_folder(command, tmp_path, memprof):
+    """Here a package, which was measured."""
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "MANIFEST").write_text("{}")
+    words = {"heap record": ["-o", "out"], "scale": ["--vary", "threads=1..2"]}.get(command, [])
+    refused = memprof(*command.split(), "", "-r", "synthetic", *words)
+    assert refused.returncode == 2 and "the model's name is empty" in refused.stderr
+
+
+def test_an_empty_name_in_a_suite_is_not_its_folder(tmp_path, memprof):
+    (tmp_path / "genai_config.json").write_text("{}")
+    (tmp_path / "suite.toml").write_text('models = [""]\nruntimes = ["synthetic"]\n')
+    refused = memprof("run", "--suite", "suite.toml")
+    assert refused.returncode == 2 and "the model's name is empty" in refused.stderr
+
+
 @pytest.mark.parametrize(
-    ("make", "said"), [("none", "no such file"), ("empty", "is empty"), ("folder", "no metadata/MANIFEST of an nnpackage")]
+    ("make", "reason"), [("none", "no such file"), ("empty", "is empty"), ("folder", "no metadata/MANIFEST of an nnpackage")]
 )
-def test_what_is_no_model_is_said(tmp_path, make, said):
+def test_what_is_no_model_is_said(tmp_path, make, reason):
     path = tmp_path / "net.onnx"
     if make == "empty":
         path.touch()
     elif make == "folder":
         path.mkdir()
 
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=reason):
         identify(path)
 
 

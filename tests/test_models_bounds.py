@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from examples import tried
 
 onnx = pytest.importorskip("onnx")
 
@@ -43,9 +44,9 @@ from memprof.plan.graphs.read import read
 from memprof.plan.graphs.weights import account
 from memprof.programs import native
 question = Question(time_limit_s=1)
-found = analyse(planned(read(Path(sys.argv[1])), question), question)
+analysis = analyse(planned(read(Path(sys.argv[1])), question), question)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(found.chosen.peak_bytes, peak.split()[1])
+print(analysis.chosen.peak_bytes, peak.split()[1])
 """
 
 
@@ -83,10 +84,10 @@ def test_onnx_s_own_words_come_back(tmp_path: Path) -> None:
         apart.run("values", model)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
 
-    said = [each.what for each in read(tmp_path / "m.onnx").unknown]
+    reasons = [each.what for each in read(tmp_path / "m.onnx").unknown]
 
-    assert len(said) == 1
-    assert said[0].startswith("shape inference gave up") and "No opset import" in said[0]
+    assert len(reasons) == 1
+    assert reasons[0].startswith("shape inference gave up") and "No opset import" in reasons[0]
 
 
 def test_a_large_dimension_that_only_inference_finds(tmp_path: Path) -> None:
@@ -100,9 +101,9 @@ def test_a_large_dimension_that_only_inference_finds(tmp_path: Path) -> None:
     ]
     path = save(tmp_path / "m.onnx", nodes, [value("x", [50_000, 50_000])], [value("y", None, TensorProto.INT32)])
 
-    found = {tensor.name: tensor.shape for tensor in read(path).tensors}
+    shapes = {tensor.name: tensor.shape for tensor in read(path).tensors}
 
-    assert found["y"] == (2_500_000_000,)
+    assert shapes["y"] == (2_500_000_000,)
 
 
 def test_functions_that_call_functions_without_end_are_refused(tmp_path: Path) -> None:
@@ -193,8 +194,8 @@ def test_weights_over_one_another_are_not_read_again_and_again(tmp_path: Path) -
         account(read(path))
     for tensor in tensors_:
         next(entry for entry in tensor.external_data if entry.key == "offset").value = "0"
-    found = account(read(save(path, nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)))
-    assert (found.duplicated.count, found.duplicated.bytes) == (49, 49 * 8000)
+    accounted = account(read(save(path, nodes, [value("x", [2000])], [value("y0", [2000])], tensors_)))
+    assert (accounted.duplicated.count, accounted.duplicated.bytes) == (49, 49 * 8000)
 
 
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_no_number_in_a_tflite_file_is_a_traceback(tmp_path: Path) -> None:
 
     content = control_flow(tmp_path / "m.tflite").read_bytes()
     path = tmp_path / "changed.tflite"
-    for at in range(0, len(content), 4):
+    for at in tried(range(0, len(content), 4)):
         for number in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
             path.write_bytes(content[:at] + number + content[at + len(number) :])
             for reader in (identify, tensors, lambda changed: analyse(planned(read(changed), FAST), FAST)):

@@ -178,7 +178,7 @@ class TestKvCache:
         assert gguf.kv_cache(path) == gguf.KvCache((8,) * 4, 128, 64)
         assert gguf.kv_cache(path).bytes_per_token("f16", "q8_0") == 4 * 8 * (128 * 2 + 64 * 34 / 32)
 
-    def test_layers_may_differ(self, tmp_path: Path) -> None:
+    def test_layers_may_have_different_numbers_of_heads(self, tmp_path: Path) -> None:
         heads = text("x.attention.head_count_kv") + struct.pack("<IIQ4I", 9, 4, 4, 8, 0, 2, 2)
         assert gguf.kv_cache(llama(tmp_path / "m.gguf", heads)).bytes_per_token() == (8 + 2 + 2) * 32 * 2 * 2
 
@@ -199,7 +199,7 @@ class TestKvCache:
         with pytest.raises(InputError, match="there is no type 'q8' of a KV cache"):
             gguf.kv_cache(llama(tmp_path / "m.gguf")).bytes_per_token("q8")
 
-    def test_a_file_that_is_none_is_said(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_no_gguf_is_refused(self, tmp_path: Path) -> None:
         for content, words in ((b"", "is empty"), (b"GGUF", "damaged"), (b"PK\x03\x04" + bytes(100), "damaged or no .gguf file")):
             (tmp_path / "m.gguf").write_bytes(content)
             with pytest.raises(InputError, match=words):

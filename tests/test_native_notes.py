@@ -18,10 +18,10 @@ def pair(extra_mib: float = 0, heap_free_mib: float = 0, **words: object) -> lis
     return [*_with_heap(python, 0), *_with_heap(own, heap_free_mib)]
 
 
-def _with_heap(found: list[Run], free_mib: float) -> list[Run]:
+def _with_heap(twins: list[Run], free_mib: float) -> list[Run]:
     """Every MiB of anonymous memory above 10 is heap, of which `free_mib` are kept after STARTUP."""
     changed = []
-    for run in found:
+    for run in twins:
         marks = []
         for index, mark in enumerate(run.marks):
             free = int(free_mib * MIB) if index else 0
@@ -44,9 +44,9 @@ def test_a_difference_is_said_with_what_makes_it() -> None:
 
 
 def test_only_twins_that_were_set_alike_are_compared() -> None:
-    found = pair()
-    other = [replace(run, job=replace(run.job, knobs={"mmap": "on"})) for run in found if run.job.runtime == "onert-native"]
-    assert native.notes(groups([run for run in found if run.job.runtime == "onert"] + other)) == []
+    twins = pair()
+    other = [replace(run, job=replace(run.job, knobs={"mmap": "on"})) for run in twins if run.job.runtime == "onert-native"]
+    assert native.notes(groups([run for run in twins if run.job.runtime == "onert"] + other)) == []
     assert native.notes(groups(runs("a"))) == []
 
 

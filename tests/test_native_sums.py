@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from failing import MIB, wait_for
-from native_programs import built, program, ran
+from native_programs import built, program, ran, ran_until_seen
 
 from memprof.probe import procfs
 from memprof.probe.mappings import Mappings, parts, together
@@ -58,12 +58,12 @@ def lies_within_its_bounds(case, held, count):
     assert run.timeline.rss_max_high_bytes >= mark.rss_peak_high_bytes
 
 
-def test_the_bounds_of_a_phase_are_its_own():
-    body = """memprof_begin("FORKS"); hold(40 * MIB); for (int i = 0; i < 3; ++i) if (fork() == 0) { usleep(300000); _exit(0); }
+def test_the_bounds_of_a_phase_are_its_own(tmp_path):
+    body = """memprof_begin("FORKS"); hold(40 * MIB); for (int i = 0; i < 3; ++i) if (fork() == 0) { usleep(1000000); _exit(0); }
         while (wait(NULL) > 0); memprof_end();
-        memprof_begin("OWN"); if (fork() == 0) { hold(60 * MIB); usleep(300000); _exit(0); } wait(NULL); memprof_end();
+        memprof_begin("OWN"); if (fork() == 0) { hold(60 * MIB); until(words[1]); _exit(0); } wait(NULL); memprof_end();
         memprof_begin("ALONE"); memprof_end();"""
-    run = ran(program(body))
+    run = ran_until_seen(99, tmp_path / "seen", program(body))
 
     forks, own, alone = (run.mark(phase) for phase in ("FORKS", "OWN", "ALONE"))
     assert 40 * MIB <= forks.rss_peak_bytes <= 46 * MIB <= 99 * MIB <= own.rss_peak_bytes <= 104 * MIB
@@ -216,7 +216,7 @@ def test_samples_that_wait_are_bounded(monkeypatch):
 def test_a_child_that_never_moved_has_missed_nothing():
     # Its resident set is the one that it was forked with; a page more in its high-water mark is not all of it.
     with subprocess.Popen([program("hold(50 * MIB); if (fork() == 0) { sleep(60); _exit(0); } sleep(60);")]) as process:
-        wait_for(lambda: len(psutil.Process(process.pid).children()) == 1, 10)
+        wait_for(lambda: len(psutil.Process(process.pid).children()) == 1)
         watched = Tree(process.pid, time.monotonic_ns())
         for _ in range(5):
             watched.poll(time.monotonic_ns())
@@ -235,15 +235,15 @@ def test_a_process_is_seen_through_any_of_its_threads_until_all_have_ended():
     with subprocess.Popen([program(threads)], stdin=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         seen = procfs.Statm(process.pid)
-        wait_for(lambda: procfs.sizes(process.pid) is None, 10)
+        wait_for(lambda: procfs.sizes(process.pid) is None)
         assert (seen.read() or (0,))[0] >= 50 * MIB and seen.task != process.pid
         assert procfs.status(process.pid)["rss"] >= 50 * MIB
         assert not procfs.stat(process.pid).ended and procfs.parent(process.pid) is not None
         process.stdin.write(b".")  # a thread execs, and is the first from then on
-        wait_for(lambda: 0 < (seen.read() or (0,))[0] < 50 * MIB, 10)
+        wait_for(lambda: 0 < (seen.read() or (0,))[0] < 50 * MIB)
         assert seen.task == process.pid
         process.kill()
-        wait_for(lambda: seen.read() is None, 10)
+        wait_for(lambda: seen.read() is None)
         assert procfs.stat(process.pid).ended
     assert seen.read() is None
     seen.close()

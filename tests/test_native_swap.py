@@ -26,10 +26,10 @@ def levels(variant="orig", times=1.0, **rest):
     return run(variant, model="net", samples=samples, memory=dict.fromkeys(("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"), (1, 1)), **rest)
 
 
-def figures(window, kind="RSS", one=None):
-    found = swap.run_extremes(one or levels(), kind, swap.window(window))
-    assert found is not None
-    return tuple(round(value / MIB, 1) for value in found)
+def figures(window, kind="RSS", measured=None):
+    extremes = swap.run_extremes(measured or levels(), kind, swap.window(window))
+    assert extremes is not None
+    return tuple(round(value / MIB, 1) for value in extremes)
 
 
 @pytest.mark.parametrize(
@@ -58,24 +58,24 @@ def test_anonymous_is_what_is_not_file_backed():
 
 
 def test_a_value_begins_a_window_too():
-    one = replace(levels(), values=(Value("epoch", 3 * S, 1), Value("epoch", 4 * S, 2)))
-    assert figures("epoch..", one=one) == (50, 150, 200)
+    measured = replace(levels(), values=(Value("epoch", 3 * S, 1), Value("epoch", 4 * S, 2)))
+    assert figures("epoch..", measured=measured) == (50, 150, 200)
 
 
 def test_max_takes_in_exact_peaks_that_lie_within():
-    one = levels()
-    one = replace(one, marks=(*one.marks[:2], mark("PREPARE", 2, 260, 900), *one.marks[3:]))
-    assert figures("prepare", one=one)[2] == 900
-    assert figures("load", one=one)[2] == 140
-    inexact = replace(one, marks=(*one.marks[:2], replace(one.marks[2], rss_peak_exact=False), *one.marks[3:]))
-    assert figures("prepare", one=inexact)[2] == 260
+    measured = levels()
+    measured = replace(measured, marks=(*measured.marks[:2], mark("PREPARE", 2, 260, 900), *measured.marks[3:]))
+    assert figures("prepare", measured=measured)[2] == 900
+    assert figures("load", measured=measured)[2] == 140
+    inexact = replace(measured, marks=(*measured.marks[:2], replace(measured.marks[2], rss_peak_exact=False), *measured.marks[3:]))
+    assert figures("prepare", measured=inexact)[2] == 260
 
 
 def test_without_phases_the_run_begins_with_the_program():
-    one = levels()
+    measured = levels()
     whole = mark("RUN", 0, 10, 900)
-    one = replace(one, marks=(replace(whole, begin_ns=whole.begin_ns - 1_000_000),))  # the first sample comes a moment later
-    assert figures(None, one=one)[2] == 900
+    measured = replace(measured, marks=(replace(whole, begin_ns=whole.begin_ns - 1_000_000),))  # the first sample comes a moment later
+    assert figures(None, measured=measured)[2] == 900
 
 
 @pytest.mark.parametrize(
@@ -109,16 +109,16 @@ def test_titles_say_the_window_in_words():
 def test_each_variant_is_compared_with_the_models_first():
     text = table.render([levels(), levels("swap", 0.5), levels("ahead", 2.0)], style="swap", window="prepare", unit="MiB")
 
-    found = cells(text, "RSS in PREPARE (MiB)")
-    assert found["MAX"] == {"": "MAX", "net, orig": "260.0", "net, swap": "130.0", "net, ahead": "520.0"}
-    assert found["AVR difference"] == {"": "AVR difference", "net, orig": "", "net, swap": "-50.0%", "net, ahead": "+100.0%"}
+    columns = cells(text, "RSS in PREPARE (MiB)")
+    assert columns["MAX"] == {"": "MAX", "net, orig": "260.0", "net, swap": "130.0", "net, ahead": "520.0"}
+    assert columns["AVR difference"] == {"": "AVR difference", "net, orig": "", "net, swap": "-50.0%", "net, ahead": "+100.0%"}
     assert "in percent" not in text
 
 
 def test_threads_and_machines_are_compared_among_themselves():
     made = [levels(variant, times, threads=threads) for threads in (1, 2) for variant, times in (("orig", 1.0), ("swap", 0.5))]
-    found = cells(table.render(made, style="swap", window="prepare"), "RSS in PREPARE (MiB)")
-    assert [cell for cell in found["MAX difference"].values() if cell.endswith("%")] == ["-50.0%", "-50.0%"]
+    columns = cells(table.render(made, style="swap", window="prepare"), "RSS in PREPARE (MiB)")
+    assert [cell for cell in columns["MAX difference"].values() if cell.endswith("%")] == ["-50.0%", "-50.0%"]
     there = [levels(), levels(where=machine("there"))]
     assert "difference" not in table.render(there, style="swap")
 
@@ -127,20 +127,20 @@ def test_reported_values_are_columns_once_where_all_variants_agree():
     values = (Value("tensor_bytes", 1 * S, 64 * MIB), Value("loss", 2 * S, 0.5), Value("loss", 4 * S, 0.25))
     made = [replace(levels(name), values=values) for name in ("orig", "swap")]
 
-    found = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
+    columns = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
 
-    assert found["MIN"]["net: tensor (MiB)"] == found["MAX"]["net: tensor (MiB)"] == "64.0"
-    assert (found["MIN"]["net: loss"], found["AVR"]["net: loss"], found["MAX"]["net: loss"]) == ("0.250", "0.375", "0.500")
-    assert found["MIN difference"]["net: loss"] == ""
+    assert columns["MIN"]["net: tensor (MiB)"] == columns["MAX"]["net: tensor (MiB)"] == "64.0"
+    assert (columns["MIN"]["net: loss"], columns["AVR"]["net: loss"], columns["MAX"]["net: loss"]) == ("0.250", "0.375", "0.500")
+    assert columns["MIN difference"]["net: loss"] == ""
     differing = [made[0], replace(made[1], values=(Value("tensor_bytes", 1 * S, 32 * MIB),))]
-    found = cells(table.render(differing, style="swap", unit="MiB"), "RSS over the run (MiB)")
-    assert (found["MIN"]["net, orig: tensor (MiB)"], found["MIN"]["net, swap: tensor (MiB)"]) == ("64.0", "32.0")
+    columns = cells(table.render(differing, style="swap", unit="MiB"), "RSS over the run (MiB)")
+    assert (columns["MIN"]["net, orig: tensor (MiB)"], columns["MIN"]["net, swap: tensor (MiB)"]) == ("64.0", "32.0")
 
 
 def test_a_value_from_before_the_window_still_holds_in_it():
-    one = replace(levels(), values=(Value("arena_bytes", 1 * S, 8 * MIB), Value("arena_bytes", 4 * S, 99 * MIB)))
-    found = cells(table.render([one], style="swap", window="prepare", unit="MiB"), "RSS in PREPARE (MiB)")
-    assert found["MAX"]["net: arena (MiB)"] == "8.00"
+    measured = replace(levels(), values=(Value("arena_bytes", 1 * S, 8 * MIB), Value("arena_bytes", 4 * S, 99 * MIB)))
+    columns = cells(table.render([measured], style="swap", window="prepare", unit="MiB"), "RSS in PREPARE (MiB)")
+    assert columns["MAX"]["net: arena (MiB)"] == "8.00"
 
 
 def test_failed_runs_and_empty_timelines_are_left_out():
@@ -182,10 +182,10 @@ def test_nntrainers_published_table_can_be_made():
         for name, mib in models.items()
         for variant, share in (("orig", 1), ("swap", 0.4))
     ]
-    found = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
-    assert [name for name in found if "difference" not in name] == ["MIN", "AVR", "MAX"]
-    assert list(found["MIN"])[1:] == [f"{name}, {variant}" for name in models for variant in ("orig", "swap")]
-    assert found["AVR difference"]["VGG16, swap"] == "-60.0%"
+    columns = cells(table.render(made, style="swap", unit="MiB"), "RSS over the run (MiB)")
+    assert [name for name in columns if "difference" not in name] == ["MIN", "AVR", "MAX"]
+    assert list(columns["MIN"])[1:] == [f"{name}, {variant}" for name in models for variant in ("orig", "swap")]
+    assert columns["AVR difference"]["VGG16, swap"] == "-60.0%"
 
 
 # -- the trainer
@@ -208,9 +208,9 @@ def trained():
 
 def tensors(run, kind, place):
     """A figure of EPOCH in tensors, without the few hundred KiB that are the program's own."""
-    found = swap.run_extremes(run, kind, swap.window("EPOCH"))
-    assert found is not None
-    return found[place] / (TENSOR_KIB << 10)
+    extremes = swap.run_extremes(run, kind, swap.window("EPOCH"))
+    assert extremes is not None
+    return extremes[place] / (TENSOR_KIB << 10)
 
 
 @pytest.mark.parametrize(
@@ -218,17 +218,17 @@ def tensors(run, kind, place):
     [("orig", 2 * LAYERS + 2, 0), ("swap", 1, 3), ("ahead", 1, 3 + 2), ("further", 1, 3 + 4)],
 )
 def test_the_trainer_holds_the_tensors_it_must(trained, variant, anonymous, mapped):
-    one = trained[variant]
-    assert tensors(one, "anonymous", 2) == pytest.approx(anonymous, abs=0.3)
+    measured = trained[variant]
+    assert tensors(measured, "anonymous", 2) == pytest.approx(anonymous, abs=0.3)
     # What was in use at the worst moment, but for the program and its libraries, of which there are a tensor's worth.
-    assert mapped - 0.1 <= tensors(one, "file-backed", 2) <= mapped + 1.2
-    peak = one.mark("EPOCH").rss_peak_bytes / (TENSOR_KIB << 10)
+    assert mapped - 0.1 <= tensors(measured, "file-backed", 2) <= mapped + 1.2
+    peak = measured.mark("EPOCH").rss_peak_bytes / (TENSOR_KIB << 10)
     assert anonymous + mapped - 0.1 <= peak <= anonymous + mapped + 1.4
-    assert one.mark("EPOCH").rss_peak_exact
+    assert measured.mark("EPOCH").rss_peak_exact
 
 
 def test_swapping_moves_memory_from_anonymous_to_file_backed(trained):
-    made = [replace(one, job=replace(one.job, variant=name)) for name, one in trained.items() if name in ("orig", "swap")]
+    made = [replace(measured, job=replace(measured.job, variant=name)) for name, measured in trained.items() if name in ("orig", "swap")]
     text = table.render(made, style="swap", window="EPOCH")
     change = {kind: cells(text, f"{kind} in EPOCH (MiB)")["MAX difference"]["program, swap"] for kind in swap.KINDS}
     assert change["anonymous"].startswith("-9")
@@ -237,11 +237,11 @@ def test_swapping_moves_memory_from_anonymous_to_file_backed(trained):
 
 
 def test_swapping_changes_no_result_and_each_epoch_is_an_iteration(trained):
-    losses = {name: [value.value for value in one.values if value.name == "loss"] for name, one in trained.items()}
-    assert len({tuple(found) for found in losses.values()}) == 1
+    losses = {name: [value.value for value in measured.values if value.name == "loss"] for name, measured in trained.items()}
+    assert len({tuple(reported) for reported in losses.values()}) == 1
     assert len(losses["orig"]) == 4
     assert losses["orig"] == sorted(losses["orig"], reverse=True)
-    assert all(len(one.mark("EPOCH").times_ns) == 4 for one in trained.values())
+    assert all(len(measured.mark("EPOCH").times_ns) == 4 for measured in trained.values())
 
 
 def test_the_trainer_reports_what_its_tensors_take(trained):
@@ -268,11 +268,11 @@ def test_onerts_training_is_measured_phase_by_phase(tmp_path, memprof):
 
     assert done.returncode == 0, done.stderr
     sgd, adam = store.load([tmp_path / "r.jsonl"]).runs
-    for one in (sgd, adam):
-        assert [mark.phase for mark in one.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
-        assert all(mark.rss_peak_exact for mark in one.marks)
-        assert len(one.mark("EXECUTE").times_ns) == 3
-        assert [value.name for value in one.values] == ["batch_bytes", "loss", "loss", "loss"]
-        assert (one.job.model.name, one.job.runs) == ("mnist.tflite", 3)
+    for measured in (sgd, adam):
+        assert [mark.phase for mark in measured.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+        assert all(mark.rss_peak_exact for mark in measured.marks)
+        assert len(measured.mark("EXECUTE").times_ns) == 3
+        assert [value.name for value in measured.values] == ["batch_bytes", "loss", "loss", "loss"]
+        assert (measured.job.model.name, measured.job.runs) == ("mnist.tflite", 3)
     table_of = memprof("table", "r.jsonl", "--style", "swap", "--window", "execute")
     assert "mnist.tflite: batch (KiB)" in table_of.stdout or "mnist.tflite: batch (MiB)" in table_of.stdout

@@ -13,11 +13,11 @@ from shlex import quote
 import pytest
 from compiled import compiled
 from conftest import need_tool
-from failing import NEAR_MIB, Silent
+from failing import NEAR_MIB, Silent, with_patience
 
 from memprof.errors import InputError, UsageError
 from memprof.measuring import campaign
-from memprof.measuring.orders import Order
+from memprof.measuring.order import Order
 from memprof.programs import elf, symbols
 from memprof.programs.runtimes import Runtime, runners_path
 from memprof.runs import store
@@ -59,7 +59,7 @@ def build(tmp_path: Path) -> Callable[..., Path]:
 def measured(argv: list[str | Path], *phases: str, **words: object) -> Run:
     """The Run of a command with these phases, the whole way through a probe."""
     command = [str(word) for word in argv]
-    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=60_000 * MS, cache="asis", **words)
+    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis", **words)
     wrapped = symbols.wrap(command, [symbols.parse_phase(phase) for phase in phases])
     (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
     return run
@@ -157,8 +157,8 @@ def test_names_are_written_as_in_the_source(build, flags: tuple[str, ...]) -> No
 
 
 def test_which_functions_a_name_means(build) -> None:
-    found = elf.read(str(build(SCOPES, "-g", "-O0")))
-    assert found is not None
+    symbols = elf.read(str(build(SCOPES, "-g", "-O0")))
+    assert symbols is not None
     counts = {
         "ml::Model::load": 2,
         "Model::load": 2,
@@ -173,7 +173,7 @@ def test_which_functions_a_name_means(build) -> None:
         "repare": 0,
         "main": 1,
     }
-    assert {name: len(elf.matching(name, found.functions)) for name in counts} == counts
+    assert {name: len(elf.matching(name, symbols.functions)) for name in counts} == counts
 
 
 def test_a_function_of_a_shared_library(build, tmp_path: Path) -> None:
@@ -324,11 +324,13 @@ def test_words_reach_the_program_as_they_are_and_gdb_leaves_nothing_in_its_envir
 
 def test_several_threads_at_once_are_one_phase_from_the_first_entry_to_the_last_return(build) -> None:
     program = build("""
-        extern "C" OUT void model_run() { void *p = hold(20); wait_ms(150); give(p, 20); }
+        #include <atomic>
+        std::atomic<int> holding;  // none gives its memory back before all have it, however late the last begins
+        extern "C" OUT void model_run() { void *p = hold(20); holding++; while (holding < 4) wait_ms(1); wait_ms(150); give(p, 20); }
         int main() {
           std::vector<std::thread> all;
           for (int i = 0; i < 4; i++) all.emplace_back(model_run);
-          for (auto &one : all) one.join();
+          for (auto &thread : all) thread.join();
         }
     """)
     run = ended_well(measured([program], "execute=model_run"))
@@ -521,9 +523,14 @@ def test_a_time_limit_ends_program_and_gdb(build, nothing_left) -> None:
         int main() { model_load(); model_run(); }
     """)
     command = [str(program)]
-    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=4000 * MS, cache="asis")
     wrapped = symbols.wrap(command, [("MODEL_LOAD", "model_load"), ("EXECUTE", "model_run")])
-    (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+
+    def attempt(limit_ns: int) -> Run:
+        job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=limit_ns, cache="asis")
+        (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+        return run
+
+    run = with_patience(attempt, lambda run: run.outcome.phase == "EXECUTE")
     assert (run.outcome.status, run.outcome.phase) == ("timeout", "EXECUTE")
     assert run.mark("MODEL_LOAD") is not None
 
@@ -572,6 +579,9 @@ def test_a_library_that_is_not_found_may_have_the_function(build, tmp_path: Path
     program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
     words = symbols.wrap([str(program)], {"MODEL_LOAD": "lib_load"})
     assert '["MODEL_LOAD", "lib_load", []]' in " ".join(words)
+    run = measured([program], "load=lib_load")
+    said = "the program failed with exit code 127, and there is no function lib_load in what it had loaded until then"
+    assert (run.outcome.message or "").startswith(said), run.outcome
 
 
 VIRTUAL = """
@@ -650,7 +660,7 @@ def test_a_function_that_is_called_very_often_says_so_while_it_runs(build, tmp_p
     program = build(
         f'extern "C" OUT void tiny() {{ asm volatile(""); }} int main() {{ while (access("{heard}", F_OK)) tiny(); return 0; }}'
     )
-    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=60_000 * MS, cache="asis")
+    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis")
     order = Order(job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command={"alone": True})
     listening = Listening(heard)
     (run,) = campaign.measure([order], listening, lambda line: None)
@@ -660,7 +670,7 @@ def test_a_function_that_is_called_very_often_says_so_while_it_runs(build, tmp_p
 
 
 def test_a_function_that_is_called_now_and_then_says_nothing(build) -> None:
-    program = build('extern "C" OUT void model_run() { wait_ms(2); } int main() { for (int i = 0; i < 20; i++) model_run(); return 0; }')
+    program = build('extern "C" OUT void model_run() { wait_ms(20); } int main() { for (int i = 0; i < 5; i++) model_run(); return 0; }')
     assert "held the program" not in notes(ended_well(measured([program], "execute=model_run")))
 
 

@@ -68,11 +68,15 @@ def test_run_prints_every_table_when_asked(memprof, tmp_path):
         {"cmds": ["a=echo {threads}"], "threads": ()},
         {"cmds": ["a=echo x"], "threads": [1, 2]},
         {"cmds": ["a=true"], "output": "taken.jsonl"},
+        {"models": "s.json", "runtimes": "synthetic", "repeats": 0},
+        {"models": "s.json", "runtimes": "synthetic", "cache": "hot"},
+        {"models": ["s.json", "other/../s.json"], "runtimes": "synthetic"},
     ],
 )
 def test_the_library_does_not_speak_of_options_of_the_command_line(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.json").write_text("{}")
+    (tmp_path / "other").mkdir()
     (tmp_path / "taken.jsonl").write_text("{}")
 
     with pytest.raises(MemprofError) as caught:

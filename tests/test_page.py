@@ -24,6 +24,7 @@ from conftest import need_tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import MIB, machine, mark, run, runs, timeline
+from test_gate_growth import followed
 
 from memprof.errors import InputError
 from memprof.plan.measured import Measured
@@ -164,15 +165,17 @@ def samples(count: int, highest: int) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_many_long_runs_make_a_page_of_bounded_size():
-    one = run(samples=samples(20_000, 99 * MIB))
-    made = [replace(one, job=replace(one.job, repeat=repeat)) for repeat in range(1, 201)]
+def test_many_long_runs_make_a_page_of_bounded_size(monkeypatch):
+    drew = []
+    monkeypatch.setattr(drawn, "page", lambda *words, page=drawn.page: drew.append(page(*words)) or drew[-1])
+    long_run = run(samples=samples(20_000, 99 * MIB))
+    made = [replace(long_run, job=replace(long_run.job, repeat=repeat)) for repeat in range(1, 201)]
 
     text = page.render(made)
 
     assert len(text) < 5 << 20
     assert len(page.render([run()])) < 150 << 10
-    highest = max(numpy.frombuffer(_decoded(trace.rss), dtype="<u4").max() for trace in drawn.page([made]).models[0].groups[0].traces)
+    highest = max(numpy.frombuffer(_decoded(trace.rss), dtype="<u4").max() for trace in drew[0].models[0].groups[0].traces)
     assert highest >= (40 + 99) * 1024
 
 
@@ -211,13 +214,13 @@ def test_many_iterations_are_thinned_and_keep_their_extremes():
     made = run("a")
     made = replace(made, marks=(*made.marks[:-1], slow))
 
-    found = drawn.page([[made]]).models[0].groups[0].latencies
+    latencies = drawn.page([[made]]).models[0].groups[0].latencies
 
-    assert found is not None
-    assert found.count == 100_000
-    assert len(found.points) <= 6_000
-    assert {1, 100_000} <= {time_ns for _, _, time_ns in found.points}
-    assert found.box_ns == pytest.approx((1, 25_000.75, 50_000.5, 75_000.25, 100_000))
+    assert latencies is not None
+    assert latencies.count == 100_000
+    assert len(latencies.points) <= 6_000
+    assert {1, 100_000} <= {time_ns for _, _, time_ns in latencies.points}
+    assert latencies.box_ns == pytest.approx((1, 25_000.75, 50_000.5, 75_000.25, 100_000))
 
 
 # -- the file
@@ -269,8 +272,8 @@ def test_text_and_lines_stand_out_from_the_page_in_both_themes():
         assert all(contrast(theme[f"v{place}"], theme["page"]) >= 3 for place in range(7))
 
 
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(colour: str, other: str) -> float:
+    high, low = sorted((luminance(colour), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -284,7 +287,7 @@ def luminance(colour: str) -> float:
 
 
 def write_runs(path: Path, made: Sequence[Run]) -> Path:
-    path.write_bytes(b"".join(store.encode(one) for one in made))
+    path.write_bytes(b"".join(store.encode(run) for run in made))
     return path
 
 
@@ -379,7 +382,7 @@ def test_view_leaves_nothing_where_it_fails(memprof, tmp_path):
     done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path)})
 
     assert done.returncode == 5
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["runs.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.jsonl"]
 
 
 # -- in a browser
@@ -408,17 +411,17 @@ class Browser:
     def js(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, script: str, seconds: float = 30) -> Any:
+    def wait(self, script: str, seconds: float = 120) -> Any:
         until = time.monotonic() + seconds
-        while not (found := self.js(script)):
+        while not (answer := self.js(script)):
             assert time.monotonic() < until, f"in vain: {script}"
             time.sleep(0.05)
-        return found
+        return answer
 
     def find(self, selector: str) -> Any:
-        found = self.driver.find_element("css selector", selector)
-        self.js("arguments[0].scrollIntoView({block: 'center'})", found)
-        return found
+        element = self.driver.find_element("css selector", selector)
+        self.js("arguments[0].scrollIntoView({block: 'center'})", element)
+        return element
 
     def choose(self, id: str, text: str) -> None:
         from selenium.webdriver.support.select import Select
@@ -464,7 +467,7 @@ class Browser:
 
     def requests(self) -> list[str]:
         seen = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [one["params"]["request"]["url"] for one in seen if one["method"] == "Network.requestWillBeSent"]
+        asked = [message["params"]["request"]["url"] for message in seen if message["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith(("file://", "data:"))] + self.js(
             "return performance.getEntriesByType('resource').map((entry) => entry.name)"
         )
@@ -532,7 +535,7 @@ def test_everything_is_there_in_its_order(browser, comparison):
 
     tops = browser.js("return arguments[0].map((id) => document.getElementById(id).getBoundingClientRect().top)", SECTIONS)
     assert tops == sorted(tops)
-    assert browser.js("return [...document.querySelectorAll('main section')].map((one) => one.id)") == SECTIONS
+    assert browser.js("return [...document.querySelectorAll('main section')].map((element) => element.id)") == SECTIONS
     assert browser.js("return document.querySelectorAll('#lines canvas').length") == 3
     assert browser.js("return document.querySelectorAll('#strips canvas').length") == 2
     assert "fat peaks highest, at 300.2 MiB in PREPARE" in browser.find("#finding").text
@@ -546,7 +549,8 @@ def test_tables_say_the_same_as_on_the_command_line(browser, comparison):
 
     for metric in ("rss_peak_bytes", "time_ns", "anon_end_bytes", "minor_faults"):
         browser.js(
-            "const one = document.getElementById('metric'); one.value = arguments[0]; one.dispatchEvent(new Event('change'))", metric
+            "const choice = document.getElementById('metric'); choice.value = arguments[0]; choice.dispatchEvent(new Event('change'))",
+            metric,
         )
         assert grid(copied(browser)) == grid(table.render(comparison, [metric]))
 
@@ -559,8 +563,15 @@ def copied(browser: Browser) -> str:
     """What the button puts on the clipboard, pasted into a field of the test's own."""
     from selenium.webdriver.common.keys import Keys
 
+    # The button says so for a moment only, which a slow machine may not look at.
+    browser.js("""
+        const button = document.getElementById("copy");
+        window.said = false;
+        const watch = new MutationObserver(() => { window.said ||= button.textContent === "Copied"; });
+        watch.observe(button, { childList: true, characterData: true, subtree: true });
+    """)
     browser.find("#copy").click()
-    browser.wait("return document.getElementById('copy').textContent === 'Copied'")
+    browser.wait("return window.said")
     browser.js("const field = document.createElement('textarea'); field.id = 'pasted'; document.body.append(field); field.focus()")
     from selenium.webdriver.common.action_chains import ActionChains
 
@@ -612,7 +623,7 @@ def test_what_is_missing_says_why(browser, comparison):
     assert browser.column(4)[2] == "- a"
     assert "(a) broken: it failed in PREPARE (SIGSEGV) and never came so far" in browser.find("#table .notes").text
 
-    browser.open([run("a"), replace(run("b"), marks=tuple(replace(one, anon_end_bytes=None) for one in run("b").marks))])
+    browser.open([run("a"), replace(run("b"), marks=tuple(replace(mark, anon_end_bytes=None) for mark in run("b").marks))])
     browser.choose("metric", "Anonymous memory at the end")
     assert "b: the kernel does not say it" in browser.find("#table .notes").text
 
@@ -702,7 +713,9 @@ def test_hostile_names_and_messages_stay_text(browser):
     browser.open(made)
 
     for place, name in enumerate(HOSTILE):
-        browser.js("const one = document.getElementById('model'); one.value = arguments[0]; one.dispatchEvent(new Event('change'))", place)
+        browser.js(
+            "const choice = document.getElementById('model'); choice.value = arguments[0]; choice.dispatchEvent(new Event('change'))", place
+        )
         shown = " ".join(name.split())
         assert one_line(browser.js("return document.querySelector('#table tbody th').textContent")) == shown
         assert one_line(browser.js("return document.querySelector('.finding.current h2').textContent")) == shown
@@ -742,9 +755,7 @@ def test_every_control_is_reached_and_worked_by_keyboard(browser, comparison):
     reached = []
     for _ in range(60):
         browser.press(Keys.TAB)
-        reached.append(
-            browser.js("const one = document.activeElement; return one.id || one.dataset.column || one.className || one.tagName")
-        )
+        reached.append(browser.js("const at = document.activeElement; return at.id || at.dataset.column || at.className || at.tagName"))
         if reached[-1] == "6" and reached.count("6") == 1:
             browser.press(Keys.ENTER)
             assert browser.column(0) == ["lean", "fat", "broken"]
@@ -766,7 +777,7 @@ def test_every_control_is_reached_and_worked_by_keyboard(browser, comparison):
         "reset",
         "copy-latencies",
     ]
-    assert [one for one in reached if one in wanted][: len(wanted)] == wanted
+    assert [name for name in reached if name in wanted][: len(wanted)] == wanted
 
     browser.find("#variants input").send_keys(Keys.SPACE)
     assert browser.column(0) == ["lean", "broken"]
@@ -779,9 +790,10 @@ def test_every_control_has_a_name(browser, comparison):
 
     nameless = browser.js(
         "return [...document.querySelectorAll('button, select, input, [role=region], [role=img], section')]"
-        ".filter((one) => one.checkVisibility({ visibilityProperty: true }))"
-        ".filter((one) => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby') || one.innerText || one.labels?.length))"
-        ".map((one) => one.outerHTML)"
+        ".filter((element) => element.checkVisibility({ visibilityProperty: true }))"
+        ".filter((element) => !(element.getAttribute('aria-label') || element.getAttribute('aria-labelledby')"
+        " || element.innerText || element.labels?.length))"
+        ".map((element) => element.outerHTML)"
     )
     assert nameless == []
 
@@ -802,11 +814,11 @@ def test_the_theme_is_the_system_s_until_it_is_switched(browser, comparison, the
 
     assert browser.js("return getComputedStyle(document.body).backgroundColor") == grounds[other]
     assert browser.find("#theme").text.lower() == f"{theme} theme"
-    assert all(one != before for one, before in zip(browser.js(CANVASES), drawn, strict=True))
+    assert all(canvas != before for canvas, before in zip(browser.js(CANVASES), drawn, strict=True))
 
 
 def crowd() -> list[Run]:
-    return [one for place in range(14) for one in runs(f"a runtime with knob {place} set to something", (place, place + 0.5))]
+    return [measured for place in range(14) for measured in runs(f"a runtime with knob {place} set to something", (place, place + 0.5))]
 
 
 @pytest.mark.parametrize("made", [crowd, lambda: [run(name, repeat, model="x" * 200) for name in HOSTILE for repeat in (1, 2)]])
@@ -847,7 +859,7 @@ def test_on_paper_it_is_light_and_comes_back(browser, comparison):
         [run("a", outcome=Outcome("start", phase="STARTUP", message="no such file"))],
         [run("a", outcome=Outcome("lost", phase="after EXECUTE"))],
         [replace(run("a", outcome=Outcome("import", phase="STARTUP", message="no module")), timeline=timeline(()), marks=(), about=None)],
-        [replace(run("a"), marks=tuple(replace(one, times_ns=()) for one in run("a").marks))],
+        [replace(run("a"), marks=tuple(replace(mark, times_ns=()) for mark in run("a").marks))],
         [run("a", memory={"STARTUP": (40, 40), "RUN": (90, 99), "<own phase>": (90, 99)})],
     ],
     ids=["crash", "start", "lost", "nothing", "no iterations", "own phases"],
@@ -881,3 +893,23 @@ def test_a_page_needs_no_matplotlib(tmp_path):
         [sys.executable, "-c", words], cwd=tmp_path, capture_output=True, text=True, check=True
     )  # not the checkout's folder
     assert done.stdout.split()[0] == "False"
+
+
+# -- growth
+
+
+def test_runs_of_grow_bring_their_picture_and_their_verdict():
+    text = page.render([followed(repeat, 65536) for repeat in (1, 2, 3)])
+
+    assert "<li>net.onnx in a: grows. 64.0 KiB an iteration (95%: " in text
+    (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)
+    drawn = base64.b64decode(picture)
+    assert b"<svg" in drawn and b"the rise" in drawn
+    assert 'id="growth"' not in page.render([run()])
+
+
+def test_a_browser_shows_the_picture_of_growth(browser):
+    browser.open([followed(repeat, 65536) for repeat in (1, 2, 3)])
+
+    width, wide = browser.js("const image = document.querySelector('#growth img'); return [image.naturalWidth, image.clientWidth]")
+    assert width > 300 and 300 < wide <= width

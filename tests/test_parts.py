@@ -24,7 +24,7 @@ def written(path, runs):
     return path
 
 
-def at(started_ns, measured):
+def started_at(started_ns, measured):
     return replace(measured, started_ns=started_ns)
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_two_files_hold_is_kept_once(memprof, tmp_path):
 
 
 def test_a_job_measured_several_times_in_one_file_stays_so(memprof, tmp_path):
-    first, second = at(1, run("a", 1)), at(2, run("a", 1))
+    first, second = started_at(1, run("a", 1)), started_at(2, run("a", 1))
     written(tmp_path / "early.jsonl", [first])
     written(tmp_path / "late.jsonl", [first, second])
 
@@ -115,8 +115,8 @@ def test_a_job_measured_several_times_in_one_file_stays_so(memprof, tmp_path):
 
 
 def test_different_runs_of_one_job_are_refused(memprof, tmp_path):
-    written(tmp_path / "one.jsonl", [run("b", 1), at(1, run("a", 1))])
-    written(tmp_path / "two.jsonl", [at(2, run("a", 1))])
+    written(tmp_path / "one.jsonl", [run("b", 1), started_at(1, run("a", 1))])
+    written(tmp_path / "two.jsonl", [started_at(2, run("a", 1))])
 
     done = memprof("merge", "one.jsonl", "two.jsonl", "-o", "runs.jsonl")
 
@@ -127,7 +127,7 @@ def test_different_runs_of_one_job_are_refused(memprof, tmp_path):
 
 def test_the_same_job_of_two_machines_or_attempts_is_not_the_same_run(memprof, tmp_path):
     runs = [replace(run("a", 1), machine=machine(name)) for name in ("x", "y")]
-    runs += [replace(at(number, run("a", 1)), attempt=Attempt("c", number, 1)) for number in (1, 2)]
+    runs += [replace(started_at(number, run("a", 1)), attempt=Attempt("c", number, 1)) for number in (1, 2)]
     for number, one_run in enumerate(runs):
         written(tmp_path / f"{number}.jsonl", [one_run])
 
@@ -170,7 +170,7 @@ def test_a_torn_part_is_said_and_a_foreign_file_refused(memprof, tmp_path):
 
 
 def attempted(number: int, *repeats: int, comparison: str = "c", runs: int = 3):
-    return [replace(at(number, run("a", repeat)), attempt=Attempt(comparison, number, runs)) for repeat in repeats]
+    return [replace(started_at(number, run("a", repeat)), attempt=Attempt(comparison, number, runs)) for repeat in repeats]
 
 
 def test_an_attempt_that_lost_its_machine_is_set_aside(tmp_path):

@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from examples import examples
+from examples import examples, tried
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_brute import buffers, dense_buffers, smallest_arena
@@ -49,20 +49,20 @@ def test_greedy_takes_the_largest_first_and_the_earliest_of_equal_ones():
 def test_greedy_takes_the_smallest_gap_that_fits():
     # While the last one is alive there is a gap of 10 at 0 and one of 5 further up.
     some = made([(1, 2, 10), (1, 4, 40), (1, 2, 5), (3, 4, 30), (1, 3, 20), (2, 4, 4)])
-    found = greedy(some)
+    packed = greedy(some)
 
-    assert overlapping(some, found.offsets) is None
-    assert found.offsets == tuple(_by_hand(some))
+    assert overlapping(some, packed.offsets) is None
+    assert packed.offsets == tuple(_by_hand(some))
 
 
 def _by_hand(some):
     """The rule once more, byte by byte."""
     offsets = {}
-    for one in sorted(some, key=lambda one: (-one.size, one.lower, one.id)):
+    for buffer in sorted(some, key=lambda buffer: (-buffer.size, buffer.lower, buffer.id)):
         beside = [
             (offsets[other.id], offsets[other.id] + other.size)
             for other in some
-            if other.id in offsets and other.lower < one.upper and one.lower < other.upper
+            if other.id in offsets and other.lower < buffer.upper and buffer.lower < other.upper
         ]
         free = [True] * (1 + sum(other.size for other in some))
         for start, end in beside:
@@ -74,29 +74,29 @@ def _by_hand(some):
             if not free[byte] and start is not None:
                 gaps.append((byte - start, start))
                 start = None
-        fitting = [gap for gap in gaps if gap[0] >= one.size]
-        offsets[one.id] = min(fitting)[1] if fitting else max((end for _, end in beside), default=0)
-    return [offsets[one.id] for one in some]
+        fitting = [gap for gap in gaps if gap[0] >= buffer.size]
+        offsets[buffer.id] = min(fitting)[1] if fitting else max((end for _, end in beside), default=0)
+    return [offsets[buffer.id] for buffer in some]
 
 
 @given(st.integers(0, 10**9))
 @examples(200)
 def test_greedy_is_the_rule_byte_by_byte(seed):
     rng = random.Random(seed)
-    some = [Buffer(one.id, one.lower + 1, one.upper + 1, one.size) for one in buffers(rng, rng.randint(1, 14), 7)]
+    some = [Buffer(buffer.id, buffer.lower + 1, buffer.upper + 1, buffer.size) for buffer in buffers(rng, rng.randint(1, 14), 7)]
 
     assert list(greedy(some).offsets) == _by_hand(some)
 
 
 def test_buffers_without_gaps_are_placed_without_a_look_at_each_other():
-    count = 30_000
+    count = 60_000
     some = made([(step, count, 64) for step in range(count)])
 
     begin_s = time.process_time()
     placed = greedy(some)
 
     assert placed.size_bytes == 64 * count and placed.proven
-    assert time.process_time() - begin_s < 3.5  # CPU time: 1.1 s; with a look at each other 5 s
+    assert time.process_time() - begin_s < 10  # CPU time: 2.2 s; with a look at each other 20 s
 
 
 def test_moments_may_be_far_apart():
@@ -112,35 +112,35 @@ def test_greedy_puts_what_is_always_there_first_and_aligns():
 
 
 def test_packing_is_that_of_brute_force():
-    for seed in range(700):
+    for seed in tried(range(700)):
         rng = random.Random(f"pack {seed}")
         some = buffers(rng, rng.randint(0, 6), rng.randint(1, 8))
-        found = pack(some, solver=False)
+        packed = pack(some, solver=False)
 
-        assert found.proven, seed
-        assert found.size_bytes == found.lower_bound_bytes == smallest_arena(some), seed
-        assert overlapping(some, found.offsets) is None, seed
+        assert packed.proven, seed
+        assert packed.size_bytes == packed.lower_bound_bytes == smallest_arena(some), seed
+        assert overlapping(some, packed.offsets) is None, seed
 
 
 def test_a_capacity_is_met_or_proven_impossible_as_brute_force_says():
-    for seed in range(400):
+    for seed in tried(range(400)):
         rng = random.Random(f"fit {seed}")
         some = buffers(rng, rng.randint(1, 6), rng.randint(1, 8))
         size = smallest_arena(some)
         enough, short = fit(some, size, 100_000, bool), fit(some, size - 1, 100_000, bool)
 
         assert enough.offsets is not None and overlapping(some, enough.offsets) is None, seed
-        assert max(offset + one.size for offset, one in zip(enough.offsets, some, strict=True)) == size, seed
+        assert max(offset + buffer.size for offset, buffer in zip(enough.offsets, some, strict=True)) == size, seed
         assert short.impossible and short.offsets is None, seed
 
 
 def test_more_than_the_load_can_be_needed_and_is_proven():
     some = made(TIGHT)
-    found = pack(some, solver=False)
+    packed = pack(some, solver=False)
 
-    assert found.proven
-    assert found.size_bytes == load(some) + 1
-    assert "exact search" in found.how
+    assert packed.proven
+    assert packed.size_bytes == load(some) + 1
+    assert "exact search" in packed.how
     assert pack(some, capacity=load(some), solver=False).verdict(load(some)) == "impossible"
     assert pack(some, capacity=load(some) + 1, solver=False).verdict(load(some) + 1) == "met"
 
@@ -151,7 +151,7 @@ def test_exact_search_and_cp_sat_agree():
     from memprof.plan.arenas import cpsat
 
     kinds = set()
-    for seed in range(120):
+    for seed in tried(range(120)):
         some = dense_buffers(random.Random(f"dense {seed}"))
         ours, theirs = fit(some, load(some), 200_000, bool), cpsat.fit(some, load(some), 20)
         kinds.add(ours.impossible)
@@ -179,26 +179,26 @@ def test_rectangles_that_fit_exactly_are_packed_where_greedy_does_not():
             pieces += [(lower, upper, low, at), (lower, upper, at, high)]
     rng.shuffle(pieces)
     some = made([(lower, upper, high - low) for lower, upper, low, high in pieces])
-    found = pack(some, capacity=1 << 16, solver=False, time_limit_s=30)
+    packed = pack(some, capacity=1 << 16, solver=False, time_limit_s=30)
 
     assert load(some) == 1 << 16
     assert greedy(some).size_bytes > 1 << 16
-    assert found.verdict(1 << 16) == "met"
-    assert overlapping(some, found.offsets) is None
+    assert packed.verdict(1 << 16) == "met"
+    assert overlapping(some, packed.offsets) is None
 
 
 def test_without_time_the_gap_is_stated():
-    some = [one for part in range(30) for one in _moved(dense_buffers(random.Random(part)), 5)]
-    found = pack(some, time_limit_s=0)
+    some = [buffer for part in range(30) for buffer in _moved(dense_buffers(random.Random(part)), 5)]
+    packed = pack(some, time_limit_s=0)
 
-    assert overlapping(some, found.offsets) is None
-    assert found.lower_bound_bytes == load(some)
-    assert found.proven == (found.size_bytes == load(some))
-    assert found.verdict(load(some) - 1) == "impossible"
+    assert overlapping(some, packed.offsets) is None
+    assert packed.lower_bound_bytes == load(some)
+    assert packed.proven == (packed.size_bytes == load(some))
+    assert packed.verdict(load(some) - 1) == "impossible"
 
 
 def _moved(some, by):
-    return [Buffer(one.id, one.lower + by, one.upper + by, one.size) for one in some]
+    return [Buffer(buffer.id, buffer.lower + by, buffer.upper + by, buffer.size) for buffer in some]
 
 
 @given(st.integers(0, 10**9))
@@ -207,10 +207,10 @@ def test_sections_keep_who_meets_whom(seed):
     rng = random.Random(seed)
     some = buffers(rng, rng.randint(1, 12), 9)
     spans = sections(some)
-    for one, (first, last) in zip(some, spans, strict=True):
+    for buffer, (first, last) in zip(some, spans, strict=True):
         assert first <= last
         for other, (other_first, other_last) in zip(some, spans, strict=True):
-            assert (one.lower < other.upper and other.lower < one.upper) == (first <= other_last and other_first <= last)
+            assert (buffer.lower < other.upper and other.lower < buffer.upper) == (first <= other_last and other_first <= last)
 
 
 def test_files_of_minimalloc(tmp_path):

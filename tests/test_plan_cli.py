@@ -33,7 +33,7 @@ from memprof.plan.orders.problem import peak, steps
 from memprof.plan.residency import residency
 from memprof.plan.swapping import ModelRuns, at_shapes
 from memprof.plan.training import training
-from memprof.reports.tables import plan as report
+from memprof.reports.tables.planned import beside
 from memprof.runs.records import Run
 from memprof.units import parse_bandwidth
 
@@ -52,8 +52,8 @@ def memprof(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main([*map(str, words)])
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess([*map(str, words)], int(str(ended.value.code)), said.out, said.err)
+        output = capsys.readouterr()
+        return subprocess.CompletedProcess([*map(str, words)], int(str(ended.value.code)), output.out, output.err)
 
     return call
 
@@ -87,15 +87,15 @@ def test_the_founding_example_s_tables(founding: Path, memprof: Memprof) -> None
 
 
 def test_json_has_the_same_content(founding: Path, memprof: Memprof) -> None:
-    found = json.loads(memprof("plan", "show", founding, "--json", "--steps").stdout)
-    assert (found["chosen"]["peak_bytes"], found["chosen"]["operator"], found["chosen"]["step"]) == (300, "P", 4)
-    assert (found["best"]["peak_bytes"], found["lower_bound_bytes"], found["proven"]) == (225, 225, True)
-    assert [row["peak_bytes"] for row in found["steps"]] == [200, 225, 225, 300, 300]
-    assert [(one["name"], one["use"]) for one in found["chosen"]["alive"]] == [("T1", "input"), ("T5", "output"), ("T4", "kept")]
-    assert found["best"]["arena"]["greedy_bytes"] == 225
-    placed = found["chosen"]["arena"]["placed"]
-    assert {one["name"] for one in placed} == {"T1", "T2", "T3", "T4", "T5", "T6"}
-    assert all(one["offset"] + one["bytes"] <= 300 for one in placed)
+    content = json.loads(memprof("plan", "show", founding, "--json", "--steps").stdout)
+    assert (content["chosen"]["peak_bytes"], content["chosen"]["operator"], content["chosen"]["step"]) == (300, "P", 4)
+    assert (content["best"]["peak_bytes"], content["lower_bound_bytes"], content["proven"]) == (225, 225, True)
+    assert [row["peak_bytes"] for row in content["steps"]] == [200, 225, 225, 300, 300]
+    assert [(tensor["name"], tensor["use"]) for tensor in content["chosen"]["alive"]] == [("T1", "input"), ("T5", "output"), ("T4", "kept")]
+    assert content["best"]["arena"]["greedy_bytes"] == 225
+    placed = content["chosen"]["arena"]["placed"]
+    assert {tensor["name"] for tensor in placed} == {"T1", "T2", "T3", "T4", "T5", "T6"}
+    assert all(tensor["offset"] + tensor["bytes"] <= 300 for tensor in placed)
 
 
 def test_kernel_scratch_is_said_beside_the_number(founding: Path, memprof: Memprof) -> None:
@@ -112,12 +112,12 @@ def test_an_unsized_tensor_makes_figures_least_ones(tmp_path: Path, memprof: Mem
 
 
 def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof) -> None:
-    found = json.loads(memprof("plan", "show", founding, "--json", "--time-limit", "0").stdout)
-    assert found["best"] is None and found["chosen"]["peak_bytes"] == 300 and found["chosen"]["arena"]["packed_bytes"] is None
+    content = json.loads(memprof("plan", "show", founding, "--json", "--time-limit", "0").stdout)
+    assert content["best"] is None and content["chosen"]["peak_bytes"] == 300 and content["chosen"]["arena"]["packed_bytes"] is None
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "sentence"),
     [
         (["none.onnx"], 5, "No such file"),
         (["f.onnx", "--order", "nowhere.txt"], 5, "order nowhere.txt"),
@@ -138,7 +138,7 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
         (["f.onnx", "--gradients", "after"], 2, "--gradients needs --mode training"),
     ],
 )
-def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
+def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: list[str], code: int, sentence: str) -> None:
     texts = {
         "twice.txt": "L\nL\n",
         "early.txt": "M\nL\nN\nP\nAdd\n",
@@ -152,7 +152,7 @@ def test_what_goes_wrong_is_a_sentence(founding: Path, memprof: Memprof, words: 
         (founding.parent / name).write_text(text)
     done = memprof("plan", "show", *words)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr and len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+    assert sentence in done.stderr and len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
 
 
 def test_names_that_would_steer_a_terminal_do_not(tmp_path: Path, memprof: Memprof) -> None:
@@ -171,7 +171,7 @@ def test_an_order_that_was_made_executable_is_not_called_the_model_s(tmp_path: P
     assert json.loads(memprof("plan", "show", path, "--json").stdout)["moved"].startswith("the file's own order cannot run")
     done = memprof("plan", "reorder", path, "-o", "r.onnx")
     assert done.returncode == 0 and "the file's own order cannot run" in done.stderr and "in the model's order" not in done.stderr
-    assert [one.name for one in onnx.load(tmp_path / "r.onnx").graph.node] == ["first", "second"]
+    assert [operator.name for operator in onnx.load(tmp_path / "r.onnx").graph.node] == ["first", "second"]
     assert memprof("plan", "reorder", path, "-o", "m2.onnx", "--order", "model").returncode == 0
     for command in (["residency"], ["plot", "-o", "p.png"]):
         assert "the file's own order cannot run" in memprof("plan", command[0], path, *command[1:]).stderr
@@ -206,18 +206,19 @@ def _onnx_results(path: Path, feed: dict[str, Any]) -> list[bytes]:
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return [one.tobytes() for one in session.run(None, feed)]
+    return [result.tobytes() for result in session.run(None, feed)]
 
 
 def test_reordered_onnx_gives_the_same_bits(wide: Path, memprof: Memprof) -> None:
     done = memprof("plan", "reorder", wide, "-o", "better.onnx", "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["before_bytes"], said["after_bytes"], said["proven"]) == (1600, 808, True)
+    answer = json.loads(done.stdout)
+    assert (answer["before_bytes"], answer["after_bytes"], answer["proven"]) == (1600, 808, True)
     better = wide.with_name("better.onnx")
     old, new = onnx.load(wide), onnx.load(better)
     onnx.checker.check_model(new, full_check=True)
-    assert sorted(one.SerializeToString() for one in old.graph.node) == sorted(one.SerializeToString() for one in new.graph.node)
+    before, after = (sorted(operator.SerializeToString() for operator in model.graph.node) for model in (old, new))
+    assert before == after
     old.graph.ClearField("node")
     new.graph.ClearField("node")
     assert old == new
@@ -239,7 +240,7 @@ def test_constants_stand_before_their_first_reader(tmp_path: Path) -> None:
     graph = read(path, inline=False)
     assert [operator.name for operator in graph.operators] == ["a", "b", "y"]
     written.reorder(graph, (1, 0, 2), tmp_path / "r.onnx")
-    made = [one.output[0] for one in onnx.load(tmp_path / "r.onnx").graph.node]
+    made = [operator.output[0] for operator in onnx.load(tmp_path / "r.onnx").graph.node]
     assert made == ["size", "zeros", "b", "a", "y", "unused"]
 
 
@@ -255,7 +256,7 @@ def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Mem
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "sentence"),
     [
         (["wide.onnx", "-o", "wide.onnx"], 5, "is the model itself"),
         (["wide.onnx", "-o", "there.onnx"], 5, "exists; --force replaces it"),
@@ -264,10 +265,10 @@ def test_external_data_goes_along_to_another_folder(tmp_path: Path, memprof: Mem
         (["wide.onnx", "-o", "better.onnx", "--order", "model"], 2, "has this order already"),
     ],
 )
-def test_reorder_says_no(wide: Path, memprof: Memprof, words: list[str], code: int, said: str) -> None:
+def test_reorder_says_no(wide: Path, memprof: Memprof, words: list[str], code: int, sentence: str) -> None:
     wide.with_name("there.onnx").write_text("mine")
     done = memprof("plan", "reorder", *words)
-    assert done.returncode == code and said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode == code and sentence in done.stderr and len(done.stderr.splitlines()) == 1
     assert wide.with_name("there.onnx").read_text() == "mine"
     assert not list(wide.parent.glob(".*"))
 
@@ -287,7 +288,7 @@ def test_reordered_tflite_runs_in_that_order_and_gives_the_same_bits(tmp_path: P
         interpreter.set_tensor(source["index"], np.linspace(0, 1, 512 * 512 * 3, dtype=np.float32).reshape(1, 512, 512, 3))
         interpreter.invoke()
         results.append(interpreter.get_tensor(target["index"]).tobytes())
-        orders.append([one["op_name"] for one in interpreter._get_ops_details() if one["op_name"] != "DELEGATE"])
+        orders.append([operator["op_name"] for operator in interpreter._get_ops_details() if operator["op_name"] != "DELEGATE"])
     assert results[0] == results[1]
     assert orders[0] != orders[1]
     assert orders[1] == [operator.kind for operator in read(tmp_path / "r.tflite").operators]
@@ -323,12 +324,12 @@ def test_onnxruntime_s_order_is_read_from_its_profile(founding: Path, memprof: M
     names = [graph.operators[number].name for number in own.order]
     assert sorted(names) == sorted(["L", "M", "N", "P", "Add"]) and names[-1] == "Add"
     assert all(own.times_ns[number] >= 0 for number in own.order)
-    found = json.loads(memprof("plan", "show", founding, "--order", "onnxruntime", "--json").stdout)
-    assert tuple(found["chosen"]["order"]) == own.order
-    said = f"read from the profile of a run made now: onnxruntime {runtime.__version__}, its default order"
-    assert said in found["source"]
-    assert said in memprof("plan", "show", founding, "--order", "onnxruntime").stdout
-    assert said in memprof("plan", "residency", founding, "--order", "onnxruntime").stderr
+    content = json.loads(memprof("plan", "show", founding, "--order", "onnxruntime", "--json").stdout)
+    assert tuple(content["chosen"]["order"]) == own.order
+    source = f"read from the profile of a run made now: onnxruntime {runtime.__version__}, its default order"
+    assert source in content["source"]
+    assert source in memprof("plan", "show", founding, "--order", "onnxruntime").stdout
+    assert source in memprof("plan", "residency", founding, "--order", "onnxruntime").stderr
 
 
 def test_a_reordered_model_is_run_in_its_order_by_onnxruntime(wide: Path, memprof: Memprof) -> None:
@@ -375,8 +376,8 @@ def chain(path: Path) -> Path:
 
 def test_a_training_step_by_hand(tmp_path: Path) -> None:
     graph = read(chain(tmp_path / "m.onnx"))
-    found = training(graph, "adam", "at-once")
-    assert found.mapped.operators == (
+    trained = training(graph, "adam", "at-once")
+    assert trained.mapped.operators == (
         "one",
         "relu",
         "two",
@@ -387,9 +388,9 @@ def test_a_training_step_by_hand(tmp_path: Path) -> None:
         "one backward",
         "update w1",
     )
-    assert sorted(graph.tensors[number].name for number in found.kept) == ["b", "x"]  # a product's factors, and a rectifier's result
-    assert (found.kept_bytes, found.trainable_bytes, found.gradient_bytes, found.state_bytes) == (48, 192, 192, 384)
-    memory = [step.memory_bytes for step in steps(found.mapped.problem, range(9))]
+    assert sorted(graph.tensors[number].name for number in trained.kept) == ["b", "x"]  # a product's factors, and a rectifier's result
+    assert (trained.kept_bytes, trained.trainable_bytes, trained.gradient_bytes, trained.state_bytes) == (48, 192, 192, 384)
+    memory = [step.memory_bytes for step in steps(trained.mapped.problem, range(9))]
     assert memory == [
         16 + 32,  # x, a
         16 + 32 + 32,  # x, a, b
@@ -409,22 +410,22 @@ def test_a_training_step_by_hand(tmp_path: Path) -> None:
 
 def test_a_tensor_of_two_readers_sums_its_gradient_in_place(tmp_path: Path) -> None:
     nodes = [node("Mul", ["x", "w"], ["a"]), node("Exp", ["a"], ["b"]), node("Tanh", ["a"], ["c"]), node("Add", ["b", "c"], ["y"])]
-    found = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", [25])], [weight("w", 25)])))
-    adding = [number for number, kind in enumerate(found.mapped.kinds) if kind == "sum of gradients"]
+    trained = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", [25])], [weight("w", 25)])))
+    adding = [number for number, kind in enumerate(trained.mapped.kinds) if kind == "sum of gradients"]
     assert len(adding) == 1
-    assert found.mapped.problem.inplace[adding[0]] is not None
+    assert trained.mapped.problem.inplace[adding[0]] is not None
 
 
 def test_statistics_are_not_trained_and_unknown_rules_are_named(tmp_path: Path) -> None:
     norm = [weight(name, 3) for name in ("scale", "bias", "mean", "var")]
     nodes = [node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["a"]), node("CumSum", ["a", "axis"], ["y"])]
     axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
-    found = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [2, 3])], [value("y", [2, 3])], [*norm, axis])))
-    assert found.trainable_bytes == 24
-    assert [one.names for one in found.unknown] == [("CumSum (1)",)]
+    trained = training(read(save(tmp_path / "m.onnx", nodes, [value("x", [2, 3])], [value("y", [2, 3])], [*norm, axis])))
+    assert trained.trainable_bytes == 24
+    assert [unknown.names for unknown in trained.unknown] == [("CumSum (1)",)]
 
 
-def test_training_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
+def test_show_plans_a_training_step(tmp_path: Path, memprof: Memprof) -> None:
     shown = memprof("plan", "show", chain(tmp_path / "m.onnx"), "--mode", "training", "--optimizer", "momentum", "--gradients", "after")
     assert shown.returncode == 0, shown.stderr
     assert "all together after the backward pass" in shown.stdout and "momentum" in shown.stdout
@@ -442,19 +443,19 @@ def test_the_parts_of_a_training_step_s_peak_add_up(tmp_path: Path, memprof: Mem
     assert rows["other tensors"] == (8 + 32, None)
     assert rows["trained weights"] == (192, 192) and rows["optimizer's state (adam)"] == (384, 384)
     assert rows.pop("all together")[0] == sum(at_peak for at_peak, _ in rows.values())
-    found = json.loads(memprof(*words, "--json").stdout)
-    kept = sum(one["bytes"] for one in found["chosen"]["alive"] if one["name"] in ("x", "b"))
-    assert kept == found["training"]["kept_activation_bytes_at_peak"] == 16
+    content = json.loads(memprof(*words, "--json").stdout)
+    kept = sum(tensor["bytes"] for tensor in content["chosen"]["alive"] if tensor["name"] in ("x", "b"))
+    assert kept == content["training"]["kept_activation_bytes_at_peak"] == 16
 
 
 def test_gradients_that_are_summed_in_place_count_once_at_the_peak(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [1, 4])], [value("y", [1, 4])], [weight("w", 4, 4)]))
     question = Question("training", gradients="after", time_limit_s=0)
-    found = analyse(planned(graph, question), question)
-    assert found.training is not None
-    assert found.training.gradient_bytes == 64
-    assert found.training.gradient_bytes_at_peak == 2 * 64  # two shares, at the step that makes the second or adds them
+    analysis = analyse(planned(graph, question), question)
+    assert analysis.training is not None
+    assert analysis.training.gradient_bytes == 64
+    assert analysis.training.gradient_bytes_at_peak == 2 * 64  # two shares, at the step that makes the second or adds them
 
 
 # -- residency
@@ -463,12 +464,12 @@ def test_gradients_that_are_summed_in_place_count_once_at_the_peak(tmp_path: Pat
 def test_residency_by_hand(tmp_path: Path) -> None:
     graph = read(chain(tmp_path / "m.onnx"))
     mapped = problem(graph)
-    found = residency(graph, mapped, range(3), 0, [1, 1, 2])
-    assert found.resident == (16 + 128 + 32, 32 + 32, 32 + 64 + 8)
-    assert (found.min_bytes, found.max_bytes, found.mean_bytes) == (64, 176, round((176 + 64 + 2 * 104) / 4))
-    assert (found.in_bytes, found.out_bytes) == (16 + 128 + 64, 8)
-    assert found.all_bytes == 16 + 32 + 32 - 0 + 192 - 16
-    assert found.speed is None
+    on_demand = residency(graph, mapped, range(3), 0, [1, 1, 2])
+    assert on_demand.resident == (16 + 128 + 32, 32 + 32, 32 + 64 + 8)
+    assert (on_demand.min_bytes, on_demand.max_bytes, on_demand.mean_bytes) == (64, 176, round((176 + 64 + 2 * 104) / 4))
+    assert (on_demand.in_bytes, on_demand.out_bytes) == (16 + 128 + 64, 8)
+    assert on_demand.all_bytes == 16 + 32 + 32 - 0 + 192 - 16
+    assert on_demand.speed is None
     ahead = residency(graph, mapped, range(3), 1, [1, 1, 2])
     assert ahead.resident == (16 + 128 + 32, 32 + 32 + 64, 32 + 64 + 8)
     # w2 is moved while `relu` runs, a quarter of the run; with 1% to spare.
@@ -480,24 +481,24 @@ def test_residency_by_hand(tmp_path: Path) -> None:
 def test_what_is_still_wanted_is_moved_out_and_in(tmp_path: Path) -> None:
     nodes = [node("Exp", ["x"], ["a"]), node("Exp", ["x"], ["b"]), node("Exp", ["b"], ["c"]), node("Add", ["a", "c"], ["y"])]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("y", [25])]))
-    found = residency(graph, problem(graph), range(4))
-    assert (found.in_bytes, found.out_bytes) == (100 + 100, 100 + 100)  # x and a in; a and y out
+    on_device = residency(graph, problem(graph), range(4))
+    assert (on_device.in_bytes, on_device.out_bytes) == (100 + 100, 100 + 100)  # x and a in; a and y out
 
 
 def test_training_writes_weights_and_states_back(tmp_path: Path) -> None:
     graph = read(chain(tmp_path / "m.onnx"))
     step = training(graph, "adam")
-    found = residency(graph, step.mapped, range(step.mapped.problem.count), 0, updates=step.updates, states=2)
-    assert found.out_bytes >= 3 * 192
+    on_device = residency(graph, step.mapped, range(step.mapped.problem.count), 0, updates=step.updates, states=2)
+    assert on_device.out_bytes >= 3 * 192
 
 
-def test_residency_as_a_command(tmp_path: Path, memprof: Memprof) -> None:
+def test_residency_says_its_figures_and_refuses_what_cannot_be_meant(tmp_path: Path, memprof: Memprof) -> None:
     path = chain(tmp_path / "m.onnx")
     shown = memprof("plan", "residency", path, "--lookahead", "1", "--device-bandwidth", "200MB/s")
     assert shown.returncode == 0, shown.stderr
     assert all(word in shown.stdout for word in ("MIN", "AVR", "MAX", "transfers at 200.0 MB/s"))
-    found = json.loads(memprof("plan", "residency", path, "--json").stdout)
-    assert found["max_bytes"] == 176 and found["moved_bytes"] == 216
+    content = json.loads(memprof("plan", "residency", path, "--json").stdout)
+    assert content["max_bytes"] == 176 and content["moved_bytes"] == 216
     assert memprof("plan", "residency", path, "--device-bandwidth", "0MB/s").returncode == 2
     assert memprof("plan", "residency", path, "--runs", "none.jsonl").returncode == 5
 
@@ -508,11 +509,11 @@ def test_bandwidths_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [("fast", "not a bandwidth: write a size per second, such as 900MB/s"), ("1 MB/h", "not a bandwidth"), ("0", "moves nothing")],
 )
-def test_what_is_no_bandwidth_is_said(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_bandwidth_is_said(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         parse_bandwidth(text)
 
 
@@ -535,11 +536,11 @@ def test_residency_beside_runs(tmp_path: Path, memprof: Memprof) -> None:
     path = chain(tmp_path / "m.onnx")
     words = ["--repeats", "1", "--runs", "1", "--warmup", "0"]
     assert memprof("run", path, "-r", "onnxruntime", "-o", "r.jsonl", *words).returncode == 0
-    found = json.loads(memprof("plan", "residency", path, "--lookahead", "1", "--runs", "r.jsonl", "--json").stdout)
-    assert found["run_ns"] > 0 and found["bandwidth_needed_bytes_per_s"] > 0
-    assert found["measured"]["onnxruntime"]["rss_max_bytes"] > 1 << 20
-    other = models.wide(tmp_path / "other.onnx")
-    done = memprof("plan", "residency", other, "--runs", "r.jsonl")
+    content = json.loads(memprof("plan", "residency", path, "--lookahead", "1", "--runs", "r.jsonl", "--json").stdout)
+    assert content["run_ns"] > 0 and content["bandwidth_needed_bytes_per_s"] > 0
+    assert content["measured"]["onnxruntime"]["rss_max_bytes"] > 1 << 20
+    unmeasured = models.wide(tmp_path / "other.onnx")
+    done = memprof("plan", "residency", unmeasured, "--runs", "r.jsonl")
     assert done.returncode == 5 and "no run in r.jsonl is of" in done.stderr
     page = memprof("page", "r.jsonl", "-o", "page.html")
     assert page.returncode == 0, page.stderr
@@ -559,8 +560,8 @@ def test_pack_meets_a_capacity_or_says_why_not(tmp_path: Path, memprof: Memprof)
     (tmp_path / "b.csv").write_text("id,lower,upper,size\na,0,2,4\nb,1,3,4\nc,2,4,4\nd,0,1,3\n")
     done = memprof("plan", "pack", "b.csv", "--capacity", "8", "-o", "out.csv", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["verdict"], found["size_bytes"], found["lower_bound_bytes"]) == ("met", 8, 8)
+    answer = json.loads(done.stdout)
+    assert (answer["verdict"], answer["size_bytes"], answer["lower_bound_bytes"]) == ("met", 8, 8)
     lines = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
     assert lines[0] == ["id", "lower", "upper", "size", "offset"] and len(lines) == 5
     (tmp_path / "out.csv").write_text("mine")
@@ -580,7 +581,7 @@ def test_pack_meets_a_capacity_or_says_why_not(tmp_path: Path, memprof: Memprof)
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
-def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
+def test_a_picture_is_drawn_in_every_format_and_replaces_only_a_picture(wide: Path, memprof: Memprof, ending: str) -> None:
     done = memprof("plan", "plot", wide, "-o", f"p.{ending}")
     assert done.returncode == 0, done.stderr
     content = wide.with_name(f"p.{ending}").read_bytes()
@@ -594,11 +595,11 @@ def test_pictures(wide: Path, memprof: Memprof, ending: str) -> None:
     assert done.returncode == 5 and len(done.stderr.splitlines()) == 1
 
 
-def _drawn(path: Path) -> Any:
+def _drawn_figure(path: Path) -> Any:
     pytest.importorskip("matplotlib")
     from memprof.reports.pictures import plan_picture
 
-    question = Question(time_limit_s=5)
+    question = Question(time_limit_s=60)
     plan = planned(read(path), question)
     return plan_picture.render(plan, analyse(plan, question))
 
@@ -606,14 +607,14 @@ def _drawn(path: Path) -> Any:
 def test_tensors_of_a_picture_are_told_apart_where_their_names_have_no_room(tmp_path: Path) -> None:
     names = [f"convolution_{number}/without_activation" for number in range(16)]
     nodes = [node("Exp", [name], [following]) for name, following in zip(["x", *names], [*names, "y"], strict=False)]
-    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("x", [100])], [value("y", [100])]))
+    figure = _drawn_figure(save(tmp_path / "m.onnx", nodes, [value("x", [100])], [value("y", [100])]))
     written = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
     assert "Exp 3" in written and len(written) > 10
     assert len(set(written)) == len(written) and not any("…" in text for text in written)
 
 
 def test_an_arena_is_drawn_as_high_as_it_is_large(wide: Path) -> None:
-    own, best = _drawn(wide).axes[1:]
+    own, best = _drawn_figure(wide).axes[1:]
     assert best.get_position().height / own.get_position().height == pytest.approx(808 / 1600, rel=0.02)
     assert best.get_ylim()[1] / own.get_ylim()[1] == pytest.approx(808 / 1600, rel=0.02)  # in one scale
 
@@ -621,11 +622,11 @@ def test_an_arena_is_drawn_as_high_as_it_is_large(wide: Path) -> None:
 def test_blocks_that_operators_names_tell_of_stand_above_the_arena(tmp_path: Path) -> None:
     kinds = [f"/body/block.{block}/{kind}" for block in range(3) for kind in ("expand/Exp", "project/Exp")]
     nodes = [node("Exp", [f"t{number}"], [f"t{number + 1}"], name) for number, name in enumerate(kinds)]
-    figure = _drawn(save(tmp_path / "m.onnx", nodes, [value("t0", [100])], [value("t6", [100])]))
+    figure = _drawn_figure(save(tmp_path / "m.onnx", nodes, [value("t0", [100])], [value("t6", [100])]))
     written = [text.get_text() for text in figure.texts]
     assert [text for text in written if text in ("expand", "project")] == ["expand", "project"] * 3
     many = [node("Exp", [f"t{number}"], [f"t{number + 1}"], f"/body/block.{number // 20}/layer.{number}/Exp") for number in range(60)]
-    figure = _drawn(save(tmp_path / "many.onnx", many, [value("t0", [100])], [value("t60", [100])]))
+    figure = _drawn_figure(save(tmp_path / "many.onnx", many, [value("t0", [100])], [value("t60", [100])]))
     assert {"block.0", "block.1", "block.2"} <= {text.get_text() for text in figure.texts}
 
 
@@ -646,12 +647,12 @@ def test_names_in_a_page_stay_text(tmp_path: Path, memprof: Memprof) -> None:
 
 
 def test_an_analysis_of_an_order_names_what_is_alive(wide: Path) -> None:
-    question = Question(time_limit_s=5)
+    question = Question(time_limit_s=60)
     plan = planned(read(wide), question)
-    found = analyse(plan, question)
-    assert found.chosen.peak_bytes == 1600 and found.best is not None and found.best.peak_bytes == 808
-    assert found.chosen.operator == "widen2"
-    table = rows(plan.mapped, found.best.order)
+    analysis = analyse(plan, question)
+    assert analysis.chosen.peak_bytes == 1600 and analysis.best is not None and analysis.best.peak_bytes == 808
+    assert analysis.chosen.operator == "widen2"
+    table = rows(plan.mapped, analysis.best.order)
     assert max(row.memory_bytes for row in table) == 808
     assert all(row.memory_bytes == row.in_use_bytes + row.to_keep_bytes for row in table)
 
@@ -703,7 +704,7 @@ def test_functions_of_a_model_can_be_reordered_as_calls(tmp_path: Path, memprof:
     )
     done = memprof("plan", "reorder", path, "-o", "r.onnx")
     assert done.returncode == 0, done.stderr
-    assert [one.name for one in onnx.load(tmp_path / "r.onnx").graph.node] == ["w0", "s0", "w1", "s1"]
+    assert [operator.name for operator in onnx.load(tmp_path / "r.onnx").graph.node] == ["w0", "s0", "w1", "s1"]
     feed = {"x": np.linspace(0, 1, 100, dtype=np.float32)}
     assert _onnx_results(path, feed) == _onnx_results(tmp_path / "r.onnx", feed)
 
@@ -724,14 +725,14 @@ def run_at(path: Path, *, threads: int | None = None, inputs: str | None = None,
 
 def test_a_dimension_taken_as_1_is_said_by_every_command(tmp_path: Path, memprof: Memprof) -> None:
     path = open_shaped(tmp_path / "m.onnx")
-    said = "n taken as 1: --shape or --batch says otherwise"
+    assumption = "n taken as 1: --shape or --batch says otherwise"
 
-    assert said in memprof("plan", "show", path).stdout
-    assert said in memprof("plan", "residency", path).stdout
-    assert json.loads(memprof("plan", "residency", path, "--json").stdout)["assumptions"] == [said]
-    assert said in memprof("plan", "reorder", path, "-o", "again.onnx").stderr
-    assert json.loads(memprof("plan", "reorder", path, "-o", "more.onnx", "--json").stdout)["assumptions"] == [said]
-    assert said in memprof("plan", "plot", path, "-o", "plan.png").stderr
+    assert assumption in memprof("plan", "show", path).stdout
+    assert assumption in memprof("plan", "residency", path).stdout
+    assert json.loads(memprof("plan", "residency", path, "--json").stdout)["assumptions"] == [assumption]
+    assert assumption in memprof("plan", "reorder", path, "-o", "again.onnx").stderr
+    assert json.loads(memprof("plan", "reorder", path, "-o", "more.onnx", "--json").stdout)["assumptions"] == [assumption]
+    assert assumption in memprof("plan", "plot", path, "-o", "plan.png").stderr
 
 
 def test_residency_is_planned_at_the_shapes_of_its_runs(tmp_path: Path) -> None:
@@ -756,7 +757,7 @@ def test_plans_stand_beside_the_shapes_and_threads_that_ran(tmp_path: Path) -> N
 
     plans = by_model(runs)["m.onnx"]
     peaks = [plan.analysis.chosen.peak_bytes for plan in plans if plan.analysis is not None]
-    section = report.beside(runs, plans)
+    section = beside(runs, plans)
 
     assert peaks == [2 * 1024 * 64 * 4, 2 * 2048 * 64 * 4]
     assert section is not None
@@ -783,5 +784,5 @@ def test_the_reason_why_there_is_no_plan_is_the_right_one(tmp_path: Path) -> Non
     path.unlink()
     (plan,) = by_model([run])["m.onnx"]
     assert plan.why == f"the model is no longer at {path}"
-    section = report.beside([run], [plan])
+    section = beside([run], [plan])
     assert section is not None and not section.tables and section.notes == (f"Not planned: the model is no longer at {path}.",)

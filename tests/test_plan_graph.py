@@ -43,7 +43,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def tensor(graph: Graph, name: str) -> Any:
-    return next(one for one in graph.tensors if one.name == name)
+    return next(activation for activation in graph.tensors if activation.name == name)
 
 
 # -- known figures
@@ -68,7 +68,7 @@ def test_peaks_of_the_graphs_in_onnx_s_wheel(name: str, bytes: int) -> None:
     assert graph.folded  # their weights are computed from constants
 
 
-def test_founding_example(tmp_path: Path) -> None:
+def test_the_founding_example_s_peaks_by_step_in_both_orders(tmp_path: Path) -> None:
     zoo.make("founding_example", tmp_path / "f.onnx", format="onnx")
     reduced = problem(read(tmp_path / "f.onnx")).problem
     assert [step.peak_bytes for step in steps(reduced, (0, 1, 2, 3, 4))] == [200, 225, 225, 300, 300]
@@ -89,7 +89,7 @@ def test_sizes_by_type(tmp_path: Path) -> None:
 def test_a_type_without_a_size_is_named_and_never_zero(tmp_path: Path) -> None:
     nodes = [node("Cast", ["x"], ["text"], "to_text", to=TensorProto.STRING), node("Identity", ["text"], ["y"])]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [3])], [value("y", [3], TensorProto.STRING)]))
-    assert [one.split(" (")[0] for one in graph.unsized] == ["text", "y"]
+    assert [entry.split(" (")[0] for entry in graph.unsized] == ["text", "y"]
     assert tensor(graph, "text").bytes is None
     assert "string has no known size" in graph.unsized[0]
 
@@ -104,8 +104,8 @@ def test_symbols_are_1_and_said(tmp_path: Path) -> None:
     full = read(path, {"x": (2, 3, 8)})
     assert tensor(full, "y").shape == (2, 3, 8)
     assert full.assumptions == ()
-    other = read(path, {"x": (2, 3, 5)})
-    assert other.assumptions == ("dimension 2 of x, 8 in the file, is taken as 5",) and tensor(other, "y").bytes == 120
+    resized = read(path, {"x": (2, 3, 5)})
+    assert resized.assumptions == ("dimension 2 of x, 8 in the file, is taken as 5",) and tensor(resized, "y").bytes == 120
 
 
 @pytest.mark.parametrize("name", ["?", "", " ? "])
@@ -125,11 +125,11 @@ def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Flatten", ["a"], ["y"])]
     path = save(tmp_path / "m.onnx", nodes, [value("x", [1, 3, 4])], [value("y", [1, 12])], values=[value("a", [1, 3, 4])])
     graph = read(path, batch=5)
-    assert [one.bytes for one in graph.tensors] == [240, 240, 240]
+    assert [activation.bytes for activation in graph.tensors] == [240, 240, 240]
 
 
 @pytest.mark.parametrize(
-    ("shapes", "batch", "said"),
+    ("shapes", "batch", "sentence"),
     [
         ({"x": (2, 2)}, None, "has 3 dimensions, and the shape given has 2"),
         ({"z": (2, 2)}, None, "has no tensor 'z'"),
@@ -137,10 +137,10 @@ def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
         ({}, 0, "a batch is at least 1"),
     ],
 )
-def test_shapes_that_cannot_be_meant(tmp_path: Path, shapes: Any, batch: Any, said: str) -> None:
+def test_shapes_that_cannot_be_meant(tmp_path: Path, shapes: Any, batch: Any, sentence: str) -> None:
     inputs = [value("x", ["b", "t", 8]), value("w", ["b"])]
     path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"]), node("Relu", ["w"], ["v"])], inputs, [value("y", None), value("v", None)])
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=sentence):
         read(path, shapes, batch)
 
 
@@ -166,7 +166,7 @@ def test_an_operator_of_another_domain_is_counted_and_its_stated_shape_taken(tmp
     assert tensor(graph, "a").bytes == 100
     assert tensor(graph, "b").bytes is None
     assert "from another domain" in tensor(graph, "b").why
-    assert [one.names for one in graph.unknown if "another domain" in one.what] == [("com.example.Magic (2)",)]
+    assert [unknown.names for unknown in graph.unknown if "another domain" in unknown.what] == [("com.example.Magic (2)",)]
     assert graph.operators[0].kind == "com.example.Magic"
 
 
@@ -178,13 +178,13 @@ def test_optional_inputs_and_outputs(tmp_path: Path) -> None:
     assert not graph.unsized
 
 
-def test_several_outputs_stay(tmp_path: Path) -> None:
+def test_outputs_stay_until_the_end(tmp_path: Path) -> None:
     nodes = [node("Split", ["x"], ["a", "b"], axis=0, num_outputs=2), node("Exp", ["a"], ["c"]), node("Exp", ["c"], ["d"])]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [50])], [value("b", None), value("d", None), value("a", None)]))
     assert peak_of(graph) == 400  # a, b, c and d in the last step
 
 
-def test_in_place(tmp_path: Path) -> None:
+def test_operators_that_work_in_place_lower_the_peak(tmp_path: Path) -> None:
     nodes = [node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Cast", ["b"], ["c"], to=TensorProto.INT8)]
     graph = read(save(tmp_path / "m.onnx", nodes, [value("x", [25])], [value("c", None, TensorProto.INT8)]))
     assert peak_of(graph) == 200
@@ -232,10 +232,10 @@ def test_if_needs_what_its_larger_branch_does(tmp_path: Path) -> None:
 
 def test_a_weight_of_two_branches_is_shared_and_its_transpose_folded(tmp_path: Path) -> None:
     zoo.make("shared_if", tmp_path / "s.onnx", format="onnx", size_bytes=1 << 20)
-    found = account(read(tmp_path / "s.onnx"))
-    assert (found.shared.count, found.shared.bytes) == (1, 1 << 20)
-    assert (found.results.count, found.results.bytes) == (1, 1 << 20)
-    assert found.held.bytes == 2 << 20
+    accounted = account(read(tmp_path / "s.onnx"))
+    assert (accounted.shared.count, accounted.shared.bytes) == (1, 1 << 20)
+    assert (accounted.results.count, accounted.results.bytes) == (1, 1 << 20)
+    assert accounted.held.bytes == 2 << 20
 
 
 def test_loop_and_scan_bodies_count(tmp_path: Path) -> None:
@@ -326,25 +326,25 @@ def test_weights_accounted_for(tmp_path: Path) -> None:
         [value("y", None)],
         [weight("a", 4, 4), twin, weight("folded", 8, 4, seed=1), weight("unused", 2, seed=2)],
     )
-    found = account(read(path))
-    assert [(one.count, one.bytes) for one in (found.stored, found.shared, found.duplicated)] == [(4, 264), (1, 64), (1, 64)]
-    assert [(one.count, one.bytes) for one in (found.folded, found.results, found.unused)] == [(1, 128), (1, 128), (1, 8)]
-    assert (found.held.count, found.held.bytes) == (4, 264)
+    accounted = account(read(path))
+    assert [(part.count, part.bytes) for part in (accounted.stored, accounted.shared, accounted.duplicated)] == [(4, 264), (1, 64), (1, 64)]
+    assert [(part.count, part.bytes) for part in (accounted.folded, accounted.results, accounted.unused)] == [(1, 128), (1, 128), (1, 8)]
+    assert (accounted.held.count, accounted.held.bytes) == (4, 264)
 
 
 @pytest.mark.parametrize("external", [False, True])
 def test_large_copies_are_found_in_the_file_and_beside_it(tmp_path: Path, external: bool) -> None:
     array = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    other = array.copy()
-    other[-1, -1] += 1
-    weights = [numpy_helper.from_array(one, name) for name, one in (("a", array), ("b", array), ("c", other))]
+    changed = array.copy()
+    changed[-1, -1] += 1
+    weights = [numpy_helper.from_array(content, name) for name, content in (("a", array), ("b", array), ("c", changed))]
     nodes = [node("MatMul", [source, name], [target]) for source, name, target in (("x", "a", "p"), ("p", "b", "q"), ("q", "c", "y"))]
     path = save(tmp_path / "m.onnx", nodes, [value("x", [64, 64])], [value("y", None)], weights)
     if external:
         onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
-    found = account(read(path))
-    assert (found.duplicated.count, found.duplicated.bytes) == (1, 16384)
-    assert found.stored.bytes == 3 * 16384
+    accounted = account(read(path))
+    assert (accounted.duplicated.count, accounted.duplicated.bytes) == (1, 16384)
+    assert accounted.stored.bytes == 3 * 16384
 
 
 def test_small_external_constants_serve_shape_inference(tmp_path: Path) -> None:
@@ -359,10 +359,10 @@ def test_missing_external_data_is_said_and_the_plan_goes_on(tmp_path: Path) -> N
     onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
     (tmp_path / "m.data").rename(tmp_path / "elsewhere")
     graph = read(path)
-    assert ("m.data",) in [one.names for one in graph.unknown]
+    assert ("m.data",) in [unknown.names for unknown in graph.unknown]
     assert account(graph).stored.bytes == 16384
     os.truncate(shutil.copy(tmp_path / "elsewhere", tmp_path / "m.data"), 100)
-    assert ("w",) in [one.names for one in read(path).unknown]
+    assert ("w",) in [unknown.names for unknown in read(path).unknown]
 
 
 def test_weights_beyond_2_gib_and_a_tensor_beyond_it(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_large_weight_in_the_file_is_not_read_into_memory(tmp_path: Path) -> N
     graph = read(tmp_path / "m.onnx")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(one.bytes or 0 for one in graph.weights) > 60 << 20
+    assert sum(constant.bytes or 0 for constant in graph.weights) > 60 << 20
     assert most < 4 << 20
 
 
@@ -399,14 +399,14 @@ def test_sparse_weights_count_as_stored(tmp_path: Path) -> None:
     )
     graph = read(save(tmp_path / "m.onnx", [node("Add", ["x", "s"], ["y"])], [value("x", [10])], [value("y", [10])], sparse=[sparse]))
     assert account(graph).stored.bytes == 8 + 16
-    assert any("sparse" in one for one in graph.assumptions)
+    assert any("sparse" in assumption for assumption in graph.assumptions)
 
 
 def test_a_quantized_weight_is_held_as_it_is_stored(tmp_path: Path) -> None:
     zoo.make("mnist", tmp_path / "m.onnx", format="onnx", type="int8")
-    found = account(read(tmp_path / "m.onnx"))
-    assert found.fused.count
-    assert found.held == found.stored
+    accounted = account(read(tmp_path / "m.onnx"))
+    assert accounted.fused.count
+    assert accounted.held == accounted.stored
 
 
 # -- what goes wrong
@@ -470,7 +470,7 @@ def test_a_name_inside_a_branch_is_no_reason_to_move_anything(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["m.onnx", "m.tflite"])
-def test_torn_files(tmp_path: Path, name: str) -> None:
+def test_a_torn_file_is_not_a_model(tmp_path: Path, name: str) -> None:
     if name.endswith("tflite"):
         pytest.importorskip("ai_edge_litert")
     zoo.make("mnist", tmp_path / name, format=name.split(".")[1])
@@ -490,7 +490,7 @@ def test_files_that_are_no_models(tmp_path: Path, name: str, content: bytes) -> 
         read(tmp_path / name)
 
 
-def test_other_formats_and_folders(tmp_path: Path) -> None:
+def test_other_formats_and_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.pt").write_bytes(b"x" * 100)
     with pytest.raises(UsageError, match=r"read from .onnx"):
         read(tmp_path / "m.pt")
@@ -514,16 +514,16 @@ def _whole(path: Path) -> None:
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("seeds")
-    found = {"onnx": models.wide(folder / "w.onnx").read_bytes()}
+    files = {"onnx": models.wide(folder / "w.onnx").read_bytes()}
     zoo.make("shared_if", folder / "s.onnx", format="onnx", size_bytes=4096)
-    found["onnx if"] = (folder / "s.onnx").read_bytes()
+    files["onnx if"] = (folder / "s.onnx").read_bytes()
     try:
         from plan_tflite import control_flow
 
-        found["tflite"] = control_flow(folder / "c.tflite").read_bytes()
+        files["tflite"] = control_flow(folder / "c.tflite").read_bytes()
     except ImportError:
         pass
-    return found
+    return files
 
 
 @examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from examples import examples
+from examples import examples, tried
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_brute import graph, lowest_peak, series_parallel_graph
@@ -52,7 +52,7 @@ def test_in_place_saves_the_output_only_at_the_last_use():
     chain = Problem((10, 10, 10), ((0,), (1,)), ((1,), (2,)), frozenset({0}), frozenset({2}), ((0, 1), (1, 2)))
     assert peak(chain, (0, 1)) == 10
     assert aliases(chain, (0, 1)) == (0, 0, 0)
-    assert [(one.lower, one.upper, one.size) for one in lifetimes(chain, (0, 1))] == [(0, 2, 10)]
+    assert [(buffer.lower, buffer.upper, buffer.size) for buffer in lifetimes(chain, (0, 1))] == [(0, 2, 10)]
 
     # Two readers: only the one that runs last may overwrite.
     fork = Problem((10, 10, 10), ((0,), (0,)), ((1,), (2,)), frozenset({0}), frozenset({1, 2}), ((0, 1), (0, 2)))
@@ -74,7 +74,12 @@ def test_what_nobody_reads():
     problem = Problem((7, 1, 5, 1), ((1,), (3,)), ((2, 3), ()), frozenset({0, 1}))
 
     assert [step.memory_bytes for step in steps(problem, (0, 1))] == [14, 8]
-    assert {(one.id, one.lower, one.upper) for one in lifetimes(problem, (0, 1))} == {(0, 0, 2), (1, 0, 1), (2, 0, 1), (3, 0, 2)}
+    assert {(buffer.id, buffer.lower, buffer.upper) for buffer in lifetimes(problem, (0, 1))} == {
+        (0, 0, 2),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 0, 2),
+    }
 
 
 def test_a_graph_without_operators():
@@ -106,7 +111,7 @@ def test_orders_that_are_none():
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_the_best_order_is_that_of_brute_force(inplace):
-    for seed in range(800):
+    for seed in tried(range(800)):
         rng = random.Random(f"order {inplace} {seed}")
         problem = graph(rng, rng.randint(0, 8), inplace)
         best = best_order(problem)
@@ -119,12 +124,12 @@ def test_the_best_order_is_that_of_brute_force(inplace):
 @pytest.mark.parametrize("inplace", [False, True])
 def test_search_from_either_end_needs_no_help(inplace):
     """Without heuristics and bounds to stand on, the search alone has to find and prove the same."""
-    for seed in range(700):
+    for seed in tried(range(700)):
         rng = random.Random(f"walk {inplace} {seed}")
         problem = graph(rng, rng.randint(1, 9), inplace)
-        expected, found = lowest_peak(problem), bits(problem)
+        expected, masks = lowest_peak(problem), bits(problem)
         for forward in (True, False):
-            walk = Walk(found, forward, max(found.given, found.kept), 1 << 40)
+            walk = Walk(masks, forward, max(masks.given, masks.kept), 1 << 40)
             walk.advance(1 << 20)
 
             assert walk.level == expected, (seed, forward)
@@ -134,16 +139,16 @@ def test_search_from_either_end_needs_no_help(inplace):
 @pytest.mark.parametrize("inplace", [False, True])
 def test_minimum_cuts_are_bounds_and_exact_for_their_operator(inplace):
     """The bound of an operator is the least memory of its step in any order, which is more than being no higher than the best peak."""
-    for seed in range(150):
+    for seed in tried(range(150)):
         rng = random.Random(f"cut {inplace} {seed}")
         problem = graph(rng, rng.randint(1, 6), inplace)
-        found = bits(problem)
+        masks = bits(problem)
         least: dict[int, int] = {}
         for order in _orders(problem):
             for step in steps(problem, order):
                 least[step.op] = min(step.memory_bytes, least.get(step.op, step.memory_bytes))
 
-        assert {op: least_memory(problem, found, op) for op in range(problem.count)} == least, seed
+        assert {op: least_memory(problem, masks, op) for op in range(problem.count)} == least, seed
 
 
 def _orders(problem, done=()):
@@ -156,7 +161,7 @@ def _orders(problem, done=()):
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_series_parallel_graphs_are_solved_by_their_algorithm(inplace):
-    for seed in range(700):
+    for seed in tried(range(700)):
         rng = random.Random(f"sp {inplace} {seed}")
         problem = series_parallel_graph(rng, rng.randint(1, 8), inplace)
         order = series_parallel(problem, bits(problem))
@@ -177,8 +182,8 @@ def test_a_deep_series_parallel_graph():
     reads = [()] + [(0,) if tooth == 0 else (2 * tooth, 2 * tooth - 1) for tooth in range(teeth)]
     comb = Problem(
         sizes=tuple(5 + index % 7 for index in range(2 * teeth + 1)),
-        reads=tuple(one for tooth in range(teeth) for one in ((), reads[tooth + 1])),
-        writes=tuple(one for tooth in range(teeth) for one in ((2 * tooth,), (2 * tooth + 1,))),
+        reads=tuple(read for tooth in range(teeth) for read in ((), reads[tooth + 1])),
+        writes=tuple(written for tooth in range(teeth) for written in ((2 * tooth,), (2 * tooth + 1,))),
         kept=frozenset({2 * teeth - 1}),
     )
     order = series_parallel(comb, bits(comb))
@@ -192,14 +197,14 @@ def test_a_deep_series_parallel_graph():
 def test_heuristics_give_orders(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 14), inplace)
-    found = bits(problem)
+    masks = bits(problem)
     model = problem.model_order
     orders = [model, heuristics.depth_first(problem), heuristics.plain_depth_first(problem)]
-    orders += [heuristics.greedy(found), heuristics.greedy_backwards(found)]
+    orders += [heuristics.greedy(masks), heuristics.greedy_backwards(masks)]
     for order in orders:
         peak(problem, order)  # raises where it is none
     for forward in (True, False):
-        beam = heuristics.beam(found, 4, forward, peak(problem, model), bool)
+        beam = heuristics.beam(masks, 4, forward, peak(problem, model), bool)
         assert beam.order is None or peak(problem, beam.order) < peak(problem, model)
 
 
@@ -272,9 +277,9 @@ def test_there_is_no_other_order_only_where_there_is_none():
         given=frozenset({0}),
         kept=frozenset({2, 3}),
     )
-    found = best_order(fork)
-    assert found.proven
-    assert "no other order" not in found.how
+    best = best_order(fork)
+    assert best.proven
+    assert "no other order" not in best.how
 
 
 @given(st.integers(0, 10**9), st.booleans())
@@ -284,12 +289,12 @@ def test_buffers_are_what_steps_count(seed, inplace):
     rng = random.Random(seed)
     problem = graph(rng, rng.randint(1, 10), inplace)
     order = problem.model_order
-    found = lifetimes(problem, order)
+    buffers = lifetimes(problem, order)
     for position, (step, keep) in enumerate(zip(steps(problem, order), keeping(problem, order), strict=True)):
-        assert step.memory_bytes == sum(one.size for one in found if one.lower <= position < one.upper)
+        assert step.memory_bytes == sum(buffer.size for buffer in buffers if buffer.lower <= position < buffer.upper)
         assert step.keep_bytes == sum(problem.sizes[tensor] for tensor in keep)
         assert kept_at(problem, order, position) == keep
-    assert load(found) == peak(problem, order)
+    assert load(buffers) == peak(problem, order)
 
 
 @given(st.integers(0, 10**9), st.booleans())

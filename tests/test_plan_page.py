@@ -23,7 +23,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def rendered(path: Path) -> str:
-    question = Question(time_limit_s=5)
+    question = Question(time_limit_s=60)
     plan = planned(read(path), question)
     return plan_page.render(plan, analyse(plan, question))
 
@@ -53,10 +53,10 @@ SPANS = "return [...document.querySelectorAll('.plot')].map((plot) => plot.chart
 def test_the_pointer_is_told_operators_and_tensors(browser: Browser, tmp_path: Path) -> None:
     shown(browser, rendered(models.wide(tmp_path / "wide.onnx")))
 
-    said = browser.hover("#lines .u-over", 1.5)
-    assert re.search(r"(Exp|ReduceSum)\), step 2 of the (model.s|best) order", said) and "in use" in said
-    said = browser.hover("#arena-0 .u-over", 0.5, 0.9)
-    assert "400 B at offset" in said and "steps 1 to" in said
+    hint = browser.hover("#lines .u-over", 1.5)
+    assert re.search(r"(Exp|ReduceSum)\), step 2 of the (model.s|best) order", hint) and "in use" in hint
+    hint = browser.hover("#arena-0 .u-over", 0.5, 0.9)
+    assert "400 B at offset" in hint and "steps 1 to" in hint
 
 
 def test_a_span_of_steps_is_looked_at_in_all_charts(browser: Browser, tmp_path: Path) -> None:

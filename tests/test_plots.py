@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import subprocess
@@ -50,19 +51,30 @@ HOSTILE = [
 ]
 
 
-def sweep(variants, **rest):
+def sweep(variants, counts=(1, 2), **rest):
     """Runs of these variants that every kind of picture can draw: two thread counts, three repeats, different in memory and time."""
-    found = []
+    measured = []
     for place, variant in enumerate(variants):
-        for count in (1, 2):
+        for count in counts:
             for repeat in (1, 2, 3):
-                one = run(variant, repeat, threads=count, extra_mib=place * 3 + repeat / 10, **rest)
+                repeated = run(variant, repeat, threads=count, extra_mib=place * 3 + repeat / 10, **rest)
                 marks = [
                     dataclasses.replace(mark, times_ns=tuple(int(time * (1 + place % 5) / count) for time in mark.times_ns))
-                    for mark in one.marks
+                    for mark in repeated.marks
                 ]
-                found.append(dataclasses.replace(one, marks=tuple(marks)))
-    return found
+                measured.append(dataclasses.replace(repeated, marks=tuple(marks)))
+    return measured
+
+
+def counts_of(kind):
+    """The thread counts with which a kind of picture shows each variant once. Lines over thread counts need two."""
+    return (1, 2) if kind == "threads" else (1,)
+
+
+@functools.cache
+def drawn_once(kind):
+    """The picture of two variants, for tests that look at it and change nothing."""
+    return KINDS[kind](sweep(["a", "b"]))
 
 
 def words(figure):
@@ -71,14 +83,14 @@ def words(figure):
 
 def overlaps(figure):
     """Pairs of texts that lie on one another by more than a pixel, and texts that leave the picture."""
-    found = drawn_texts(figure)
+    texts = drawn_texts(figure)
     inside = figure.bbox
     out = [
-        text for text, box in found if box.x0 < inside.x0 - 1 or box.x1 > inside.x1 + 1 or box.y0 < inside.y0 - 1 or box.y1 > inside.y1 + 1
+        text for text, box in texts if box.x0 < inside.x0 - 1 or box.x1 > inside.x1 + 1 or box.y0 < inside.y0 - 1 or box.y1 > inside.y1 + 1
     ]
     both = [
-        (one, other)
-        for (one, a), (other, b) in itertools.combinations(found, 2)
+        (text, other)
+        for (text, a), (other, b) in itertools.combinations(texts, 2)
         if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
     ]
     return both + out
@@ -88,9 +100,9 @@ def overlaps(figure):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("variants", [["a", "b"], [LONG.format(index) for index in range(12)]], ids=["2", "12 long ones"])
-def test_no_text_lies_on_another_or_leaves_the_picture(kind, variants):
-    assert overlaps(KINDS[kind](sweep(variants))) == []
+def test_no_text_lies_on_another_or_leaves_the_picture(kind):
+    assert overlaps(drawn_once(kind)) == []
+    assert overlaps(KINDS[kind](sweep([LONG.format(index) for index in range(12)], counts_of(kind)))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,13 +122,13 @@ def test_no_text_lies_on_another_with_a_failure_two_models_and_two_machines(kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_stay_text(kind, tmp_path):
-    figure = KINDS[kind](sweep(HOSTILE, model="<i>$model$</i> & co"))
+    figure = KINDS[kind](sweep(HOSTILE, counts_of(kind), model="<i>$model$</i> & co"))
 
     saving.save(figure, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     shown = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text") if node.text]
     for name in [*HOSTILE, "<i>$model$</i> & co"]:
-        assert any(grid.plain(name)[:12] in one for one in shown), name
+        assert any(grid.plain(name)[:12] in written for written in shown), name
     assert "<b>" not in text and "<i>" not in text
     assert overlaps(figure) == []
 
@@ -128,11 +140,11 @@ def user_settings():
 
 
 @pytest.mark.parametrize(("kind", "ending"), [*((kind, "svg") for kind in KINDS), ("timeline", "png"), ("peaks", "pdf")])
-def test_the_same_runs_give_the_same_bytes_whatever_the_user_has_set(kind, ending, tmp_path):
-    made = sweep(["a", "b"])
-    saving.save(KINDS[kind](made), tmp_path / f"one.{ending}")
+def test_the_same_runs_give_the_same_bytes_whatever_the_user_has_set(kind, ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "DPI", 30)  # neither matplotlib's nor the user's
+    saving.save(drawn_once(kind), tmp_path / f"one.{ending}")
     with user_settings():
-        saving.save(KINDS[kind](made), tmp_path / f"two.{ending}")
+        saving.save(KINDS[kind](sweep(["a", "b"])), tmp_path / f"two.{ending}")
 
     first = (tmp_path / f"one.{ending}").read_bytes()
     assert first == (tmp_path / f"two.{ending}").read_bytes()
@@ -147,8 +159,11 @@ def test_without_a_successful_run_there_is_a_sentence(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_variants_than_fit_are_said(kind):
-    many = [run(f"variant {index}", threads=count, extra_mib=index) for index in range(65) for count in (1, 2)]
+def test_more_variants_than_fit_are_said(kind, monkeypatch):
+    limits = {peaks: "_MOST_BARS", timeline: "_MOST_ROWS", threads: "_MOST_LINES", tradeoff: "_MOST_NAMES", spread: "_MOST_ROWS"}
+    for picture, most in limits.items():  # a tenth of them takes a tenth of the time
+        monkeypatch.setattr(picture, most, getattr(picture, most) // 10)
+    many = [run(f"variant {index}", threads=count, extra_mib=index) for index in range(7) for count in (1, 2)]
 
     said = words(KINDS[kind](many))
 
@@ -168,7 +183,7 @@ def luminance(colour):
 def test_areas_are_told_apart_in_grey_by_lightness_and_by_hatch():
     fills = (style.ANON, style.FILE, style.UNSEEN)
 
-    assert all(abs(luminance(one.colour) - luminance(other.colour)) > 15 for one, other in itertools.combinations(fills, 2))
+    assert all(abs(luminance(fill.colour) - luminance(other.colour)) > 15 for fill, other in itertools.combinations(fills, 2))
     assert len({fill.hatch for fill in fills}) == 3
 
 
@@ -177,7 +192,7 @@ def test_lines_are_told_apart_without_colour():
 
     assert len({(str(look.dash), look.marker) for look in looks}) == 60
     assert len({look.marker for look in looks[:12]}) == 12
-    assert all(abs(luminance(one.colour) - luminance(other.colour)) > 8 for one, other in itertools.pairwise(looks[:7]))
+    assert all(abs(luminance(look.colour) - luminance(other.colour)) > 8 for look, other in itertools.pairwise(looks[:7]))
 
 
 # -- peaks
@@ -185,12 +200,12 @@ def test_lines_are_told_apart_without_colour():
 
 def boxes(axes):
     """The stacked bars of a column: part -> row -> (left, right), in MiB."""
-    found = {}
+    spans = {}
     for patch in axes.patches:
-        rows = found.setdefault(patch.get_label(), {})
+        rows = spans.setdefault(patch.get_label(), {})
         for box in patch.get_path().vertices.reshape(-1, 5, 2):
             rows[round((box[:, 1].min() + box[:, 1].max()) / 2)] = (box[:, 0].min(), box[:, 0].max())
-    return found
+    return spans
 
 
 def column(figure, phase):
@@ -205,13 +220,13 @@ def seen(*samples):
 def test_a_bar_is_the_peak_split_as_it_was_at_its_highest_sample():
     made = [run("a", samples=seen((1.0, 50, 10), (1.2, 149, 30), (1.3, 120, 10))), run("b", samples=seen((0.1, 5, 1)))]
 
-    found = boxes(column(peaks.render(made), "MODEL_LOAD"))
+    spans = boxes(column(peaks.render(made), "MODEL_LOAD"))
 
     # a: the sample of 149 MiB at 1.2 s; b: no sample in the phase, so its end: 130 + 10; the peak of both is 150.
-    assert found["anon"][0] == pytest.approx((0, 119)) and found["file"][0] == pytest.approx((119, 149))
-    assert found["unseen"][0] == pytest.approx((149, 150))
-    assert found["anon"][1] == pytest.approx((0, 130)) and found["file"][1] == pytest.approx((130, 140))
-    assert found["unseen"][1] == pytest.approx((140, 150))
+    assert spans["anon"][0] == pytest.approx((0, 119)) and spans["file"][0] == pytest.approx((119, 149))
+    assert spans["unseen"][0] == pytest.approx((149, 150))
+    assert spans["anon"][1] == pytest.approx((0, 130)) and spans["file"][1] == pytest.approx((130, 140))
+    assert spans["unseen"][1] == pytest.approx((140, 150))
 
 
 def test_every_phase_but_startup_has_a_column_with_a_bar_a_variant_on_one_scale():
@@ -262,10 +277,11 @@ def test_the_largest_phase_is_bold_and_an_inexact_peak_has_a_tilde():
 
 def test_one_model_is_named_above_and_several_have_a_panel_each():
     both = sweep(["a"]) + sweep(["a"], model="other.onnx")
+    figure = peaks.render(both)
 
     assert "RSS peak of each phase: net.onnx" in words(peaks.render(sweep(["a"])))
-    assert {"net.onnx", "other.onnx"} <= set(words(peaks.render(both)))
-    assert len(peaks.render(both).axes) == 8
+    assert {"net.onnx", "other.onnx"} <= set(words(figure))
+    assert len(figure.axes) == 8
     assert len(peaks.render(choosing.chosen(both, "other.onnx")).axes) == 4
 
 
@@ -363,7 +379,7 @@ def test_a_peak_that_polling_saw_is_marked_where_it_was_seen():
 
 
 def test_rows_share_one_scale_and_name_their_phases_and_repeats():
-    figure = timeline.render(sweep(["a", "b"]))
+    figure = drawn_once("timeline")
 
     assert len(figure.axes) == 4
     assert len({axes.get_xlim() + axes.get_ylim() for axes in figure.axes}) == 1
@@ -398,7 +414,7 @@ def test_an_unknown_phase_is_said_with_a_near_name():
 
 
 def test_overlaid_variants_have_a_letter_at_their_peak_and_a_strip_of_phases():
-    figure = timeline.render(sweep(["a", "b"]), overlay=True)
+    figure = drawn_once("overlay")
 
     said = words(figure)
     assert {"A", "B", "C", "D", "A 270.2", "D 273.2"} <= set(said)
@@ -472,11 +488,11 @@ def test_the_front_is_whom_nobody_beats(places):
     everyone = [tradeoff.Point(str(index), (float(x),), (float(y),)) for index, (x, y) in enumerate(places)]
 
     unbeaten = [
-        one
-        for one in everyone
-        if not any(other.at != one.at and other.at[0] <= one.at[0] and other.at[1] <= one.at[1] for other in everyone)
+        point
+        for point in everyone
+        if not any(other.at != point.at and other.at[0] <= point.at[0] and other.at[1] <= point.at[1] for other in everyone)
     ]
-    assert sorted(tradeoff.front(everyone), key=lambda one: one.name) == sorted(unbeaten, key=lambda one: one.name)
+    assert sorted(tradeoff.front(everyone), key=lambda point: point.name) == sorted(unbeaten, key=lambda point: point.name)
 
 
 def test_points_are_medians_and_failed_repeats_are_no_part_of_them():
@@ -491,8 +507,8 @@ def test_who_is_beaten_is_hollow():
     slow = run("slow", extra_mib=50)
     figure = tradeoff.render([run("good"), slow])
 
-    found = {line.get_color(): line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"}
-    assert found == {"#0072B2": [270], "white": [320]}
+    reached = {line.get_color(): line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"}
+    assert reached == {"#0072B2": [270], "white": [320]}
 
 
 def test_values_orders_of_magnitude_apart_get_a_logarithmic_axis():
@@ -510,17 +526,17 @@ def test_values_orders_of_magnitude_apart_get_a_logarithmic_axis():
 @given(st.lists(st.tuples(st.floats(0.5, 8.5), st.floats(0.3, 4.0)), min_size=1, max_size=14))
 def test_labels_beside_points_never_lie_on_one_another_or_on_a_point(spots):
     area = (0.0, 0.0, 9.0, 4.3)
-    found = placing.beside(spots, [(1.1, 0.14)] * len(spots), area)
+    placed = placing.beside(spots, [(1.1, 0.14)] * len(spots), area)
 
-    if found is not None:
+    if placed is not None:
         points = [(x - 0.05, y - 0.05, x + 0.05, y + 0.05) for x, y in spots]
-        assert not any(placing.overlap(one, other) for one, other in itertools.combinations(found, 2))
-        assert not any(placing.overlap(box, point) for box in found for point in points)
-        assert all(box[0] >= 0 and box[1] >= 0 and box[2] <= 9 and box[3] <= 4.3 for box in found)
-        for index, (spot, box) in enumerate(zip(spots, found, strict=True)):
+        assert not any(placing.overlap(box, other) for box, other in itertools.combinations(placed, 2))
+        assert not any(placing.overlap(box, point) for box in placed for point in points)
+        assert all(box[0] >= 0 and box[1] >= 0 and box[2] <= 9 and box[3] <= 4.3 for box in placed)
+        for index, (spot, box) in enumerate(zip(spots, placed, strict=True)):
             for (x, y), (u, v) in [line] if (line := placing.leader(spot, box)) else []:
                 on_it = [(x + (u - x) * step / 99, y + (v - y) * step / 99) for step in range(100)]
-                others = [other for place, other in enumerate(found) if place != index]
+                others = [other for place, other in enumerate(placed) if place != index]
                 assert not any(a < p < c and b < q < d for a, b, c, d in others for p, q in on_it), "a line runs through a label"
 
 
@@ -614,10 +630,10 @@ def test_letters_without_a_font_are_named_in_pixels_and_letters_again_in_an_svg(
 def test_labels_in_a_line_are_pushed_apart_and_no_farther(spots):
     spots.sort()
     sizes = [size for _, size in spots]
-    found = placing.apart([centre for centre, _ in spots], sizes, 0, 10)
+    centres = placing.apart([centre for centre, _ in spots], sizes, 0, 10)
 
-    edges = [(centre - size / 2, centre + size / 2) for centre, size in zip(found, sizes, strict=True)]
-    assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(edges))
+    edges = [(centre - size / 2, centre + size / 2) for centre, size in zip(centres, sizes, strict=True)]
+    assert all(edge[1] <= other[0] + 1e-9 for edge, other in itertools.pairwise(edges))
     assert edges[0][0] >= -1e-9 and edges[-1][1] <= 10 + 1e-9
 
 
@@ -696,7 +712,9 @@ def test_a_full_disk_leaves_the_earlier_picture(figure, tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs_file(tmp_path):
-    (tmp_path / "runs.jsonl").write_bytes(b"".join(store.encode(one) for one in sweep(["a", "b"]) + sweep(["a"], model="other.onnx")))
+    (tmp_path / "runs.jsonl").write_bytes(
+        b"".join(store.encode(measured) for measured in sweep(["a", "b"]) + sweep(["a"], model="other.onnx"))
+    )
     return "runs.jsonl"
 
 
@@ -711,7 +729,8 @@ def runs_file(tmp_path):
         ("spread", "--variant", "b"),
     ],
 )
-def test_the_command_draws_each_kind(memprof, runs_file, tmp_path, arguments):
+def test_the_command_draws_each_kind(memprof, runs_file, tmp_path, arguments, monkeypatch):
+    monkeypatch.setattr(saving, "DPI", 30)  # pixels take most of the time, and none is looked at
     done = memprof("plot", arguments[0], runs_file, "-o", "a.png", *arguments[1:])
 
     assert done.returncode == 0, done.stderr

@@ -94,13 +94,13 @@ def test_both_read_any_message_alike(words, env, stdin, named, numbers, determin
     start = Start((dump, *words), env, "/", stdin, deterministic=deterministic, command={})
     message = Message(asked_for, start, 10 * 10**9, {"": 10**7})
 
-    one, other = (asked(kind, message) for kind in KINDS)
+    by_first, by_second = (asked(kind, message) for kind in KINDS)
 
-    assert one.job == other.job == asked_for
-    assert one.output_tail == other.output_tail
-    for run in (one, other):
+    assert by_first.job == by_second.job == asked_for
+    assert by_first.output_tail == by_second.output_tail
+    for run in (by_first, by_second):
         assert (run.outcome.status, run.outcome.exit_code, run.outcome.message) == ("exit", 3, "end")
-    assert one.machine == other.machine
+    assert by_first.machine == by_second.machine
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_cannot_be_started_is_told_alike(kind, start, reason):
 @pytest.mark.parametrize("line", [b"", b"{}\n", b"no JSON\n", b'{"job":{},"start":{}}\n', b'{"job":\xff}\n'])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_line_that_is_no_message_is_refused(kind, line):
-    done = subprocess.run(probe_command(kind), input=line, capture_output=True, start_new_session=True, timeout=60, check=False)
+    done = subprocess.run(probe_command(kind), input=line, capture_output=True, start_new_session=True, timeout=120, check=False)
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"not understood: ")
@@ -154,13 +154,13 @@ def test_a_silent_input_ends_the_tree_if_it_must_not_be_silent(kind):
         assert probe.stdin is not None
         probe.stdin.write(encode(message))
         probe.stdin.flush()
-        assert probe.wait(60) == 3
+        assert probe.wait(120) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sign_of_life_is_no_order_even_if_it_comes_with_the_first_line(kind):
     message = Message(job(), Start(("true",), command={}), 600 * 10**9, {"": 10**6}, silence_ns=600 * 10**9)
-    done = subprocess.run(probe_command(kind), input=encode(message) + b"beat\nbea", capture_output=True, timeout=60, check=False)
+    done = subprocess.run(probe_command(kind), input=encode(message) + b"beat\nbea", capture_output=True, timeout=120, check=False)
     assert done.returncode in (0, 3) and b"not understood" not in done.stderr
 
     with subprocess.Popen(["sleep", "60"]) as sleeper:
@@ -171,7 +171,7 @@ def test_a_sign_of_life_is_no_order_even_if_it_comes_with_the_first_line(kind):
                 probe.stdin.write(encode(attach) + b"beat\nend\n")
                 probe.stdin.flush()
                 assert probe.stdout.read().rpartition(b"run ")[2].startswith(b"{")
-                assert probe.wait(60) == 0
+                assert probe.wait(120) == 0
             finally:
                 probe.kill()
                 sleeper.kill()
@@ -186,7 +186,7 @@ def test_the_end_of_its_input_or_sigterm_ends_the_tree(kind, end):
         else:
             probe.terminate()
 
-        assert probe.wait(10) == 3
+        assert probe.wait(120) == 3
         assert not any(process.is_running() for process in tree)
 
 
@@ -202,7 +202,7 @@ def test_a_killed_probe_takes_its_child_with_it(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_ignores_an_interruption(kind):
+def test_the_probe_ignores_an_interruption(kind):
     with waiting(kind) as (probe, tree):
         probe.send_signal(signal.SIGINT)
         time.sleep(0.2)
@@ -216,7 +216,7 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
         assert sleeper.stdout is not None and sleeper.stdout.readline() == b"\n"
         # It reads from now on. While a program still starts, its own mark rises, and then the peak is exact.
         wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
-        asked_for = attach.job(sleeper.pid, 3 * 10**8, 10**6, None)
+        asked_for = attach.job(sleeper.pid, 2 * 10**9, 10**6, None)
         (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
 
         assert sleeper.poll() is None
@@ -225,7 +225,7 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
     assert run.outcome.ok
     assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
     assert mark.rss_begin_bytes <= mark.rss_peak_bytes == mark.rss_end_bytes == run.timeline.rss_max_bytes
-    assert mark.time_ns >= 0.3e9 and mark.samples == run.timeline.samples - 1 > 10
+    assert mark.time_ns >= 2e9 and mark.samples == run.timeline.samples - 1 > 10
 
 
 # -- the timeline
@@ -233,7 +233,8 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
 
 def test_its_columns_are_what_pythons_store_reads():
     body = (
-        "for (int i = 0; i < 40; ++i) { size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }"
+        "for (int i = 0; i < 200; ++i) { size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }"
+        "hold(23 * MIB); usleep(500000);"
     )
     start = Start((program(body),), command={})
 
@@ -292,12 +293,12 @@ def test_numbers_in_unusual_forms_are_read():
     assert values("static", forms) == values("python", forms)
 
 
-@pytest.mark.parametrize(("timeout_ns", "said"), [(10**9, "1 s"), (25 * 10**7, "0.25 s"), (100_400_000, "0.1 s")])
+@pytest.mark.parametrize(("timeout_ns", "limit"), [(10**9, "1 s"), (25 * 10**7, "0.25 s"), (100_400_000, "0.1 s")])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_time_limit_is_told_alike(kind, timeout_ns, said):
+def test_a_time_limit_is_told_alike(kind, timeout_ns, limit):
     run = asked(kind, Message(job(), Start(("sleep", "60"), command={}), timeout_ns, {"": 10**6}))
 
-    assert run.outcome.message == f"did not end in time (timeout {said})"
+    assert run.outcome.message == f"did not end in time (timeout {limit})"
 
 
 # -- patterns
@@ -308,9 +309,9 @@ SOURCES = Path(probe_package.__path__[0]) / "static"
 @cache
 def library() -> ctypes.CDLL:
     sources = [str(SOURCES / name) for name in ("memory.c", "text.c", "pattern.c", "json.c")]
-    found = ctypes.CDLL(str(once_compiled("gcc", "patterns.c", "", "-shared", "-fPIC", f"-I{SOURCES}", *sources)))
-    found.pattern_read.restype = ctypes.c_void_p
-    return found
+    patterns = ctypes.CDLL(str(once_compiled("gcc", "patterns.c", "", "-shared", "-fPIC", f"-I{SOURCES}", *sources)))
+    patterns.pattern_read.restype = ctypes.c_void_p
+    return patterns
 
 
 def in_c(regex: str, lines: list[str]) -> str:
@@ -438,7 +439,7 @@ def test_it_measures_on_each_architecture_and_is_small(architecture):
         program = static_probe.built(architecture)
     except InputError as error:
         pytest.skip(str(error))
-    script = "echo load took 12 ms; sleep 0.2; echo end; exit 3"
+    script = "echo load took 12 ms; sleep 1; echo end; exit 3"
     start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
     with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
         assert probe.stdin is not None and probe.stdout is not None
@@ -456,7 +457,7 @@ def test_it_measures_on_each_architecture_and_is_small(architecture):
         assert program.stat().st_size <= 120_000
 
 
-def test_it_needs_little_memory():
+def test_the_static_probe_needs_at_most_a_mebibyte():
     with waiting("static") as (probe, _):
         time.sleep(1)
 

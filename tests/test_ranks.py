@@ -10,7 +10,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from examples import examples
+from examples import examples, tried
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,7 +145,7 @@ def test_a_verdict_found_by_bounds_is_that_of_the_whole_count(step, monkeypatch)
     counts = []
     whole = ranks.two_sided_p
     monkeypatch.setattr(ranks, "two_sided_p", lambda base, head: counts.append(1) or whole(base, head))
-    for trial in range(40):
+    for trial in tried(range(40)):
         shift = draw.choice([0, 0, 0.2, 0.5, 0.8, 1.5]) * draw.choice([-1, 1])
         base, head = ([step * round(draw.gauss(middle, 1) / step) for _ in range(40 + trial % 9)] for middle in (0, shift))
         assert ranks.beyond_chance(base, head) == (whole(base, head) <= ranks.ALPHA)
@@ -177,6 +177,40 @@ def test_rows_without_ties_are_counted_once(monkeypatch):
 def test_too_many_repeats_are_a_sentence():
     with pytest.raises(InputError, match="too many repeats for an exact rank test"):
         ranks.rank_p(range(0, 6000, 2), range(1, 6000, 2))
+
+
+@given(st.lists(st.tuples(SMALL, SMALL), min_size=1, max_size=3), st.integers(0, 30))
+@examples(300)
+def test_a_bound_that_stands_for_a_count_is_never_below_it(strata, limit):
+    numbers = [tuple(sorted((*base, *head))) for base, head in strata]
+    numbers = [tuple(value - stratum[0] for value in stratum) for stratum in numbers]
+    sizes = [len(head) for _, head in strata]
+    sums = [0]
+    for stratum, size in zip(numbers, sizes, strict=True):
+        sums = [before + sum(chosen) for before in sums for chosen in itertools.combinations(stratum, size)]
+    share = sum(total <= limit for total in sums) / len(sums)
+    assert choices._at_most(numbers, sizes, limit) >= share * (1 - 1e-9)
+
+
+def test_a_share_that_is_certainly_negligible_is_not_counted_where_that_takes_long(monkeypatch):
+    """400 repeats a side, a tenth of them strays: the count took four seconds, and minutes from 550 a side on."""
+    monkeypatch.setattr(choices, "_counts", None)
+    draw = random.Random(5)
+    base = [draw.randint(0, 400) for _ in range(400)]
+    head = [draw.randint(0, 400) + 8000 * (draw.random() < 0.9) for _ in range(400)]
+    assert 0 < ranks.rank_p(base, head) < choices.NEGLIGIBLE
+    assert ranks.p_words(ranks.rank_p(base, head)) == "p < 1e-12" and ranks.p_words(0.00123) == "p = 0.0012"
+
+
+def test_counts_of_many_rows_end_in_a_sentence_before_they_take_minutes():
+    """Rows as a file of 1 MiB may have them: 200 rows of 500 repeats, of sums that only counting tells from chance."""
+    draw = random.Random(7)
+    rows = [([draw.choice((0, 3, 7)) for _ in range(500)], [draw.choice((0, 3, 7, 7)) for _ in range(500)]) for _ in range(200)]
+    began = time.process_time()
+    with pytest.raises(InputError, match="too many rows of too many repeats"), choices.bounded():
+        for row in rows:
+            ranks.rank_p(*row)
+    assert time.process_time() - began < 60
 
 
 @pytest.mark.parametrize("values", [(-1, 1) * 7, (-8, -6, *range(14)), (0,) * 6 + (-20, -4, 4, 20), (13, *(-1,) * 13), (0,) * 8])
@@ -213,3 +247,8 @@ def test_the_bootstrap_is_that_of_resampled_medians(count):
     low, high = ranks.bootstrap(base, head)
     places = [sum(value <= end for value in drawn) / len(drawn) for end in (low, high)]
     assert places == pytest.approx([0.025, 0.975], abs=0.012)
+
+
+def test_five_repeats_beside_very_many_do_not_take_an_hour():
+    with pytest.raises(InputError, match="too many repeats for an exact rank test"):
+        ranks.rank_p(range(5), [number * 7919 % 100_000 for number in range(12_000)])

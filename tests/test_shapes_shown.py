@@ -18,7 +18,7 @@ from memprof.models.identity import identify
 from memprof.plan.measured import by_model
 from memprof.reports.page import words
 from memprof.reports.pictures import choosing
-from memprof.reports.tables import plan, table
+from memprof.reports.tables import planned, table
 from memprof.runs import store
 from memprof.runs.records import Run
 
@@ -50,10 +50,12 @@ def test_shapes_of_a_file_of_inputs_and_those_taken_as_1_are_said():
 def test_shapes_that_differ_are_told_apart():
     made = [*runs("a", shapes=LARGE), *runs("b", shapes={"x": (1, 3, 1, 1)})]
 
-    assert "shapes that differ between variants" in table.render(made)
+    assert "x 1x3x640x640 (a), x 1x3x1x1 (b)" in table.render(made)
+    many = [run for size in range(1, 6) for run in runs(f"v{size}", shapes={"x": (size,)})]
+    assert "shapes that differ between variants" in table.render(many)
     assert "shapes" in words.model(made).differing
-    other = [run(model="n.onnx"), run(model="m.onnx", shapes=LARGE)]
-    assert "- Inputs: m.onnx: x 1x3x640x640." in table.render(other, style="models")
+    of_models = [run(model="n.onnx"), run(model="m.onnx", shapes=LARGE)]
+    assert "- Inputs: m.onnx: x 1x3x640x640." in table.render(of_models, style="models")
 
 
 def test_shapes_of_inputs_are_kept_with_the_run(memprof, tmp_path):
@@ -73,7 +75,7 @@ def test_shapes_of_inputs_are_kept_with_the_run(memprof, tmp_path):
 # -- plans
 
 
-def of(path: Path, made: Run, shapes: Mapping[str, tuple[int, ...]] | None = None, **changes: object) -> Run:
+def run_of(path: Path, made: Run, shapes: Mapping[str, tuple[int, ...]] | None = None, **changes: object) -> Run:
     return replace(made, job=replace(made.job, model=identify(path), shapes=shapes or {}, **changes))  # type: ignore[arg-type]
 
 
@@ -83,9 +85,9 @@ def open_model(path: Path) -> Path:
 
 def test_thread_counts_are_rows_of_their_own(tmp_path):
     path = models.wide(tmp_path / "wide.onnx")
-    made = [of(path, run("a", threads=1)), of(path, run("a", threads=2, extra_mib=100))]
+    made = [run_of(path, run("a", threads=1)), run_of(path, run("a", threads=2, extra_mib=100))]
 
-    section = plan.beside(made, by_model(made)["wide.onnx"])
+    section = planned.beside(made, by_model(made)["wide.onnx"])
 
     assert section is not None
     assert [(row[0], row[-1]) for row in section.tables[0].rows] == [("a, 1 thread", "228.0"), ("a, 2 threads", "328.0")]
@@ -93,9 +95,9 @@ def test_thread_counts_are_rows_of_their_own(tmp_path):
 
 def test_shapes_of_a_file_of_inputs_are_planned(tmp_path):
     path = open_model(tmp_path / "m.onnx")
-    made = [of(path, run("a"), {"x": (1 << 20,)}), of(path, run("b"), given={"x": (8 << 20,)}, inputs="/data/in.npz")]
+    made = [run_of(path, run("a"), {"x": (1 << 20,)}), run_of(path, run("b"), given={"x": (8 << 20,)}, inputs="/data/in.npz")]
 
-    section = plan.beside(made, by_model(made)["m.onnx"])
+    section = planned.beside(made, by_model(made)["m.onnx"])
 
     assert section is not None
     assert [(table.title, table.rows[0][2]) for table in section.tables] == [

@@ -230,10 +230,10 @@ class TestAll:
         planned = plan(Suite(models=(str(nets / "mnist.onnx"),), runtimes=("all",), repeats=1))
         names = [order.job.variant for order in planned.orders]
         assert set(names) == installed & {"onnxruntime", "openvino", "tvm", "mnn", *(["ncnn"] if find_spec("pnnx") else [])}
-        said = "\n".join(planned.remarks)
+        remarks = "\n".join(planned.remarks)
         for runtime in runtimes.describe(sys.executable):
             if runtime.name not in names and runtime.distribution is not None:
-                assert f"{runtime.name} is left out" in said
+                assert f"{runtime.name} is left out" in remarks
 
     def test_a_runtime_named_beside_it_is_measured_once(self, nets: Path) -> None:
         planned = plan(Suite(models=(str(nets / "mnist.tflite"),), runtimes=("litert", "all"), repeats=1))

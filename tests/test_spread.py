@@ -21,83 +21,83 @@ from memprof.runs.records import Attempt
 PEAK = ("PEAK", "rss_peak_bytes")
 
 
-def on(name: str, *extra_mib: float, kind: str | None = "pi5", variant: str = "a"):
+def runs_on(name: str, *extra_mib: float, kind: str | None = "pi5", variant: str = "a"):
     """A run for each of these additions, on a machine of a kind."""
     made = [run(variant, repeat, extra_mib=extra, where=machine(name)) for repeat, extra in enumerate(extra_mib, 1)]
     return [replace(one_run, attempt=Attempt("c", 1, 99, kind=kind)) for one_run in made]
 
 
-def peak(runs, base):
+def peak_difference(runs, base):
     differences = compare(base, runs, ("rss_peak_bytes",)).differences
     return next(row for row in differences if (row.phase, row.metric) == PEAK)
 
 
 def test_machines_of_a_kind_are_one_row_and_others_are_not():
-    runs = [*on("p", 0, 1), *on("q", 10, 11)]
+    runs = [*runs_on("p", 0, 1), *runs_on("q", 10, 11)]
 
     (row,) = [row for row in summary.summarise(runs, ("rss_peak_bytes",)) if row.phase == "PEAK"]
     assert (row.key.machine, row.machines) == ("pi5", ("p", "p", "q", "q"))
-    assert len(summary.groups([*on("p", 0, kind=None), *on("q", 0, kind=None)])) == 2
+    assert len(summary.groups([*runs_on("p", 0, kind=None), *runs_on("q", 0, kind=None)])) == 2
 
 
 def test_a_difference_between_machines_is_none_between_sides():
     # Base and head are the same on each machine, but base has more repeats on the machine that needs more.
-    base = [*on("p", 0, 0.1), *on("q", *[40 + 0.1 * n for n in range(20)])]
-    head = [*on("p", *[0.1 * n for n in range(20)]), *on("q", 40, 40.1)]
+    base = [*runs_on("p", 0, 0.1), *runs_on("q", *[40 + 0.1 * n for n in range(20)])]
+    head = [*runs_on("p", *[0.1 * n for n in range(20)]), *runs_on("q", 40, 40.1)]
 
-    assert peak(head, base).verdict == "noise"
+    assert peak_difference(head, base).verdict == "noise"
     without_kind = [[replace(kept, attempt=None, machine=machine()) for kept in side] for side in (base, head)]
-    assert peak(without_kind[1], without_kind[0]).verdict == "less"  # what it would be without the machines
+    assert peak_difference(without_kind[1], without_kind[0]).verdict == "less"  # what it would be without the machines
     (verdict,) = [row.verdict for row in judged(base, head) if (row.phase, row.metric) == PEAK]
     assert verdict == "ok"
 
 
 def test_what_rises_on_every_machine_is_found_though_machines_differ_more():
-    base = [*on("p", 0, 0.1, 0.2), *on("q", 40, 40.1, 40.2), *on("r", 80, 80.1, 80.2)]
-    head = [*on("p", 5, 5.1, 5.2), *on("q", 45, 45.1, 45.2), *on("r", 85, 85.1, 85.2)]
+    base = [*runs_on("p", 0, 0.1, 0.2), *runs_on("q", 40, 40.1, 40.2), *runs_on("r", 80, 80.1, 80.2)]
+    head = [*runs_on("p", 5, 5.1, 5.2), *runs_on("q", 45, 45.1, 45.2), *runs_on("r", 85, 85.1, 85.2)]
 
-    assert peak(head, base).verdict == "more"
+    assert peak_difference(head, base).verdict == "more"
     (row,) = [row for row in judged(base, head) if (row.phase, row.metric) == PEAK]
     assert row.verdict == "regressed"
     assert "on 3 machines, each compared with itself" in row.reason
 
 
 def test_repeats_on_one_machine_say_nothing_about_another():
-    base, head = on("p", *[0.1 * n for n in range(9)]), on("q", *[5 + 0.1 * n for n in range(9)])
+    base, head = runs_on("p", *[0.1 * n for n in range(9)]), runs_on("q", *[5 + 0.1 * n for n in range(9)])
 
-    assert peak(head, base).verdict == "too few"
+    assert peak_difference(head, base).verdict == "too few"
     (row,) = [row for row in judged(base, head) if (row.phase, row.metric) == PEAK]
     assert row.verdict == "undecided"
     assert "between 1 machines of base and 1 of head" in row.reason
 
 
 def test_five_machines_a_side_decide_without_a_common_machine():
-    base = list(itertools.chain(*(on(f"b{n}", n, n + 0.1) for n in range(6))))
-    head = list(itertools.chain(*(on(f"h{n}", 30 + n, 30 + n + 0.1) for n in range(6))))
+    base = list(itertools.chain(*(runs_on(f"b{n}", n, n + 0.1) for n in range(6))))
+    head = list(itertools.chain(*(runs_on(f"h{n}", 30 + n, 30 + n + 0.1) for n in range(6))))
 
-    assert peak(head, base).verdict == "more"
-    assert peak(base, base).verdict == "noise"
+    assert peak_difference(head, base).verdict == "more"
+    assert peak_difference(base, base).verdict == "noise"
 
 
 def test_the_test_is_stratified_by_machine():
-    base, head = [*on("p", 0, 1, 2), *on("q", 50, 51)], [*on("p", 5, 6), *on("q", 55, 56, 57)]
+    base, head = [*runs_on("p", 0, 1, 2), *runs_on("q", 50, 51)], [*runs_on("p", 5, 6), *runs_on("q", 55, 56, 57)]
     rows = [next(row for row in summary.summarise(side, ("rss_peak_bytes",)) if row.phase == "PEAK") for side in (base, head)]
 
-    sides = spread.sides(*rows)
+    test = spread.sides(*rows)
 
-    assert sides is not None
-    assert sides.p == stratified_p([(rows[0].values[:3], rows[1].values[:2]), (rows[0].values[3:], rows[1].values[2:])])
-    assert sides.difference == statistics.median([4.5 * (1 << 20), 5.5 * (1 << 20)])
+    assert test is not None
+    assert test.p == stratified_p([(rows[0].values[:3], rows[1].values[:2]), (rows[0].values[3:], rows[1].values[2:])])
+    assert test.difference == statistics.median([4.5 * (1 << 20), 5.5 * (1 << 20)])
 
 
 def test_a_machine_that_differs_from_its_kind_is_named():
-    runs = [*on("p", 0, 0.1), *on("q", 0, 0.2), *on("r", 0.1, 0.1), *on("odd", 40, 40.1)]
+    runs = [*runs_on("p", 0, 0.1), *runs_on("q", 0, 0.2), *runs_on("r", 0.1, 0.1), *runs_on("odd", 40, 40.1)]
 
     (sentence,) = spread.deviating(runs)
 
     assert sentence == "odd differs from the other 3 machines of pi5: +40.0 MiB, +14.8% in PEAK of net.onnx, a"
     assert sentence in table.render(runs)
-    assert spread.deviating([*on("p", 0), *on("q", 40)]) == []  # nobody can say which of two is odd
+    assert spread.deviating([*runs_on("p", 0), *runs_on("q", 40)]) == []  # nobody can say which of two is odd
     assert spread.deviating([replace(kept, attempt=None) for kept in runs]) == []
 
 
@@ -106,7 +106,7 @@ def judged(base, head):
 
 
 def test_a_baseline_keeps_the_machines(tmp_path):
-    base = [*on("p", 0, 0.1, 0.2), *on("q", 40, 40.1, 40.2)]
+    base = [*runs_on("p", 0, 0.1, 0.2), *runs_on("q", 40, 40.1, 40.2)]
     path = tmp_path / "baseline.json"
     baseline.update(path, baseline.entries(base, ("rss_peak_bytes",)))
 
@@ -119,7 +119,7 @@ def test_a_baseline_keeps_the_machines(tmp_path):
 
 
 def test_runs_of_a_kind_go_through_a_file(tmp_path):
-    runs = on("p", 0, 1)
+    runs = runs_on("p", 0, 1)
     (tmp_path / "runs.jsonl").write_bytes(b"".join(map(store.encode, runs)))
 
     assert list(store.load([tmp_path / "runs.jsonl"]).runs) == runs

@@ -74,7 +74,7 @@ def test_environment_of_a_variant_wins_over_that_of_all(model):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         ({"runtimes": ()}, "name a runtime"),
         ({"runtimes": ("onnxruntim",)}, "no runtime 'onnxruntim'; did you mean onnxruntime"),
@@ -83,19 +83,21 @@ def test_environment_of_a_variant_wins_over_that_of_all(model):
         ({"set": {"malloc_trim": "maybe"}}, "malloc_trim takes on|off"),
         ({"set": {"malloc_arenas": "few"}}, "malloc_arenas takes a whole number"),
         ({"set": {"extra": "big"}}, "'big' is not a size"),
-        ({"repeats": 0}, "--repeats 0: 1 is the least"),
-        ({"runs": -1}, "--runs -1: 0 is the least"),
+        ({"repeats": 0}, "repeats 0: 1 is the least"),
+        ({"runs": -1}, "runs -1: 0 is the least"),
+        ({"threads": (0,)}, "threads 0: 1 is the least"),
+        ({"shapes": {"x": (2, -1)}}, "a size of x -1: 0 is the least"),
     ],
 )
-def test_what_cannot_be_meant_is_said(model, words, said):
+def test_what_cannot_be_meant_is_said(model, words, reason):
     with pytest.raises(UsageError) as error:
         planned(model, **words)
 
-    assert said in str(error.value)
+    assert reason in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         ({"python": "/no/such/python"}, "no such interpreter"),
         ({"python": "/bin/true"}, "not a usable Python"),
@@ -104,11 +106,11 @@ def test_what_cannot_be_meant_is_said(model, words, said):
         ({"inputs": "/no/such.npz"}, "no such file"),
     ],
 )
-def test_what_is_not_there_is_said(model, words, said):
+def test_what_is_not_there_is_said(model, words, reason):
     with pytest.raises(InputError) as error:
         planned(model, **words)
 
-    assert said in str(error.value)
+    assert reason in str(error.value)
 
 
 def test_a_model_that_a_runtime_does_not_take_is_left_out_with_a_remark(model, tmp_path):
@@ -201,10 +203,10 @@ def test_a_file_says_the_same_in_the_same_words_and_flags_win(model, tmp_path):
 def test_paths_in_a_file_are_relative_to_it(tmp_path):
     (tmp_path / "suite.toml").write_text('models = ["net.json"]\nruntimes = ["mine.py"]')
 
-    found = suite.read(tmp_path / "suite.toml")
+    wished = suite.read(tmp_path / "suite.toml")
 
-    assert found.models == (str(tmp_path / "net.json"),)
-    assert found.runtimes == (str(tmp_path / "mine.py"),)
+    assert wished.models == (str(tmp_path / "net.json"),)
+    assert wished.runtimes == (str(tmp_path / "mine.py"),)
 
 
 @pytest.mark.parametrize("content", ["models = 3", "modles = []", "x =", "[[variant]]\nname='a'", 'cache = "hot"', "\xff"])

@@ -194,8 +194,8 @@ def test_columns_of_swap_go_through_a_file():
 
 
 def judged(base: list[Run], head: list[Run], metric: str = "rss_peak_bytes", phase: str = "EXECUTE") -> verdicts.Judged:
-    sides = [baseline.entries(side) for side in (base, head)]
-    return next(row for row in verdicts.judge(*sides) if (row.metric, row.phase) == (metric, phase))
+    both = [baseline.entries(side) for side in (base, head)]
+    return next(row for row in verdicts.judge(*both) if (row.metric, row.phase) == (metric, phase))
 
 
 @pytest.mark.parametrize("metric", ["rss_peak_bytes", "anon_end_bytes"])

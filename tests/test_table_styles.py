@@ -20,19 +20,19 @@ S = 10**9
 def test_by_model_a_row_is_a_model_and_a_column_a_variant():
     made = [*runs("orig", model="mnist"), *runs("swap", model="mnist", extra_mib=(-50,)), *runs("orig", model="vgg16", extra_mib=(700,))]
 
-    found = cells(table.render(made, style="models"), "RSS peak (MiB)")
+    shown = cells(table.render(made, style="models"), "RSS peak (MiB)")
 
-    assert found["mnist"] == {"model": "mnist", "orig": "270.2 ±0.2", "swap": "220.0"}
-    assert found["vgg16"] == {"model": "vgg16", "orig": "970.0", "swap": "-"}
+    assert shown["mnist"] == {"model": "mnist", "orig": "270.2 ±0.2", "swap": "220.0"}
+    assert shown["vgg16"] == {"model": "vgg16", "orig": "970.0", "swap": "-"}
 
 
 def test_by_threads_a_column_is_a_thread_count():
     made = [run(name, threads=threads, extra_mib=threads) for name in ("tflite", "onert") for threads in (8, 4, 2, 1)]
 
-    found = cells(table.render(made, ["rss_peak_bytes"], style="threads", phase="PREPARE"), "RSS peak in PREPARE (MiB)")
+    shown = cells(table.render(made, ["rss_peak_bytes"], style="threads", phase="PREPARE"), "RSS peak in PREPARE (MiB)")
 
-    assert list(found) == ["tflite", "onert"]
-    assert found["onert"] == {"variant": "onert", "T=1": "271.0", "T=2": "272.0", "T=4": "274.0", "T=8": "278.0"}
+    assert list(shown) == ["tflite", "onert"]
+    assert shown["onert"] == {"variant": "onert", "T=1": "271.0", "T=2": "272.0", "T=4": "274.0", "T=8": "278.0"}
 
 
 def test_by_threads_needs_thread_counts():
@@ -68,11 +68,11 @@ def test_the_swap_table_has_min_avr_max_and_the_differences_in_percent():
 
     text = table.render(made, style="swap", unit="MiB")
 
-    found = cells(text, "RSS over the run (MiB)")
-    assert found["MIN"] == {"": "MIN", "MNIST, orig": "100.0", "MNIST, swap": "50.0", "VGG16, orig": "200.0", "VGG16, swap": "100.0"}
-    assert float(found["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 100 + 300) / 3.6, abs=0.1)
-    assert found["MAX"]["VGG16, swap"] == "300.0"
-    assert found["MAX difference"]["VGG16, swap"] == "-50.0%"
+    shown = cells(text, "RSS over the run (MiB)")
+    assert shown["MIN"] == {"": "MIN", "MNIST, orig": "100.0", "MNIST, swap": "50.0", "VGG16, orig": "200.0", "VGG16, swap": "100.0"}
+    assert float(shown["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 100 + 300) / 3.6, abs=0.1)
+    assert shown["MAX"]["VGG16, swap"] == "300.0"
+    assert shown["MAX difference"]["VGG16, swap"] == "-50.0%"
     anonymous = cells(text, "anonymous over the run (MiB)")
     assert anonymous["MIN"]["MNIST, orig"] == "90.0"
     assert float(anonymous["AVR"]["MNIST, orig"]) == pytest.approx((2.6 * 90 + 290) / 3.6, abs=0.1)
@@ -93,7 +93,7 @@ def test_a_note_that_all_rows_share_is_said_once():
 
 def test_notes_of_repeats_that_differ_in_figures_alone_are_one():
     first, second = ("read 4 times", "step 1 never ended", "step 2 never ended"), ("read 5.5 times", "step 2 never ended")
-    made = [replace(run(repeat=repeat, argv=("app",)), warnings=said) for repeat, said in ((1, first), (2, second))]
+    made = [replace(run(repeat=repeat, argv=("app",)), warnings=warnings) for repeat, warnings in ((1, first), (2, second))]
     assert notes(made) == ["a: read 4 times (in other repeats other figures)", "a: step 1 never ended", "a: step 2 never ended"]
 
 
@@ -128,7 +128,7 @@ def test_another_statistic_over_the_iterations_of_a_run(stat, expected):
 
 
 @pytest.mark.parametrize(("unit", "expected"), [("KiB", "153600"), ("MiB", "150.0"), ("kB", "157286"), ("MB", "157.3"), ("GiB", "0.146")])
-def test_another_unit(unit, expected):
+def test_a_table_is_in_the_unit_that_is_asked_for(unit, expected):
     text = table.render([run()], ["rss_peak_bytes"], unit=unit)
 
     assert cells(text, f"RSS peak ({unit})")["a"]["MODEL_LOAD"] == expected
@@ -181,7 +181,7 @@ def test_parquet_holds_the_frame(memprof, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "reason"),
     [
         (["--format", "parquet"], 2, "name the file to write"),
         (["--metric", "rss_pek"], 2, "there is no metric 'rss_pek'"),
@@ -190,13 +190,13 @@ def test_parquet_holds_the_frame(memprof, tmp_path):
         (["--style", "threads"], 2, "no run has a thread count"),
     ],
 )
-def test_what_the_command_refuses(memprof, tmp_path, words, code, said):
+def test_what_the_command_refuses(memprof, tmp_path, words, code, reason):
     store.Writer(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
 
     done = memprof("table", "runs.jsonl", *words)
 
     assert done.returncode == code
-    assert said in done.stderr
+    assert reason in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -73,9 +73,9 @@ def test_its_mean_is_weighted_by_time(samples):
 
 @given(SAMPLES, st.integers(0, 10**10), st.integers(0, 10**10))
 @examples(200)
-def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, first, other):
+def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, here, there):
     timeline, seen = filled(samples, capacity=1000)
-    begin, end = sorted((first, other))
+    begin, end = sorted((here, there))
 
     best = timeline.highest(begin, end)
 

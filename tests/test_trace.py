@@ -45,11 +45,11 @@ def validate(text):
     assert whole.get("displayTimeUnit", "ms") in ("ms", "ns")
     assert isinstance(whole["traceEvents"], list)
     for event in whole["traceEvents"]:
-        one(event)
+        check_event(event)
     by_kind = {kind: [event for event in whole["traceEvents"] if event["ph"] == kind] for kind in KEYS}
-    nesting(by_kind["X"])
-    counters(by_kind["C"])
-    names(by_kind)
+    check_nesting(by_kind["X"])
+    check_counters(by_kind["C"])
+    check_names(by_kind)
     return by_kind
 
 
@@ -57,7 +57,7 @@ def number(value):
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def one(event):
+def check_event(event):
     assert event["ph"] in KEYS, event
     assert set(event) == KEYS[event["ph"]], event
     for key in ("pid", "tid"):
@@ -76,22 +76,22 @@ def one(event):
         assert list(event["args"]) == [key] and isinstance(event["args"][key], kind), event
 
 
-def nesting(slices):
+def check_nesting(slices):
     """Slices of a thread lie inside or apart from one another, to the nanosecond."""
     threads = {}
     for event in slices:
         begin = round(event["ts"] * 1000)
         threads.setdefault((event["pid"], event["tid"]), []).append((begin, begin + round(event["dur"] * 1000)))
-    for found in threads.values():
+    for spans in threads.values():
         open_ends = []
-        for begin, end in sorted(found, key=lambda both: (both[0], -both[1])):
+        for begin, end in sorted(spans, key=lambda both: (both[0], -both[1])):
             while open_ends and open_ends[-1] <= begin:
                 open_ends.pop()
             assert not open_ends or end <= open_ends[-1], (begin, end, open_ends)
             open_ends.append(end)
 
 
-def counters(events):
+def check_counters(events):
     """A counter goes forward in time and has the same series all along."""
     last = {}
     for event in events:
@@ -101,7 +101,7 @@ def counters(events):
         last[key] = event
 
 
-def names(by_kind):
+def check_names(by_kind):
     """Each process and each thread that shows something has one name."""
     processes = [event["pid"] for event in by_kind["M"] if event["name"] == "process_name"]
     threads = [(event["pid"], event["tid"]) for event in by_kind["M"] if event["name"] == "thread_name"]
@@ -199,10 +199,10 @@ def test_peaks_are_instants_and_the_largest_is_the_process_s():
 
     events = validate(trace.render([run(samples=samples)]))
 
-    found = {event["name"]: event for event in events["i"]}
-    assert found["peak of MODEL_LOAD: 150.0 MiB"]["ts"] == 1.3e6
-    assert "time" not in found["peak of MODEL_LOAD: 150.0 MiB"]["args"]
-    top = found["PEAK: 270.0 MiB in PREPARE"]
+    instants = {event["name"]: event for event in events["i"]}
+    assert instants["peak of MODEL_LOAD: 150.0 MiB"]["ts"] == 1.3e6
+    assert "time" not in instants["peak of MODEL_LOAD: 150.0 MiB"]["args"]
+    top = instants["PEAK: 270.0 MiB in PREPARE"]
     assert (top["s"], top["ts"], top["args"]["seen_by_polling_bytes"]) == ("p", 2.2e6, 255 * MIB)
     assert "not known" in top["args"]["time"]
     assert [event["s"] for event in events["i"]].count("p") == 1
@@ -237,7 +237,7 @@ def test_of_each_variant_the_median_repeat_or_all():
 def test_runs_of_different_clocks_all_begin_at_zero():
     later = run("b", where=machine("there"))
     later = dataclasses.replace(
-        later, marks=tuple(dataclasses.replace(one, begin_ns=one.begin_ns + 10**15, end_ns=one.end_ns + 10**15) for one in later.marks)
+        later, marks=tuple(dataclasses.replace(mark, begin_ns=mark.begin_ns + 10**15, end_ns=mark.end_ns + 10**15) for mark in later.marks)
     )
     later = dataclasses.replace(later, timeline=run(samples=[(10**15, 5, 1, 9)]).timeline)
 
@@ -263,8 +263,8 @@ def test_names_stay_text(name):
 
     events = validate(trace.render([made]))
 
-    said = next(event["args"]["name"] for event in events["M"] if event["name"] == "process_name")
-    assert said.startswith(f"{name}, {name}, ".replace("\ud800", "?"))
+    title = next(event["args"]["name"] for event in events["M"] if event["name"] == "process_name")
+    assert title.startswith(f"{name}, {name}, ".replace("\ud800", "?"))
 
 
 def test_runs_that_ended_before_their_first_phase_are_an_error():
@@ -278,7 +278,7 @@ def test_runs_that_ended_before_their_first_phase_are_an_error():
 
 
 def test_the_command_writes_a_trace_and_never_over_runs(memprof, tmp_path):
-    data = b"".join(store.encode(one) for one in runs("a"))
+    data = b"".join(store.encode(made) for made in runs("a"))
     (tmp_path / "runs.jsonl").write_bytes(data)
 
     done = memprof("trace", "runs.jsonl", "-o", "trace.json")

@@ -90,6 +90,19 @@ def test_what_a_stranger_wrote_is_not_executed(memprof, mine, tmp_path, changes)
     assert not (tmp_path / "executed").exists() and not (tmp_path / "new.checks.jsonl").exists()
 
 
+def test_the_program_of_a_strangers_command_is_shown(memprof, mine, tmp_path):
+    """It is what would be executed; the runtime of a program is only called `command`."""
+    rewritten(mine, argv=("/bin/sh", "-c", "touch executed \x1b[2K"), cwd="/tmp/theirs")
+
+    done = confirmed(memprof)
+
+    assert (
+        done.returncode == 5
+        and "run here: program /bin/sh -c 'touch executed \\x1b[2K', folder /tmp/theirs, no variables; --trust" in done.stderr
+    )
+    assert not (tmp_path / "executed").exists()
+
+
 def test_without_a_signature_nothing_is_executed_but_it_is_judged(memprof, mine, tmp_path):
     mine.write_bytes(b"".join(store.encode(replace(kept, signature=None)) for kept in store.load([mine]).runs))
 
@@ -175,11 +188,11 @@ OTHER = {
 def test_every_field_of_a_job_but_its_variants_name_is_signed(own_state, name):
     before = signed(replace(job(), program=job().model.files[0] if job().model.files else None) if name == "program" else job())
     value = getattr(before.job, name)
-    other = OTHER.get(name, value + 1 if isinstance(value, int) else f"{value}x")
-    if other == value:
+    changed_value = OTHER.get(name, value + 1 if isinstance(value, int) else f"{value}x")
+    if changed_value == value:
         pytest.skip("made without a program")
 
-    changed = replace(before, job=replace(before.job, **{name: other}))
+    changed = replace(before, job=replace(before.job, **{name: changed_value}))
 
     assert signing.is_own(before)
     assert signing.is_own(changed) == (name == "variant")

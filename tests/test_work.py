@@ -165,7 +165,7 @@ def test_what_was_written_before_a_kill_is_kept():
 @processes
 def test_lines_that_a_program_prints_are_its_units():
     body = """for (int i = 0; i < 200; ++i) { memset(malloc(20000), 1, 20000); usleep(3000); printf(i % 4 ? "served %d\\n" : "cached %d\\n", i); }
-        usleep(1000000);"""
+        usleep(2000000);"""
     run = ran(compiled(body), env=FOLLOWED, phase_regexes={"request": "^served", "hit": "^cached"})
 
     assert run.outcome.ok, run.outcome.sentence

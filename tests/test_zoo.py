@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from failing import wait_for
 
 from memprof import zoo
 from memprof.cli.zoo import command
@@ -63,6 +64,12 @@ def image(name: str, seed: int = 0) -> Any:
 def run_onnx(path: Path, inputs: dict[str, Any]) -> Any:
     runtime = pytest.importorskip("onnxruntime")
     return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(["output"], inputs)[0]
+
+
+@functools.cache
+def output_onnx(path: Path, name: str, seed: int = 0) -> Any:
+    """The output of a model for an image. Several tests ask for it, and a model takes long to load."""
+    return run_onnx_image(path, image(name, seed))
 
 
 def run_onnx_image(path: Path, x: Any) -> Any:
@@ -242,7 +249,7 @@ class TestRunning:
     @pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert", "onert"])
     def test_formats_agree(self, made: Any, name: str, runtime: str) -> None:
         x, path = image(name), made(name, "tflite")
-        expected = run_onnx_image(made(name, "onnx"), x)
+        expected = output_onnx(made(name, "onnx"), name)
         output = run_onert(path, x) if runtime == "onert" else run_tflite(runtime, path, x)
         assert output.shape == expected.shape
         np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-6)
@@ -250,7 +257,7 @@ class TestRunning:
     @pytest.mark.parametrize("name", ["mnist", "mobilenet_v2", "inception_v3"])
     def test_outputs_are_probabilities_that_depend_on_the_input(self, made: Any, name: str) -> None:
         path = made(name, "onnx")
-        first, second = (run_onnx_image(path, image(name, seed)) for seed in (0, 1))
+        first, second = (output_onnx(path, name, seed) for seed in (0, 1))
         for y in (first, second):
             assert np.isfinite(y).all() and y.sum() == pytest.approx(1, abs=1e-4)
             assert 5 / y.size < y.max() < 0.999 and (y > 0).all()
@@ -260,7 +267,7 @@ class TestRunning:
     @pytest.mark.parametrize("runtime", ["onnxruntime", "tflite_runtime", "ai_edge_litert"])
     def test_int8_follows_float32(self, made: Any, name: str, runtime: str) -> None:
         x = image(name)
-        expected = run_onnx_image(made(name, "onnx"), x)
+        expected = output_onnx(made(name, "onnx"), name)
         path = made(name, "onnx" if runtime == "onnxruntime" else "tflite", "int8")
         output = run_onnx_image(path, x) if runtime == "onnxruntime" else run_tflite(runtime, path, x)
         assert np.corrcoef(output.ravel(), expected.ravel())[0, 1] > 0.98
@@ -418,9 +425,7 @@ def test_a_killed_run_leaves_no_model(tmp_path: Path) -> None:
     code = "import sys, pathlib, memprof.zoo as z; z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=4 << 30)"
     path = tmp_path / "m.onnx"
     with subprocess.Popen([sys.executable, "-c", code, str(path)]) as process:
-        deadline = time.monotonic() + 60
-        while not any(file.stat().st_size for file in tmp_path.glob(".*.data.*")) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: any(file.stat().st_size for file in tmp_path.glob(".*.data.*")))
         process.kill()
     drafts = list(tmp_path.iterdir())
     assert drafts and all(draft.name.startswith(".m.onnx") for draft in drafts)

@@ -123,7 +123,7 @@ def main() -> int:
     with sandbox.place() as template:
         inputs(template)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for door, results in zip(doors, pool.map(lambda door: dict(at(template, door, faults)), doors), strict=True):
+            for door, results in zip(doors, pool.map(lambda door: dict(tried_at(template, door, faults)), doors), strict=True):
                 for name, wrongs in results.items():
                     counts[name].append(not wrongs)
                     print(f"{name}, {door}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
@@ -136,7 +136,7 @@ def main() -> int:
     return 0 if all(every) else 1
 
 
-def at(template: Place, door: str, faults: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def tried_at(template: Place, door: str, faults: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """The faults that were tried at a door, each with all that was wrong."""
     usual = usually(template, door)
     for name in faults:
@@ -202,8 +202,8 @@ def tried(template: Place, door: str, fault: Fault, usual: Usual) -> Iterator[st
             except subprocess.TimeoutExpired:
                 yield "it does not end"
                 return
-            yield from said(place, door, fault, usual, code)
-            yield from kept(place, before, usual, code)
+            yield from wrong_words(place, door, fault, usual, code)
+            yield from wrong_files(place, before, usual, code)
             if left := [name for name in place.leftovers() if not _stays(door, name)]:
                 yield f"left: {', '.join(left)}"
 
@@ -219,8 +219,8 @@ def contents(place: Place) -> dict[str, str]:
     return {str(path.relative_to(place.work)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def said(place: Place, door: str, fault: Fault, usual: Usual, code: int) -> Iterator[str]:
-    """Whether exit code and words are right. doctor says in its report why nothing can be measured."""
+def wrong_words(place: Place, door: str, fault: Fault, usual: Usual, code: int) -> Iterator[str]:
+    """Sentences on a wrong exit code and on wrong words. doctor says in its report why nothing can be measured."""
     talk = place.output("stderr")
     codes = {usual.code, REFUSED, *([FAILED] if fault.reaches_child or door == "doctor" else [])}
     if code not in codes:
@@ -233,8 +233,8 @@ def said(place: Place, door: str, fault: Fault, usual: Usual, code: int) -> Iter
         yield "all is well, and nothing on standard output"
 
 
-def kept(place: Place, before: Mapping[str, str], usual: Usual, code: int) -> Iterator[str]:
-    """Whether the inputs are as they were, and the outputs whole; all of them where the command says that all is well."""
+def wrong_files(place: Place, before: Mapping[str, str], usual: Usual, code: int) -> Iterator[str]:
+    """Sentences on inputs that changed and on outputs that are missing or torn. If the command says that all is well, all outputs must be there."""
     after = contents(place)
     if changed := [name for name in before if after.get(name) != before[name]]:
         yield f"changed: {', '.join(changed)}"

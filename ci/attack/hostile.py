@@ -1,8 +1,8 @@
 """Hostile and broken files for every command that reads them: `python ci/attack/hostile.py [KIND...]`.
 
 Right is a command that refuses with a sentence within a second of processor time, or ends with a result within ten, with 200 MiB for its largest
-process, and that has executed nothing which the file names. Exits 1 where a command was not
-right. All kinds also write their table into docs/reliability.md.
+process, and that has executed nothing which the file names. Exits 1 where a command was not right. All kinds also write their table into
+docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import gzip
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
-import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +32,6 @@ from bench import docs, table
 
 MIB = 1 << 20
 MOST_S, MOST_TO_REFUSE_S, MOST_BYTES = 10.0, 1.0, 200 * MIB
-LONGEST_S = 30.0
 _REFUSED = (2, 5)
 _CODES = (0, 3, *_REFUSED)
 # Commands that read runs files; {} is the file.
@@ -45,7 +45,12 @@ _READ_RUNS = (
     ("baseline", "update", "{}", "-o", "base.json"),
     ("plot", "peaks", "{}", "-o", "out.png"),
     ("plot", "timeline", "{}", "-o", "out.png"),
+    ("plot", "growth", "{}", "-o", "out.png"),
+    ("merge", "{}", "good.jsonl", "-o", "out.jsonl"),
+    ("history", "add", "{}", "--folder", "out.history"),
 )
+# Commands that read a history: the folder of the file.
+_READ_HISTORY = (("show",), ("show", "--json"), ("check",), ("page", "-o", "out.site"), ("prune", "--keep", "1"))
 _MODEL_OF = {
     "env": {"LD_PRELOAD": "/tmp/evil.so"},
     "python": "./planted.py",
@@ -53,6 +58,15 @@ _MODEL_OF = {
     "knobs": {"preload": "/tmp/evil.so"},
 }
 _DEEP = 100_000
+# Runs the words behind the first, and writes there what they took. It is small: a process is born with the peak of the one that starts it.
+_METER = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+took = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as file:
+    print(took.ru_utime + took.ru_stime, took.ru_maxrss * 1024, file=file)
+sys.exit(code if code >= 0 else 128 - code)
+"""
 # A runtime that a stranger planted: it leaves a trace if it is only looked at.
 _PLANTED = """#!/bin/sh
 '''true'
@@ -99,7 +113,8 @@ def main() -> int:
     kinds = parser.parse_args().kinds
     results: dict[str, list[Tried]] = {}
     with sandbox.place() as place:
-        for case in cases(prepared(place)):
+        record = prepared(place)
+        for case in cases(record, next((place.work / "history").iterdir()).read_bytes()):
             if kinds and not any(kind in case.kind for kind in kinds):
                 continue
             result = tried(place, case)
@@ -129,6 +144,11 @@ def prepared(place: Place) -> dict[str, Any]:
     planted = place.work / "planted.py"
     planted.write_text(_PLANTED)
     planted.chmod(0o755)
+    commit = ("-c", "user.name=it", "-c", "user.email=it@localhost", "commit", "-q", "--allow-empty", "-m", "a commit")
+    for arguments in (("init", "-q"), commit):  # history add needs one
+        subprocess.run(["git", *arguments], cwd=place.work, check=True)
+    if place.run("history", "add", "good.jsonl", "--folder", "history") != 0:
+        raise SystemExit(f"memprof history add: {place.output('stderr')}")
     record: dict[str, Any] = json.loads((place.work / "good.jsonl").read_text().splitlines()[0])
     return record
 
@@ -137,14 +157,15 @@ def tried(place: Place, case: Case) -> Tried:
     """Run a case's command and look at how it ended."""
     file, trace = place.work / case.name, place.work / "executed"
     if case.content:
+        file.parent.mkdir(exist_ok=True)
         file.write_bytes(case.content)
-    process = place.start(*case.words)
-    over = threading.Timer(LONGEST_S, process.kill)
-    over.start()
-    _, status, usage = os.wait4(process.pid, 0)
-    over.cancel()
-    process.returncode = code = os.waitstatus_to_exitcode(status)
-    seconds, size = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    took = place.folder / "took"
+    took.unlink(missing_ok=True)
+    try:
+        code = place.run(*case.words, before=(sys.executable, "-I", "-S", "-c", _METER, str(took)))
+    except subprocess.TimeoutExpired:
+        return Tried(0.0, 0, (f"it does not end within {sandbox.LONGEST_S:.0f} s",))
+    seconds, size = map(float, took.read_text().split())
     talk = place.output("stderr")
     wrongs = []
     if code not in _CODES or (case.must_refuse and code != 5):
@@ -160,20 +181,26 @@ def tried(place: Place, case: Case) -> Tried:
     if trace.exists():
         wrongs.append("it has executed what the file names")
     for path in (trace, *place.work.glob("out.*"), place.work / "base.json", *([file] if case.content else [])):
-        path.unlink(missing_ok=True)
-    return Tried(seconds, size, tuple(wrongs))
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return Tried(seconds, int(size), tuple(wrongs))
 
 
 # -- the files
 
 
-def cases(record: dict[str, Any]) -> Iterator[Case]:
-    """Every file at every door that reads it. record: of a good run."""
+def cases(record: dict[str, Any], point: bytes) -> Iterator[Case]:
+    """Every file at every door that reads it. record: of a good run; point: a file of its history."""
     yield from strangers(record)
     yield from models()
     for name, content in runs_files(record).items():
         for words in _READ_RUNS:
             yield Case(name, tuple(word.format("bad.jsonl") for word in words), content, "bad.jsonl")
+    for name, content in histories(point).items():
+        for words in _READ_HISTORY:
+            yield Case(name, ("history", *words, "--folder", "out.bad"), content, "out.bad/x.json")
     yield from packed()
     yield from texts()
 
@@ -224,6 +251,26 @@ def runs_files(record: dict[str, Any]) -> dict[str, bytes]:
         "a picture in place of runs": b"\x89PNG\r\n\x1a\n" + os.urandom(1000),
         "a line of 1 MiB without an end": b'{"a":"' + b"x" * MIB,
         "names with escapes and formulas": _line(names),
+    }
+
+
+def histories(point: bytes) -> dict[str, bytes]:
+    """Files of a history by their kind."""
+    content = json.loads(point)
+    (entry,) = content["entries"]
+    row = entry["rows"][0]
+    odd = "=cmd\x1b]0;title\x07\u202e`@user`<script>"
+    named = {**content, "commit": {**content["commit"], "subject": odd, "tags": [odd]}, "entries": [{**entry, "model": odd}]}
+    many = {**row, "values": [row["values"][0] + number * 7919 % 100_000 for number in range(100_000)]}
+    same = [{**row, "values": row["values"][:1]}] * 12_000
+    later = {**content, "commit": {**content["commit"], "time_s": 1 << 60}}
+    return {
+        "a history of odd names": json.dumps(named).encode(),
+        "a history of 100,000 repeats": json.dumps({**content, "entries": [{**entry, "rows": [many]}]}).encode(),
+        "a history of 12,000 rows": json.dumps({**content, "entries": [{**entry, "rows": same}]}).encode(),
+        "a history without figures": json.dumps({**content, "entries": []}).encode(),
+        "a broken history": json.dumps(later).encode(),
+        "a history nested 100,000 deep": b'{"memprof_history":1,"commit":' + b"[" * _DEEP,
     }
 
 

@@ -1,15 +1,16 @@
 """The kill matrix: `python ci/attack/kill.py [--repeats N] [ROLE...]`.
 
 memprof, its probe and its child are killed, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
-measures. The child stands still in the phase, and has started another process, until the kill. Right is a kill after which
+measures or writes. The child stands still in the phase, and has started another process, until the kill. Right is a kill after which
 
 - memprof ends with the right exit code and without a traceback,
+- a command that only writes a file, killed when the file is to get its name, leaves none of that name, and its inputs as they were,
 - nothing is left running (a build or a conversion may outlive a memprof that got SIGKILL, until the next memprof starts),
 - the runs file can be read, holds the run before the kill, and names the phase in which the killed one failed,
 - the next memprof works, and removes all that was left: processes, temporary files, control groups.
 
-As many kills as there are CPUs are tried at the same time, each in its own folders. Exits 1 where a kill was not right. The whole matrix also
-writes its table into docs/reliability.md.
+As many kills as there are CPUs are tried at the same time, each in its own folders. Exits 1 where a kill was not right. The table in
+docs/reliability.md is written after the whole matrix. Some of its roles are written beside others that were tried on the same day and machine.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from memprof.runs.records import RUN, Run
 
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
 BUILD, CONVERT = "build", "convert"  # of a side of the gate, and of a model; both before anything is measured
+WRITE = "write"  # an output is whole, and not yet under its name
 ANY = "any"  # whichever phase a process without a place to stand still is in
 # The probe ignores Ctrl-C: it ends when memprof does.
 SIGNALS = {
@@ -100,6 +102,20 @@ with open(FOLDER + "/used", "a") as file:
     if file.tell() == NUMBER:
         stand(STOP)
 """
+# Imported by every Python that finds it: memprof itself stands still where a file of the working folder is to get its name.
+_STAND_WRITING = """
+import os, sys, time
+
+def hear(event, words):
+    reached = os.environ["MEMPROF_ATTACK"] + "/reached"
+    if event == "os.rename" and os.path.realpath(os.path.dirname(reached) + "/work") + "/" in os.fsdecode(words[1]) and not os.path.exists(reached):
+        with open(reached + ".new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(reached + ".new", reached)
+        time.sleep(600)
+
+sys.addaudithook(hear)
+"""
 _SUITE = """models = ["quick.json"]
 repeats = 1
 warmup = 1
@@ -114,6 +130,9 @@ runtime = "./slow.py"
 _BUILD = """[build]
 command = 'sleep 600 & echo $$ >"$MEMPROF_ATTACK/reached"; wait'
 """
+_GOOD = "good.jsonl"  # what the commands that only write read
+_INPUTS = {sandbox.MODEL, "slow.py", "program.py", "suite.toml", "budgets.toml", _GOOD}
+_BISECT = ("bisect", "--suite", "suite.toml", "--good", "HEAD~1", "--no-explain", "-o", "runs.jsonl")
 _RUN = ("run", sandbox.MODEL, "--repeats", "1", "--warmup", "1", "--runs", "1", "-o", "runs.jsonl", "--variant", "quick=synthetic")
 
 
@@ -129,12 +148,17 @@ class Role:
     number: int = 1
     first: bool = False
     in_phases: tuple[str, ...] = PHASES
-    before: str | None = None  # a phase before anything is measured, in which memprof alone is killed
+    before: str | None = None  # a phase in which nothing is measured yet, or ever, and memprof alone is killed
     before_words: tuple[str, ...] = ()
 
     def phases(self, victim: str) -> tuple[str, ...]:
         """The phases in which a victim can be killed."""
         return (*self.in_phases, self.before) if self.before and victim == "memprof" else self.in_phases
+
+
+def _writes(*words: str) -> Role:
+    """A command that measures nothing, and writes a file."""
+    return Role((), in_phases=(), before=WRITE, before_words=words)
 
 
 ROLES = {
@@ -162,11 +186,35 @@ ROLES = {
         first=True,
         in_phases=("STARTUP", "MODEL_LOAD", "PREPARE"),
     ),
+    # These measure as `run` does, phase by phase.
+    "grow": Role(
+        ("grow", sandbox.MODEL, "-r", "./slow.py", "--budget", "200", "-o", "runs.jsonl"),
+        codes=(3, FAILED),
+        in_phases=("MODEL_LOAD", "EXECUTE"),
+    ),
+    "scale": Role(
+        ("scale", sandbox.MODEL, "-r", "./slow.py", "--vary", "threads=1..2", "-o", "runs.jsonl"),
+        codes=(3, FAILED),
+        in_phases=("MODEL_LOAD", "EXECUTE"),
+    ),
     # It measures the synthetic runtime, which does not stand still; what it learns of a killed child is in its answer.
     "doctor": Role(("doctor",), codes=(0, FAILED), in_phases=(ANY,)),
+    "bisect": Role(
+        _BISECT,
+        codes=(3, FAILED, 5),
+        in_phases=("MODEL_LOAD",),
+        before=BUILD,
+        before_words=_BISECT,
+    ),
+    "merge": _writes("merge", _GOOD, "-o", "out.jsonl"),
+    "baseline": _writes("baseline", "update", _GOOD, "-o", "out.json"),
+    "history": _writes("history", "add", _GOOD, "--folder", "out"),
+    "page": _writes("page", _GOOD, "-o", "out.html"),
     # The second process is the first in a control group.
     "fit": Role(("fit", sandbox.MODEL, "-r", "./slow.py", "--phase", "whole", "-o", "runs.jsonl"), number=2),
 }
+
+_GROUPING = ("fit", "scale")  # commands that make control groups
 
 
 @dataclass(frozen=True)
@@ -191,22 +239,33 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored, by memprof too
     counts: dict[tuple[str, ...], list[bool]] = {}
     for role in words.roles or ROLES:
-        # The control groups of fit are the machine's, so its kills are tried one after another.
-        with ThreadPoolExecutor(1 if role == "fit" else os.cpu_count()) as pool:
-            kills = [kill for kill in of(role) for _ in range(words.repeats)]
+        # Control groups are the machine's, so these kills are tried one after another.
+        with ThreadPoolExecutor(1 if role in _GROUPING else os.cpu_count()) as pool:
+            kills = [kill for kill in kills_of(role) for _ in range(words.repeats)]
             for kill, wrongs in zip(kills, pool.map(lambda kill: list(tried(kill)), kills), strict=True):
                 counts.setdefault((role, kill.victim, kill.number.name), []).append(not wrongs)
                 print(f"{kill}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
-    rows = [(*key, str(len(rights)), str(sum(rights))) for key, rights in counts.items()]
-    every = [right for rights in counts.values() for right in rights]
-    text = table.aligned([("command", "killed", "by", "tried", "right"), *rows, ("all", "", "", str(len(every)), str(sum(every)))])
+    tried_now = {role: [(*key, str(len(rights)), str(sum(rights))) for key, rights in counts.items() if key[0] == role] for role in ROLES}
+    earlier = [line for line in docs.rows("attack-kill") if line[0] in ROLES]
+    rows = [line for role in ROLES for line in tried_now[role] or [line for line in earlier if line[0] == role]]
+    text = table.aligned(
+        [
+            ("command", "killed", "by", "tried", "right"),
+            *rows,
+            ("all", "", "", *(str(sum(int(line[at]) for line in rows)) for at in (3, 4))),
+        ]
+    )
     print(text)
-    if not words.roles:
-        docs.write("attack-kill", text, [f"`python ci/attack/kill.py --repeats {words.repeats}`: so many of each kill in each phase."])
-    return 0 if all(every) else 1
+    if not words.roles or earlier:
+        notes = [
+            f"`python ci/attack/kill.py --repeats {words.repeats} [ROLE...]`: so many of each kill in each phase.",
+            "The counts of a command are those of its last trial on that day.",
+        ]
+        docs.write("attack-kill", text, notes)
+    return 0 if all(all(rights) for rights in counts.values()) else 1
 
 
-def of(role: str) -> Iterator[Kill]:
+def kills_of(role: str) -> Iterator[Kill]:
     """The kills of a role."""
     for victim, numbers in SIGNALS.items():
         for number in numbers:
@@ -220,6 +279,8 @@ def tried(kill: Kill) -> Iterator[str]:
     with sandbox.place() as place:
         prepare(place, kill)
         variables = {"MEMPROF_ATTACK_PHASE": kill.phase, "MEMPROF_ATTACK_NUMBER": str(role.number)}
+        if kill.phase == WRITE:
+            variables["PYTHONPATH"] = str(place.folder)
         words = role.before_words if kill.phase == role.before else role.words
         process = place.start(*words, env={**place.environment, **variables})
         sandbox.wait_for(lambda: process.poll() is not None or killed(place, process.pid, kill))
@@ -235,6 +296,8 @@ def tried(kill: Kill) -> Iterator[str]:
             return
         yield from ended(place, kill, code)
         yield from readable(place, kill)
+        if kill.phase == WRITE:
+            yield from unwritten(place, kill)
         yield from cleaned(place, kill)
 
 
@@ -260,12 +323,18 @@ def prepare(place: sandbox.Place, kill: Kill) -> None:
     """Write the files that the commands name."""
     (place.work / "slow.py").write_text(_RUNTIME)
     (place.work / "program.py").write_text(_PROGRAM)
-    (place.work / "suite.toml").write_text(_SUITE + (_BUILD if kill.phase == BUILD else ""))
+    build = _BUILD if kill.phase == BUILD else '[build]\ncommand = "true"\n' if kill.role == "bisect" else ""
+    (place.work / "suite.toml").write_text(_SUITE + build)
     (place.work / "budgets.toml").write_text('peak = "1 GiB"\n')
-    if kill.phase == BUILD:
-        author = ("-c", "user.name=memprof", "-c", "user.email=memprof@localhost")
-        for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "a suite")):
-            subprocess.run(["git", *words], cwd=place.work, env=place.environment, check=True)
+    if kill.phase == WRITE:
+        words = ("run", sandbox.MODEL, "-r", "synthetic", "--repeats", "2", "--runs", "1", "-o", _GOOD)
+        if place.run(*words) != 0:
+            raise SystemExit(f"memprof {' '.join(words)}: {place.output('stderr')}")
+        (place.folder / "sitecustomize.py").write_text(_STAND_WRITING)
+    if kill.phase in (BUILD, WRITE) or kill.role == "bisect":
+        commit = ("-c", "user.name=memprof", "-c", "user.email=memprof@localhost", "commit", "--quiet", "--allow-empty", "-m")
+        for arguments in (("init", "--quiet"), ("add", "."), (*commit, "a suite"), (*commit, "another")):
+            subprocess.run(["git", *arguments], cwd=place.work, env=place.environment, check=True)
 
 
 def ended(place: sandbox.Place, kill: Kill, code: int) -> Iterator[str]:
@@ -312,11 +381,25 @@ def failed_in(run: Run, kill: Kill) -> Iterator[str]:
         yield f"the killed run: {outcome.sentence}"
 
 
+def unwritten(place: sandbox.Place, kill: Kill) -> Iterator[str]:
+    """Whether the output is not there, the input is whole, and the command works now. SIGKILL leaves the draft of the output."""
+    files = {path.name for path in place.work.rglob("*") if path.is_file() and ".git" not in path.parts}
+    drafts = {name for name in files if name.startswith(".") and name.endswith(".tmp")}
+    if kill.number != signal.SIGKILL and drafts:
+        yield f"left: {', '.join(drafts)}"
+    if odd := files - drafts - _INPUTS:
+        yield f"written all the same: {', '.join(odd)}"
+    if len(store.load([place.work / _GOOD]).runs) != 2:
+        yield "its input is not what it was"
+    if place.run(*ROLES[kill.role].before_words) != 0:
+        yield f"it does not work again: {place.output('stderr')[-200:]!r}"
+
+
 def cleaned(place: sandbox.Place, kill: Kill) -> Iterator[str]:
-    """Whether the next memprof works and leaves nothing of the killed one. `fit` removes control groups before it starts anything."""
+    """Whether the next memprof works and leaves nothing of the killed one. Commands that make control groups first remove those of others."""
     if place.run("run", sandbox.MODEL, "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", "next.jsonl") != 0:
         yield f"the next memprof: {place.output('stderr')[-200:]!r}"
-    if kill.role == "fit":
+    if kill.role in _GROUPING:
         find = [sys.executable, "-c", "from memprof.measuring import limits; limits.find()"]
         subprocess.run(find, env=place.environment, check=True)
     if left := place.leftovers():

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ MODEL = "quick.json"
 _SCENARIO = {"load": [{"allocate": "weights", "bytes": 4 << 20}]}
 # The temporary and cached files that only a running memprof may have, as patterns in the place's folder.
 _LEFTOVERS = ("tmp/*", "cache/memprof/running/*", "cache/memprof/built/*.*")
-LONGEST_S = 120.0
+LONGEST_S = 300.0
 
 Value = TypeVar("Value")
 
@@ -46,15 +46,16 @@ class Place:
         folders = {"HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state"}
         return {**os.environ, FOLDER: str(self.folder), **{name: str(self.folder / folder) for name, folder in folders.items()}}
 
-    def start(self, *words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-        """Start `memprof WORDS`. Its output goes to files, so that no process that outlives it holds a pipe; see `output`."""
-        command = [sys.executable, "-m", "memprof", *map(str, words)]
+    def start(self, *words: str | Path, before: Sequence[str] = (), **options: Any) -> subprocess.Popen[bytes]:
+        """Start `memprof WORDS`, or a program that takes this command as its last words. Its output goes to files, so that no process that
+        outlives it holds a pipe; see `output`."""
+        command = [*before, sys.executable, "-m", "memprof", *map(str, words)]
         with open(self.folder / "stdout", "wb") as out, open(self.folder / "stderr", "wb") as err:
             streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "env": self.environment, "cwd": self.work, **options}
             return subprocess.Popen(command, start_new_session=True, **streams)
 
     def run(self, *words: str | Path, **options: Any) -> int:
-        """Run `memprof WORDS` to its end; its exit code. Raises subprocess.TimeoutExpired."""
+        """Run `memprof WORDS` to its end, see `start`; its exit code. Raises subprocess.TimeoutExpired: it is killed."""
         process = self.start(*words, **options)
         try:
             return process.wait(LONGEST_S)
@@ -105,7 +106,8 @@ def place() -> Iterator[Place]:
         finally:
             while running := here.processes():
                 for process in running:
-                    process.kill()
+                    with suppress(psutil.NoSuchProcess):  # it has just ended
+                        process.kill()
                 psutil.wait_procs(running, timeout=1)
 
 

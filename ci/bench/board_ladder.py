@@ -38,13 +38,12 @@ def ladder(count: int) -> Part:
         for python in (False, True):
             with elsewhere.board(python) as place:
                 columns.append(_column(place, program, count))
-    for (threads, hold_us), (error, bound) in columns[0].items():
-        other, other_bound = columns[1][threads, hold_us]
-        met = error <= max(_LIMIT, bound) and other <= max(_LIMIT, other_bound)
+    for (threads, hold_us), (in_c, c_bound) in columns[0].items():
+        in_python, python_bound = columns[1][threads, hold_us]
+        met = in_c <= max(_LIMIT, c_bound) and in_python <= max(_LIMIT, python_bound)
         name = f"{hold_us / 1000:g} ms, {threads} thread{'s' if threads > 1 else ''}"
-        rows.append(
-            (name, "<= 0.5 MiB, or the bound", *(f"{size / _MIB:.2f} MiB" for size in (error, bound, other, other_bound)), verdict(met))
-        )
+        sizes = (f"{size / _MIB:.2f} MiB" for size in (in_c, c_bound, in_python, python_bound))
+        rows.append((name, "<= 0.5 MiB, or the bound", *sizes, verdict(met)))
     note = f"The worst error of {count} times each phase, of 100 MiB. The bound is what the run itself states for the board's kernel and its threads."
     return aligned(rows), (note,)
 
@@ -56,7 +55,7 @@ def _column(place: Remote, program: Path, count: int) -> dict[tuple[int, int], t
         for hold_us in _HOLDS_US:
             print(f"ladder, probe {place.probe}, {threads} thread(s), {hold_us / 1000:g} ms", file=sys.stderr)
             runs = [
-                (phase, elsewhere.well(order_of(there, phase, _BYTES, threads, hold_us, _SETTLE_US, place=place)))
+                (phase, elsewhere.measured_well(order_of(there, phase, _BYTES, threads, hold_us, _SETTLE_US, place=place)))
                 for phase in _PHASES
                 for _ in range(count)
             ]
@@ -76,5 +75,5 @@ def _compiled(folder: Path) -> Path:
     try:
         subprocess.run([*words, str(Path(__file__).with_name("transient.c"))], check=True)
     except FileNotFoundError:
-        raise SystemExit(f"bench: {_COMPILER} is needed for the ladder on a board") from None
+        raise elsewhere.making.Missing(f"{_COMPILER} is needed for the ladder on a board") from None
     return program

@@ -8,8 +8,9 @@
     sent     how often a model of 100 MB is sent, and in what time
     cable    what is lost and what is left when the connection is killed in each phase
 
-Each part prints its Markdown table and writes it into docs/how-exact.md; progress goes to standard error. `--count N`: seconds for each probe,
-jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
+Each part prints its Markdown table and writes it into docs/how-exact.md as soon as it has ended; after an interruption, name the parts that are
+left. A part that lacks something here, such as QEMU, is left out with the reason, and the exit code is 1. Progress goes to standard error.
+`--count N`: seconds for each probe, jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import psutil
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import board_ladder, docs, over_ssh
+from bench import board_ladder, docs, elsewhere, over_ssh
 from bench.over_ssh import Part, verdict
 from bench.table import aligned
 from memprof.errors import InputError
@@ -73,14 +74,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="instead of the part's own number")
     parser.add_argument("--dry", action="store_true", help="write nothing into docs/")
     words = parser.parse_args()
+    lacking = False
     for name in words.parts or parts:
         load = os.getloadavg()[0]
         block, measure = parts[name]
-        table, notes = measure(words.count or _COUNTS[name])
-        print(table)
+        try:
+            table, notes = measure(words.count or _COUNTS[name])
+        except elsewhere.LACKS as reason:
+            print(f"bench: {name} is left out: {reason}", file=sys.stderr)
+            lacking = True
+            continue
+        print(table, flush=True)
         if not words.dry:
             busy = f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and times are longer."
             docs.write(block, table, (*notes, busy))
+    if lacking:
+        sys.exit(1)
 
 
 def _probes(seconds: int) -> Part:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memprof.measuring import campaign, reaching
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.places.remote import Remote
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite
@@ -20,8 +21,12 @@ from memprof.runs.records import Run
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import once
+import pytest
 import sshd
-from board import booting
+from board import booting, making
+
+# Why there is no such place here: the tests' server says so as to pytest.
+LACKS = (making.Missing, pytest.skip.Exception, pytest.fail.Exception)
 
 
 @contextmanager
@@ -82,7 +87,7 @@ def measured(order: Order, progress: campaign.Progress | None = None) -> Run:
     return run
 
 
-def well(order: Order) -> Run:
+def measured_well(order: Order) -> Run:
     """The Run of an order that must succeed."""
     run = measured(order)
     assert run.outcome.ok, run.outcome.sentence

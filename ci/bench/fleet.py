@@ -171,9 +171,9 @@ def lab(workers: int = _WORKERS) -> Iterator[Lab]:
                 process.kill()
 
 
-def _until(what: object, seconds: float) -> None:
+def _until(ready: object, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
+    while not ready():  # type: ignore[operator]
         if time.monotonic() > end:
             raise SystemExit("the lab did not come to be what it should")
         time.sleep(0.3)
@@ -221,19 +221,19 @@ def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
     with lab(3) as made:
-        for what in ("worker", "tender", "desk"):
-            right = sum(_kill(made, what, turn) for turn in range(count))
-            rows.append((what, f"{right} of {count}"))
+        for victim in ("worker", "tender", "desk"):
+            right = sum(_kill(made, victim, turn) for turn in range(count))
+            rows.append((victim, str(count), str(right)))
             print(rows[-1], file=sys.stderr)
-    _show("fleet-kills", aligned([("killed", "every run once, nothing mixed, nothing left"), *rows]), [])
+    _show("fleet-kills", aligned([("killed", "tried", "right"), *rows]), [f"`python ci/bench/fleet.py kills --count {count}`"])
 
 
-def _kill(made: Lab, what: str, turn: int) -> bool:
-    output = made.folder / f"{what}{turn}.jsonl"
+def _kill(made: Lab, victim: str, turn: int) -> bool:
+    output = made.folder / f"{victim}{turn}.jsonl"
     words = _campaign(made, output, 6, 0.3)
     desk = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _until(lambda: desk.poll() is not None or (output.exists() and output.read_bytes().count(b"\n") >= 3), 90)
-    if what == "desk":
+    if victim == "desk":
         for process in (*psutil.Process(desk.pid).children(recursive=True), psutil.Process(desk.pid)):
             process.kill()
         desk.wait()
@@ -242,7 +242,7 @@ def _kill(made: Lab, what: str, turn: int) -> bool:
     else:
         name = next(name for name, worker in made.workers.items() if any(tender.children() for tender in _tenders(worker.pid)))
         worker = made.workers[name]
-        if what == "worker":
+        if victim == "worker":
             netns = next((word for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
             for process in (*psutil.Process(worker.pid).children(recursive=True), psutil.Process(worker.pid)):
                 if "memprof" in " ".join(process.cmdline()) and "tending" not in " ".join(process.cmdline()):

@@ -24,7 +24,8 @@ from pathlib import Path
 
 from memprof.judge import baseline, ranks, verdicts
 from memprof.measuring import campaign
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.runs import store

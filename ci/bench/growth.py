@@ -163,11 +163,11 @@ def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
             for cycles in (None, "reload"):
                 try:
                     request = GrowRequest(str(model), name, cycles=cycles, budget=Budget(time_ns=words.seconds * 10**9))
-                    said = tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
+                    answer = tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
                 except MemprofError as error:
-                    said = str(error)
-                print(f"{name}: {said}", file=sys.stderr)
-                lines.append((name + (", reloaded" if cycles else ""), said))
+                    answer = str(error)
+                print(f"{name}: {answer}", file=sys.stderr)
+                lines.append((name + (", reloaded" if cycles else ""), answer))
     return lines, "The zoo's mnist, default threads."
 
 

@@ -146,9 +146,9 @@ def _rows(name: str, size: int, readings: dict[str, list[Any]]) -> list[Row]:
         )
     ]
     memory = max(row[1] for row in readings["memprof"])
-    other = f"{format_bytes(max(row[1] for row in readings['msparser']))}" if "msparser" in readings else "-"
+    peer = f"{format_bytes(max(row[1] for row in readings['msparser']))}" if "msparser" in readings else "-"
     limit = _MOST_BYTES if size >= 9 * 10**8 else None
     rows.append(
-        Row(f"memory for it, {name}", "<= 300 MiB" if limit else "", format_bytes(memory), other, met=memory <= limit if limit else None)
+        Row(f"memory for it, {name}", "<= 300 MiB" if limit else "", format_bytes(memory), peer, met=memory <= limit if limit else None)
     )
     return rows

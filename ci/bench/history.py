@@ -56,50 +56,50 @@ def _steps(count: int) -> None:
     stepped = [series(*kinds[number % len(kinds)], number) for number in range(count)]
     calm = [series(NOISES[number % len(NOISES)], 0.0, number, steps=0) for number in range(count)]
     began = time.process_time()
-    places = {"memprof": [_memprof(one) for one in (*stepped, *calm)]}
+    places = {"memprof": [_memprof(made) for made in (*stepped, *calm)]}
     seconds = (time.process_time() - began) / (2 * count)
     places |= _others([*stepped, *calm])
     finders = list(places)
     lines = [["noise", "step", "steps", *(f"{name}: F1" for name in finders)]]
     for noise in (*NOISES, "all"):
         for size in SIZES:
-            rows = [n for n, one in enumerate(stepped) if one.size == size and noise in (one.noise, "all")]
+            rows = [n for n, made in enumerate(stepped) if made.size == size and noise in (made.noise, "all")]
             scores = [f1([places[name][n] for n in rows], [stepped[n].steps for n in rows]) for name in finders]
             lines.append([noise, f"{size:.1%}", str(sum(len(stepped[n].steps) for n in rows)), *(f"{score:.3f}" for score in scores)])
     print(aligned(lines), end="\n\n")
     lines = [["noise, no step", "commits", *(f"{name}: false alarms" for name in finders)]]
     for noise in (*NOISES, "all"):
-        rows = [n for n, one in enumerate(calm) if noise in (one.noise, "all")]
+        rows = [n for n, made in enumerate(calm) if noise in (made.noise, "all")]
         alarms = [sum(len(places[name][count + n]) for n in rows) for name in finders]
         lines.append([noise, str(len(rows) * COMMITS), *map(str, alarms)])
     print(aligned(lines), end="\n\n")
-    exact = [place in one.steps for one, found in zip(stepped, places["memprof"][:count], strict=True) for place in found]
+    exact = [place in made.steps for made, places_found in zip(stepped, places["memprof"][:count], strict=True) for place in places_found]
     print(f"{sum(exact)} of {len(exact)} found steps are at the very commit; {1000 * seconds:.1f} ms a series of {COMMITS} commits")
 
 
-def f1(found: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:
+def f1(places: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:
     """The harmonic mean of precision and recall over all series together."""
-    hits = sum(matched(here, there) for here, there in zip(found, known, strict=True))
-    total = sum(map(len, found)) + sum(map(len, known))
+    hits = sum(matched(here, there) for here, there in zip(places, known, strict=True))
+    total = sum(map(len, places)) + sum(map(len, known))
     return 2 * hits / total if total else 1.0
 
 
-def matched(found: Sequence[int], known: Sequence[int]) -> int:
+def matched(places: Sequence[int], known: Sequence[int]) -> int:
     """How many known steps have a found step near them, each its own."""
-    left = list(found)
+    left = list(places)
     for place in known:
         near = min(left, key=lambda other: abs(other - place), default=None)
         if near is not None and abs(near - place) <= WITHIN:
             left.remove(near)
-    return len(found) - len(left)
+    return len(places) - len(left)
 
 
 def _bisect(count: int) -> None:
     lines = [["step", "searches", "the very version", "wrong", "not decided", "versions measured, at most", "runs, mean"]]
     for size in (0.01, 0.02, 0.05):
         answers = [_searched(number, size) for number in range(count)]
-        right = sum(found == at for found, at, _, _ in answers)
-        undecided = sum(found is None for found, _, _, _ in answers)
+        right = sum(answered == at for answered, at, _, _ in answers)
+        undecided = sum(answered is None for answered, _, _, _ in answers)
         most = max(versions for _, _, versions, _ in answers)
         runs = sum(runs for _, _, _, runs in answers) / count
         lines.append([f"{size:.0%}", str(count), str(right), str(count - right - undecided), str(undecided), str(most), f"{runs:.0f}"])
@@ -123,10 +123,10 @@ def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:
     limits = Limits(share=min(0.01, size / 2))
     question = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", BOUND, limits)
     try:
-        found = bisect.search(VERSIONS, look, question).found
+        steps_found = bisect.search(VERSIONS, look, question).steps
     except bisect.Unanswered:
-        found = ()
-    very = found[0].at if found and not found[0].between else None
+        steps_found = ()
+    very = steps_found[0].at if steps_found and not steps_found[0].between else None
     return very, at, sum(count > 0 for count in runs), sum(runs)
 
 
@@ -172,8 +172,8 @@ def write(folder: Path, commits: int) -> None:
         (folder / name).write_bytes(content)
 
 
-def _memprof(one: Series) -> list[int]:
-    return [step.at for step in steps.find(one.points, BOUND)]
+def _memprof(made: Series) -> list[int]:
+    return [step.at for step in steps.find(made.points, BOUND)]
 
 
 def _others(all_series: Sequence[Series]) -> dict[str, list[list[int]]]:
@@ -181,7 +181,7 @@ def _others(all_series: Sequence[Series]) -> dict[str, list[list[int]]]:
     if not python:
         return {}
     script = Path(__file__).with_name("history_others.py")
-    given = json.dumps([one.points for one in all_series])
+    given = json.dumps([made.points for made in all_series])
     done = subprocess.run([python, str(script)], input=given, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 

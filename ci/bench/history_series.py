@@ -31,7 +31,7 @@ def series(noise: str, size: float, seed: int, commits: int = COMMITS, steps: in
     places: list[int] = []
     while len(places) < count:
         place = draw.randint(12, commits - 8)
-        if all(abs(place - other) >= 12 for other in places):
+        if all(abs(place - earlier) >= 12 for earlier in places):
             places.append(place)
     signs = {place: draw.choice((1, 1, -1)) for place in places}
     # ONNX Runtime's peaks vary by 0.03% with the default threads; its two modes lie 2.4% apart, and one of them is met more often.

@@ -153,15 +153,15 @@ def placed(repeats: int, count: int) -> Iterator[Sequence[str]]:
     ]
     for name, path, given in cases:
         suite = Suite(models=(str(path),), threads=(1,), warmup=1, runs=2, repeats=1, release=False)
-        found = engine.explain(order(suite, identify(path), Variant(name, name, given)), Said(), lambda line: None)
-        phases = {phase.name: phase for phase in found.phases}
-        shares = [f"{1 - (phases[phase].unplaced_bytes or 0) / (found.counted_bytes or 1):.1%}" for phase in (PREPARE, EXECUTE)]
+        explained = engine.explain(order(suite, identify(path), Variant(name, name, given)), Said(), lambda line: None)
+        phases = {phase.name: phase for phase in explained.phases}
+        shares = [f"{1 - (phases[phase].unplaced_bytes or 0) / (explained.counted_bytes or 1):.1%}" for phase in (PREPARE, EXECUTE)]
         layouts = dict.fromkeys(copies.layout for copies in phases[EXECUTE].held if not copies.freed)
         yield (
             name,
             path.name,
             ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)",
-            f"{(found.counted_bytes or 0) / (found.weight_bytes or 1):.1%}",
+            f"{(explained.counted_bytes or 0) / (explained.weight_bytes or 1):.1%}",
             *shares,
             f"{counted(phases[EXECUTE].unplaced_tensors, 'tensor')}, {(phases[EXECUTE].unplaced_bytes or 0) / MIB:.1f} MiB",
             ", ".join(layouts),

@@ -32,12 +32,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import docs
 from memprof import zoo
 from memprof.errors import MemprofError
-from memprof.judge import laws
-from memprof.judge.laws import Law, Point, Term
+from memprof.judge import design, laws
+from memprof.judge.laws import Law
+from memprof.judge.terms import CONSTANT, Point, Term
 from memprof.measuring.progress import Silent
 from memprof.seek import scale
-from memprof.seek.dimensions import parse
-from memprof.seek.scale import Scaled, ScaleRequest
+from memprof.seek.dimensions import PROCESSES, parse
+from memprof.seek.scaled import ANONYMOUS, CHARGED, Scaled, ScaleRequest
 
 MIB = 1 << 20
 Ranges = Mapping[str, tuple[int, int]]
@@ -108,7 +109,7 @@ def _draw(generator: random.Random, ranges: Ranges, most: int, library: Sequence
     corner = {name: np.array([float(high)]) for name, (_, high) in ranges.items()}
     terms = generator.sample(list(library), generator.randint(1, most))
     amounts = [(term, generator.uniform(0.2, 1.5) * constant / float(term.values(corner, 1)[0])) for term in terms]
-    return [(laws.CONSTANT, constant), *amounts]
+    return [(CONSTANT, constant), *amounts]
 
 
 def _library(ranges: Ranges) -> list[Term]:
@@ -147,15 +148,15 @@ class _Score:
             return
 
         truth = {term.words: amount for term, amount in drawn}
-        found = {entry.term.words: entry.bytes for entry in law.coefficients}
-        if set(truth) == set(found):
+        coefficients = {entry.term.words: entry.bytes for entry in law.coefficients}
+        if set(truth) == set(coefficients):
             self.terms += 1
-            self.coefficients += all(abs(found[words] / amount - 1) <= 0.01 for words, amount in truth.items())
+            self.coefficients += all(abs(coefficients[words] / amount - 1) <= 0.01 for words, amount in truth.items())
         for _ in range(20):
             at = {name: generator.randint(low, 2 * high) for name, (low, high) in ranges.items()}
-            size, said = _size(drawn, at), law.predict(at)
-            self.errors.append(abs(said.bytes / size - 1))
-            self.covered += said.low_bytes <= size <= said.high_bytes
+            size, predicted = _size(drawn, at), law.predict(at)
+            self.errors.append(abs(predicted.bytes / size - 1))
+            self.covered += predicted.low_bytes <= size <= predicted.high_bytes
 
     def row(self, name: str) -> str:
         errors = sorted(self.errors or [1.0])
@@ -181,15 +182,15 @@ def simulated(count: int, _models: Sequence[str]) -> str:
         for _ in range(count or 100):
             drawn = _draw(generator, ranges, most, library)
             steps = 24 if len(ranges) == 1 else 12 if len(ranges) == 2 else 7
-            values = [laws.values_of(*ends, most=steps) for ends in ranges.values()]
+            values = [design.values_of(*ends, most=steps) for ends in ranges.values()]
             candidates = [dict(zip(ranges, chosen, strict=True)) for chosen in itertools.product(*values)]
 
             def measure(at: Mapping[str, int], drawn: Drawn = drawn, generator: random.Random = generator) -> Point:
                 size = _size(drawn, at)
                 return Point(at, size + generator.gauss(0, float(np.hypot(noise[0], noise[1] * size))))
 
-            points = [measure(at) for at in laws.first_places(ranges)]
-            while len(points) < runs and (at := laws.next_place([points], candidates, noise=noise)) is not None:
+            points = [measure(at) for at in design.first_places(ranges)]
+            while len(points) < runs and (at := design.next_place([points], candidates, noise=noise)) is not None:
                 points.append(measure(at))
             score.add(drawn, laws.law(points, noise=noise), ranges, generator)
         rows.append(score.row(name))
@@ -209,7 +210,7 @@ def synthetic(count: int, _models: Sequence[str]) -> str:
                 path.write_text(json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount for term, amount in drawn}}]}))
                 vary = tuple(parse(f"{dimension}={low}..{high}") for dimension, (low, high) in ranges.items())
                 answer = scale.scale(ScaleRequest(str(path), "synthetic", vary, runs=1, points=runs), Silent(), lambda line: None)
-                law = answer.named(scale.ANONYMOUS)
+                law = answer.named(ANONYMOUS)
                 if law is not None:  # what the interpreter itself holds belongs to the constant
                     drawn = [(term, amount if term.powers else law.coefficients[0].bytes) for term, amount in drawn]
                 score.add(drawn, law, ranges, generator)
@@ -276,11 +277,11 @@ def _answered(case: Case, folder: Path, count: int) -> Scaled:
 def _held_out(answer: Scaled) -> tuple[list[float], list[bool]]:
     """The errors at held-out places, as shares, and whether each lay in its interval."""
     points = [point for point in answer.points if point.held_out and not point.ended]
-    said = answer.predict([point.at for point in points])
+    predictions = answer.predict([point.at for point in points])
     # A run that kept less freed memory by chance is compared with what the law is of: runs that keep the most.
     sizes = [point.sizes[answer.main] + point.shift_bytes for point in points]
-    errors = [abs(prediction.bytes / size - 1) for prediction, size in zip(said, sizes, strict=True)]
-    return errors, [prediction.low_bytes <= size <= prediction.high_bytes for prediction, size in zip(said, sizes, strict=True)]
+    errors = [abs(prediction.bytes / size - 1) for prediction, size in zip(predictions, sizes, strict=True)]
+    return errors, [prediction.low_bytes <= size <= prediction.high_bytes for prediction, size in zip(predictions, sizes, strict=True)]
 
 
 def _row(case: Case, answer: Scaled, errors: Sequence[float], covered: Sequence[bool]) -> str:
@@ -302,9 +303,9 @@ def processes(count: int, _models: Sequence[str]) -> str:
             path = Path(folder) / f"{model}.{format}"
             zoo.make(model, path, format=format)
             answer = scale.scale(ScaleRequest(str(path), runtime, (parse(f"processes=1..{count or 6}"),)), Silent(), lambda line: None)
-            pss, charged = answer.law, answer.named(scale.CHARGED)
-            ours = pss.coefficient(scale.PROCESSES) if pss is not None else None
-            group = charged.coefficient(scale.PROCESSES) if charged is not None else None
+            pss, charged = answer.law, answer.named(CHARGED)
+            ours = pss.coefficient(PROCESSES) if pss is not None else None
+            group = charged.coefficient(PROCESSES) if charged is not None else None
             if ours is None or group is None:
                 rows.append(f"| {model} | {runtime} | - | - | - |")
                 continue

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands, runtimes
 from memprof.runs.records import COMMAND, Run

@@ -36,11 +36,11 @@ def jobs(count: int) -> Part:
             for name, where in (("here", HERE), ("there", place))
         }
         for order in orders.values():
-            elsewhere.well(order)  # the probe is sent, and its shell started
+            elsewhere.measured_well(order)  # the probe is sent, and its shell started
         for number in range(count):
             for name in list(orders)[:: 1 if number % 2 else -1]:
                 begin = time.perf_counter()
-                elsewhere.well(orders[name])
+                elsewhere.measured_well(orders[name])
                 times[name].append((time.perf_counter() - begin) * 1000)
     more = statistics.median(there - here for here, there in zip(times["here"], times["there"], strict=True))
     rows = [("what", "target", "here", "over ssh", "more", "")]
@@ -66,7 +66,7 @@ def _ms(values: object) -> Sequence[str]:
 def same(count: int) -> Part:
     """The figures of a model, here twice and there once, in turn, judged as `memprof compare` does."""
     model = tools.zoo("mnist", Path(__file__).resolve().parents[2] / "build" / "mnist.onnx")
-    sides: dict[str, list[Run]] = {"here": [], "again": [], "there": []}
+    runs: dict[str, list[Run]] = {"here": [], "again": [], "there": []}
     with elsewhere.loopback() as server, elsewhere.reached(server) as place:
         orders = {
             name: elsewhere.order(
@@ -76,16 +76,16 @@ def same(count: int) -> Part:
         }
         for number in range(count):
             for name in [*orders][number % 3 :] + [*orders][: number % 3]:
-                sides[name].append(elsewhere.well(orders[name]))
+                runs[name].append(elsewhere.measured_well(orders[name]))
                 print(f"same, {name}, {number + 1} of {count}", file=sys.stderr)
     alone, across = (
-        {row.phase: row for row in compare(sides["here"], sides[name], ("rss_peak_bytes",)).differences} for name in ("again", "there")
+        {row.phase: row for row in compare(runs["here"], runs[name], ("rss_peak_bytes",)).differences} for name in ("again", "there")
     )
     rows = [("peak in", "target", "here", "here again - here", "there - here", "")]
     for phase, row in across.items():
-        said = "" if row.verdict == "too few" else verdict(row.verdict == "noise")
+        mark = "" if row.verdict == "too few" else verdict(row.verdict == "noise")
         figures = (f"{row.base.median / 2**20:.2f} MiB", _kib(alone[phase].difference), _kib(row.difference))
-        rows.append((phase, "noise", *figures, said))
+        rows.append((phase, "noise", *figures, mark))
     return aligned(rows), (
         f"mnist of the zoo in onnxruntime, {count} repeats a side, in turn; medians; noise: by the rank test of `memprof compare`.",
     )
@@ -106,7 +106,7 @@ def sent(size: int) -> Part:
             with elsewhere.reached(server) as place:
                 order = elsewhere.order(Suite(models=(str(model),), variants=(parse_cmd("/bin/true {model}"),), repeats=1, place=place))
                 seconds, moved = time.perf_counter() - begin, place.sent
-                elsewhere.well(order)
+                elsewhere.measured_well(order)
                 later = place.sent - moved
             met = size <= moved + later < size + 10_000_000 if number == 1 else moved + later == 0
             rate = f"{moved / seconds / 1e6:.0f} MB/s" if moved else "-"
@@ -155,9 +155,10 @@ def cable(count: int) -> Part:
                     cut += bool(cutter.there)
                     missing += not (run.outcome.status == "lost" and (run.outcome.message or "").endswith(" broke"))
                     _, alive = psutil.wait_procs(cutter.there, max(0, cutter.at + _LEFT_S - time.monotonic()))
-                    longest = max(longest, time.monotonic() - cutter.at)
+                    if cutter.there:
+                        longest = max(longest, time.monotonic() - cutter.at)
                     left += len(alive)
-                elsewhere.well(order)  # the connection is made again
+                elsewhere.measured_well(order)  # the connection is made again
             met = cut == count and not missing and not left
             rows.append((phase, "0 and 0", str(cut), str(missing), str(left), f"{longest:.1f} s", verdict(met)))
     return aligned(rows), (

@@ -39,13 +39,13 @@ _TITLES = ("runtime", "PEAK", "kept: RSS", "anonymous", "file-backed", "heap in 
 
 def main() -> None:
     """Measure the installed runtimes and write the table into the manual."""
-    found: list[Run] = []
+    runs_measured: list[Run] = []
     for form in ("onnx", "tflite"):
         names = [name for name, takes in TAKES.items() if takes == form and _installed(name)]
         if names:
             model = tools.zoo("inception_v3", FOLDER / f"inception_v3.{form}")
-            found += memprof.measure([model], names, warmup=1, runs=2, repeats=_REPEATS)
-    rows = [_row(runs) for runs in summary.groups(found).values()]
+            runs_measured += memprof.measure([model], names, warmup=1, runs=2, repeats=_REPEATS)
+    rows = [_row(runs) for runs in summary.groups(runs_measured).values()]
     notes = [
         f"inception_v3 of the zoo, 90.9 MiB of weights; the largest of {_REPEATS} processes, above the baseline but for PEAK.",
         "heap: the part of anonymous memory that glibc's malloc manages; what it keeps of freed blocks may be no resident memory.",

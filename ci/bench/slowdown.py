@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring.orders import Order
+from memprof.measuring.order import Order
 from memprof.measuring.suite import MS
 from memprof.programs.runtimes import runners_path
 

@@ -25,7 +25,8 @@ from typing import Any
 
 from memprof.measuring import message, probing
 from memprof.measuring.bundle import probe_command
-from memprof.measuring.orders import Order, plan
+from memprof.measuring.order import Order
+from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite
 from memprof.runs import store
 from memprof.runs.records import Run

@@ -99,10 +99,10 @@ class _Tried:
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _MOST_BYTES:
             self._fail(data, "more than 1 GiB of memory", None)
 
-    def _fail(self, data: bytes, what: str, error: BaseException | None) -> None:
+    def _fail(self, data: bytes, kind: str, error: BaseException | None) -> None:
         """Count a failure, and keep the input if it is the first for this reason. Raises SystemExit where there are too many reasons."""
         self.failed += 1
-        reason = what + _place(error)
+        reason = kind + _place(error)
         if reason in self.reasons:
             return
         self.reasons.add(reason)
@@ -203,36 +203,39 @@ def main(readers: Readers, about: str) -> None:
     known = ", ".join(readers.targets)
     parser.add_argument("names", nargs="*", choices=[*readers.targets, []], metavar="READER", help=f"of {known}.  [default: all]")
     parser.add_argument("--seconds", type=float, default=30, help="for each reader and way.  [default: 30]")
-    parser.add_argument("--one", choices=["atheris", "hypothesis"], help=argparse.SUPPRESS)
+    parser.add_argument("--way", choices=["atheris", "hypothesis"], help=argparse.SUPPRESS)
     words = parser.parse_args()
-    if words.one:
+    if words.way:
         with tempfile.TemporaryDirectory(prefix="memprof-fuzz-") as folder:
             os.chdir(folder)
-            tried = (_with_atheris if words.one == "atheris" else _with_hypothesis)(readers, words.names[0], words.seconds)
-        _report(words.one, tried)
+            tried = (_with_atheris if words.way == "atheris" else _with_hypothesis)(readers, words.names[0], words.seconds)
+        _report(words.way, tried)
         sys.exit(1 if tried.failed else 0)
     ways = ["hypothesis"]
     if readers.guided and importlib.util.find_spec("atheris"):
         ways.insert(0, "atheris")
-    rows, bad = [], False
+    rows, bad, broken = [], False, False
     for name in words.names or readers.targets:
         for how in ways:
-            command = [sys.executable, str(readers.script.absolute()), name, "--one", how, "--seconds", str(words.seconds)]
+            command = [sys.executable, str(readers.script.absolute()), name, "--way", how, "--seconds", str(words.seconds)]
             done = subprocess.run(command, capture_output=True, text=True)
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             sys.stderr.write("".join(line + "\n" for line in done.stderr.splitlines() if line.startswith(f"{name}:")))
             if not lines or done.returncode not in (0, 1):
-                bad = True
-                sys.stderr.write(f"{name}, {how}: ended with {done.returncode}\n{done.stderr[-1500:]}\n")
+                broken = True
+                FAILURES.mkdir(exist_ok=True)
+                log = FAILURES / f"{name}-{how}.log"
+                log.write_text(done.stderr)
+                sys.stderr.write(f"{name}, {how}: the fuzzer itself ended with {done.returncode}; its words are in {log}\n")
             bad = bad or done.returncode != 0
             rows += [json.loads(line) for line in lines[-1:]]
     lines = ["| reader | fuzzed with | inputs | of them accepted | failed |", "|---|---|---:|---:|---:|"]
     lines += [f"| {row['reader']} | {row['how']} | {row['inputs']:,} | {row['accepted']:,} | {row['failed']} |" for row in rows]
     total = f"{sum(row['inputs'] for row in rows):,} inputs tried, {sum(row['failed'] for row in rows)} failed"
     print("\n".join([*lines, "", total]))
-    if not words.names and words.seconds >= FOR_DOCS_S:
+    if not words.names and words.seconds >= FOR_DOCS_S and not broken:
         _write_docs(readers.script.stem, "\n".join(lines), f"{total}; `python ci/fuzz/{readers.script.name} --seconds {words.seconds:g}`")
-    sys.exit(1 if bad else 0)
+    sys.exit(1 if bad or broken else 0)
 
 
 def _write_docs(name: str, text: str, note: str) -> None:

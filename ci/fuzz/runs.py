@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`make fuzz`: damaged and invented runs files, timelines, baselines, budgets, suites and lists of accepted regressions, for the commands that
-read them; see harness.py.
+"""`make fuzz`: damaged and invented runs files, timelines, baselines, budgets, suites, histories, messages of a fleet and lists of accepted
+regressions, for what reads them; see harness.py.
 
 Odd values are put into real records, and pieces of real files are cut out and doubled. A suite is read and no more: with an invented suite a
 command would measure.
@@ -14,6 +14,8 @@ import copy
 import io
 import json
 import random
+import shutil
+import subprocess
 import sys
 import zlib
 from array import array
@@ -122,10 +124,14 @@ def runs(data: bytes) -> None:
         ["baseline", "update", "runs.jsonl", "-o", "new.json"],
         ["trace", "runs.jsonl", "-o", "trace.json"],
         ["page", "runs.jsonl", "-o", "page.html"],
+        ["merge", "runs.jsonl", "good.jsonl", "-o", "new.jsonl"],
+        ["plot", "growth", "runs.jsonl", "-o", "new.svg"],
+        ["history", "add", "runs.jsonl", "--folder", "new-history"],
     )
     first = zlib.crc32(data) % len(doors)
-    for name in ("new.json", "trace.json", "page.html"):
+    for name in ("new.json", "trace.json", "page.html", "new.jsonl", "new.svg"):
         Path(name).unlink(missing_ok=True)
+    shutil.rmtree("new-history", ignore_errors=True)
     commands(doors[first], doors[first - 3])
 
 
@@ -148,6 +154,27 @@ def acknowledged(data: bytes) -> None:
     commands(["gate", "worse.jsonl", "--baseline", "good.jsonl", "--acknowledged", "acknowledged.toml"])
 
 
+def histories(data: bytes) -> None:
+    """A file of a history, beside a good one, through one of the commands that read it; see `runs`."""
+    Path("history/x.json").write_bytes(data)
+    doors = (["show"], ["show", "--json"], ["check"], ["page", "-o", "site"])
+    commands(["history", *doors[zlib.crc32(data) % len(doors)], "--folder", "history"])
+
+
+def fleets(data: bytes) -> None:
+    """What a worker, a desk and a client say to one another."""
+    import msgspec
+
+    from memprof.measuring.fleet import message
+    from memprof.measuring.places.place import HERE
+
+    for read in (message.said, message.result, message.task):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            told = read(data)
+            if isinstance(told, message.Task):
+                message.suite_of(told.suite, HERE)
+
+
 def suites(data: bytes) -> None:
     """A suite, read."""
     from memprof.measuring import suite
@@ -163,6 +190,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "budgets": budgets,
     "acknowledged": acknowledged,
     "suites": suites,
+    "histories": histories,
+    "fleets": fleets,
 }
 
 
@@ -186,8 +215,34 @@ def seeds(name: str) -> list[bytes]:
         "budgets": [_BUDGETS],
         "acknowledged": [_ACKNOWLEDGED],
         "suites": [_SUITE],
+        "histories": _history(),
+        "fleets": _messages(),
     }
     return by_name[name]
+
+
+def _history() -> list[bytes]:
+    """A point, beside which `history/good.json` is one of an earlier commit. The working folder is a repository from here on."""
+    from memprof.history import points
+    from memprof.history.commits import Commit
+    from memprof.judge import baseline
+
+    commit = ("-c", "user.name=it", "-c", "user.email=it@localhost", "commit", "-q", "--allow-empty", "-m", "a commit")
+    for words in (("init", "-q"), commit):
+        subprocess.run(["git", *words], check=True)
+    Path("history").mkdir(exist_ok=True)
+    Path("history/good.json").write_bytes(points.encoded(points.of(Commit("a" * 40, 7), baseline.entries(made.runs())))[1])
+    later = baseline.entries(made.runs(extra_mib=[10 + extra for extra in _STEADY]))
+    return [points.encoded(points.of(Commit("b" * 40, 8, ("a" * 40,), "subject", ("v1",)), later))[1]]
+
+
+def _messages() -> list[bytes]:
+    from memprof.measuring.fleet.message import Result, Said, Sent, Task, encode, words_of
+    from memprof.measuring.suite import Suite
+
+    files = (Sent("model/m.onnx", "/m.onnx", "ab" * 32, 7),)
+    task = Task("ab" * 16, 1, "m", "me", words_of(Suite(models=("m.onnx",), repeats=2, threads=(1,))), files, None, (1, 2))
+    return [encode(task), encode(Said("key", True, ("ab" * 32,), 2, "{}", "hello")), encode(Result(2, "refused", "why"))]
 
 
 _ODD: list[Any] = [
@@ -211,6 +266,8 @@ def _changed(line: bytes, draw: random.Random) -> bytes:
     content = json.loads(line)
     for _ in range(draw.randint(1, 4)):
         places = _places(content)
+        if not places:  # a short message has lost all that it had
+            break
         holder, key = draw.choice(places)
         if draw.random() < 0.1 and isinstance(holder, dict):
             del holder[key]
@@ -218,7 +275,7 @@ def _changed(line: bytes, draw: random.Random) -> bytes:
             other, from_key = draw.choice(places)
             holder[key] = copy.deepcopy(other[from_key])
         else:
-            holder[key] = draw.choice(_ODD)
+            holder[key] = copy.deepcopy(draw.choice(_ODD))  # a list may be changed next, and must not come to hold itself
     return json.dumps(content).encode()
 
 
@@ -261,7 +318,7 @@ def damage(name: str, seed: bytes, draw: random.Random) -> bytes | None:
             place = draw.randrange(len(lines))
             lines[place] = (_timeline if name == "timelines" else _changed)(lines[place], draw)
         return b"\n".join(lines) + b"\n"
-    if name == "baselines" and draw.random() < 0.7:
+    if name in ("baselines", "histories", "fleets") and draw.random() < 0.7:
         return _changed(seed, draw)
     return None
 

@@ -5,11 +5,14 @@ Errors become their sentence and their exit code here and nowhere else (see memp
 
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -175,11 +178,22 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit with its code."""
+    """Run a command and exit with its code. The process's own command also ends at SIGTERM as it does at Ctrl-C: with the runs measured until
+    then, and without the drafts of what it was writing."""
     sys.stdout, sys.stderr = _patient(sys.stdout, 1), _patient(sys.stderr, 2)
-    code = _guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False))
+    if arguments is None:
+        signal.signal(signal.SIGTERM, _interrupt)
+        sys.unraisablehook = _heed
+    try:
+        code = _guarded(lambda: group.main(arguments, prog_name="memprof", standalone_mode=False))
+    except KeyboardInterrupt:  # a second one, before the first was answered
+        code = _interrupted()
     if arguments is None:
         _ignore_interruptions()
+        # An interruption inside exec() of a text, as dataclasses do it, lets `python -m` (3.11 seen) end by SIGINT whatever the exit code, until
+        # the next exec() of a text.
+        with suppress(MemoryError):  # it takes an arena
+            builtins.exec("")  # by its module: the command exec, once loaded, is a name of this package
     sys.exit(code)
 
 
@@ -189,13 +203,18 @@ def _ignore_interruptions() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def heed_sigterm() -> None:
-    """From here on SIGTERM ends the command as Ctrl-C does: with the runs measured until then."""
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
+
+
+def _heed(lost: sys.UnraisableHookArgs) -> None:
+    """An interruption that comes while Python removes an object is lost: it comes again a moment later."""
+    if lost.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(lost)
+        return
+    again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+    again.daemon = True
+    again.start()
 
 
 class _Patient(io.FileIO):

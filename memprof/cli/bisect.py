@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from . import heed_sigterm
 
 _EPILOG = """\b
 Examples:
   memprof bisect --suite suite.toml --good v1.2 --bad HEAD
   memprof bisect --suite suite.toml --good v1.2 --bad HEAD --path src/kernels
   memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31
+  memprof bisect net.onnx --package onnxruntime --from 1.22 --to 1.24 --metric law_bytes --vary batch=1..16
 """
 
 
@@ -31,7 +31,13 @@ Examples:
 @click.option("--pre", is_flag=True, help="With --package: pre-releases too.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="With --package: a knob (repeatable).")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="With --package: the thread count.  [default: the runtime's own]")
-@click.option("--metric", default="rss_peak_bytes", show_default=True, metavar="NAME", help="The figure that changed.")
+@click.option(
+    "--metric", default="rss_peak_bytes", show_default=True, metavar="NAME", help="The figure that changed; growth_bytes and law_bytes too."
+)
+@click.option("--vary", multiple=True, metavar="NAME=LOW..HIGH", help="With law_bytes: a dimension as in memprof scale (repeatable).")
+@click.option(
+    "--per", metavar="UNIT|TERM", help="With growth_bytes: iteration or reload. With law_bytes: the term, such as 'batch x height'."
+)
 @click.option("--phase", metavar="PHASE", help="The phase in which it changed.  [default: PEAK, or the last phase of a metric without it]")
 @click.option("--model", "wanted_model", metavar="NAME", help="With --suite: the model to follow.  [default: that which differs most]")
 @click.option("--variant", metavar="NAME", help="With --suite: the variant to follow.  [default: that which differs most]")
@@ -39,7 +45,7 @@ Examples:
     "--threshold", "thresholds", multiple=True, metavar="2%|1MiB", help="The smallest difference that counts.  [default: 1% and 512KiB]"
 )
 @click.option("--all", "every", is_flag=True, help="Find each step, and not only the first.")
-@click.option("--no-explain", is_flag=True, help="Do not look at both sides of the step to explain it.")
+@click.option("--no-explain", is_flag=True, help="Do not explain the step, nor look for a setting that undoes it.")
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(
@@ -49,6 +55,8 @@ def command(
     phase: str | None,
     wanted_model: str | None,
     variant: str | None,
+    vary: tuple[str, ...],
+    per: str | None,
     thresholds: tuple[str, ...],
     every: bool,
     no_explain: bool,
@@ -69,14 +77,17 @@ def command(
     from . import report, talk
     from .progress import chosen
 
-    heed_sigterm()
     if (suite is None) == (package is None):
         raise UsageError("say what to search: --suite SUITE.toml --good REF, or MODEL --package NAME --from VERSION --to VERSION")
-    name, limits = metrics.metric(metric).name, parse_limits(thresholds)
+    name, limits = metric if metric in metrics.OF_SEVERAL else metrics.metric(metric).name, parse_limits(thresholds)
+    if name not in metrics.OF_SEVERAL and (vary or per):
+        raise UsageError(f"--vary and --per are for --metric {' and '.join(metrics.OF_SEVERAL)}")
+    if name in metrics.OF_SEVERAL and phase:
+        raise UsageError(f"--phase does not go with --metric {name}: it is of all phases together")
     if output is not None:
         check_new(Path(output), instead="-o names another")
     versions = _commits(suite, **words) if suite is not None else _releases(str(package), **words)
-    request = bisecting.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain)
+    request = bisecting.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain, vary, per)
     with closing(chosen()) as progress:
         answer = bisecting.bisect_versions(request, progress, Path(output) if output else None, talk)
     click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))

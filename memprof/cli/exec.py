@@ -45,7 +45,7 @@ be read twice: standard input is then empty.
 @place_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from . import heed_sigterm
-from .measuring import VERBOSE
+from .measuring import VERBOSE, here_only
 from .seeking import INPUTS, PYTHON, SHAPES
 
 _EPILOG = """\b
@@ -47,6 +46,11 @@ Examples:
 @click.option("--plot", "picture", metavar="FILE", help="Draw the waterfall of each phase: .png, .svg or .pdf.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
+)
+@here_only(
+    "explain",
+    "it reads every page of the process that it holds, which only a memprof beside it can do; "
+    "run explain there with -o, and --from shows its result here",
 )
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -109,7 +113,6 @@ def _measured(
     from . import talk
     from .progress import chosen, showing_output
 
-    heed_sigterm()
     if runtime is None:
         raise UsageError("name a runtime: -r RUNTIME")
     if output is not None:

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .seeking import answer, options
+from .measuring import here_only
+from .seeking import APPEND, OUTPUT, SETTINGS, THREADS, Showing, answer, options
 
 _EPILOG = """\b
 Examples:
@@ -19,8 +20,8 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
 
 @click.command(epilog=_EPILOG)
 @options(
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]"),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
+    THREADS,
+    SETTINGS,
     click.option("--max-latency", metavar="+5%|2x", help="A limit counts as working only if an iteration takes at most so much longer."),
     click.option("--phase", "phases", multiple=True, type=click.Choice(list(_PARTS)), help="Only this part (repeatable).  [default: all]"),
     click.option("--runs", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Timed iterations of each trial."),
@@ -32,17 +33,13 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         help="The kind of limit: a control group (cgroup), RLIMIT_DATA (data) or RLIMIT_AS (address-space). "
         "The last two count allocated memory. auto takes a control group if it can.",
     ),
-    click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here."),
-    click.option("--append", is_flag=True, help="Add to an existing file."),
+    here_only("fit", "memprof makes the control groups of its trials here, and looks here for what may be limited"),
+    OUTPUT,
+    APPEND,
     click.option("--plot", "picture", metavar="FILE", help="Draw latency and page faults against the limit: .png, .svg or .pdf."),
 )
 def command(
-    output: str | None,
-    append: bool,
-    picture: str | None,
-    unit: str | None,
-    as_json: bool,
-    verbose: bool,
+    showing: Showing,
     phases: tuple[str, ...],
     **words: Any,
 ) -> int:
@@ -53,10 +50,10 @@ def command(
     """
     from ..seek import fit
 
-    if picture is not None and phases and "whole" not in phases:
+    if showing.picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
     request = _request(phases=phases, **words)
-    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), output, append, picture, unit, as_json, verbose)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)
 
 
 def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:

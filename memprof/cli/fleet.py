@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, MeasurementError
-from . import heed_sigterm
 from .measuring import security_options
 
 _WATCH_S = 2.0
@@ -46,21 +45,22 @@ def measure_on_fleet(
     suite: Any, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
-    from ..measuring.fleet import desk, packing, watching
+    from ..measuring.fleet import packing, scheduler, watching
+    from ..measuring.fleet.desk import Desk
+    from ..measuring.fleet.earlier import comparisons_in
     from ..measuring.fleet.security import secured
     from . import talk
     from .measuring import keep_runs
     from .progress import showing_output
 
-    heed_sigterm()
     load_distributed()
     security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
     labels = frozenset(packing.parse_labels(fleet.machines, "--machines").items()) if fleet.machines else frozenset()
     wanted = packing.Wanted(labels, fleet.each, fleet.spread)
-    earlier = desk.resumed(Path(output), talk) if output and append and Path(output).exists() else {}
+    earlier = comparisons_in(Path(output), talk) if output and append and Path(output).exists() else {}
     failed: list[str] = []
-    with desk.connected(fleet.address, security) as client:
-        there, sentences = desk.places(client)
+    with scheduler.connected(fleet.address, security) as client:
+        there, sentences = scheduler.places(client)
         for sentence in sentences:
             talk(sentence)
         packed = packing.packed(suite, wanted, [dict(place.offered.labels) for place in there])
@@ -71,7 +71,7 @@ def measure_on_fleet(
             def told(running: int, waiting: int, done: int) -> None:
                 watching.tell(client, name, watching.Waiting(name, running, waiting, done, next(beats)))
 
-            campaign = desk.Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier, told)
+            campaign = Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier, told)
             try:
                 yield from slim(campaign.runs())
             finally:
@@ -106,13 +106,14 @@ def command(
     scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
 ) -> int:
     """Show a fleet: which machines are there, what they measure, and who waits."""
-    from ..measuring.fleet import desk, watching
+    from ..measuring.fleet import watching
+    from ..measuring.fleet.scheduler import connected
     from ..measuring.fleet.security import secured, unreachable
     from . import report
 
     load_distributed()
     security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
-    with desk.connected(scheduler, security) as client:
+    with connected(scheduler, security) as client:
         while True:
             try:
                 fleet = watching.look(client, scheduler)

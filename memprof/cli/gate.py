@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from . import heed_sigterm
 from .measuring import place_options, reaching
 
 _EPILOG = """\b
@@ -89,7 +88,6 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
     A regression must lie beyond a threshold, and an exact one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
-    heed_sigterm()
     from .. import files
     from ..errors import UsageError
     from ..gate import decide

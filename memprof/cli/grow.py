@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ..errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
-from .seeking import INPUTS, PYTHON, SHAPES, answer, shown
+from .measuring import place_options, reaching
+from .seeking import APPEND, INPUTS, OUTPUT, PYTHON, SETTINGS, SHAPES, THREADS, Showing, answer, shown
 
 _EPILOG = """\b
 Examples:
@@ -37,8 +38,8 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
 @PYTHON
 @SHAPES
 @INPUTS
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable).")
+@THREADS
+@SETTINGS
 @click.option(
     "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
 )
@@ -51,23 +52,26 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
 )
 @click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew.")
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
-@click.option("--append", is_flag=True, help="Add to an existing file.")
+@place_options
+@OUTPUT
+@APPEND
 @click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
 @shown
-def command(
-    output: str | None, append: bool, picture: str | None, unit: str | None, as_json: bool, verbose: bool, why: bool, **words: Any
-) -> int:
+def command(showing: Showing, why: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Say whether memory rises with use, and by how much with what.
 
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
     rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
     """
+    with reaching(on, remote_dir, words["python"]) as place:
+        return _grown(_request(place=place, **words), showing, why)
+
+
+def _grown(request: Any, showing: Showing, why: bool) -> int:
     from .. import files
     from ..seek import grow
 
     answers: list[grow.Grown] = []
-    request = _request(**words)
     if why:
         from ..seek import why as looking
 
@@ -77,13 +81,13 @@ def command(
         answers.append(grow.grow(request, progress, keep, so_far))
         return looking.explained(request, answers[0], progress) if why and not answers[0].interrupted else answers[0]
 
-    part = Path(f"{output}.part") if output is not None else None
+    part = Path(f"{showing.output}.part") if showing.output is not None else None
 
     def so_far(line: bytes) -> None:
         if part is not None:
             files.write(part, line)
 
-    code = answer("growth", seek, output, append, picture, unit, as_json, verbose)
+    code = answer("growth", seek, showing, request.place)
     if part is not None:
         part.unlink(missing_ok=True)
     return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]

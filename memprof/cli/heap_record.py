@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import MeasurementError
-from . import heed_sigterm
+from .measuring import here_only
 
 _EPILOG = """\b
 Examples:
@@ -46,11 +46,14 @@ Examples:
     show_default=True,
     help="After this time the program is asked to end, and the file is kept.",
 )
+@here_only(
+    "heap record",
+    "the profiler must be installed beside the program, and its files are not brought back; record there, and copy the folder",
+)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A new folder for the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the recorded files as JSON.")
 def command(output: Path, as_json: bool, **words: Any) -> int:
     """Run a model, or any program, under an allocation profiler. Keep the profile, with the phases."""
-    heed_sigterm()
     from ..heap import record
     from . import talk
     from .progress import chosen

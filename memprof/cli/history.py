@@ -159,7 +159,11 @@ def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str
     from ..errors import near_or_all
     from ..runs.records import PEAK
 
-    has = {line.metric: [other.phase for other in history.lines if other.metric == line.metric] for line in history.lines}
+    if not history.lines:
+        raise InputError("no run of this history ended well: there is nothing to show")
+    has: dict[str, list[str]] = {}
+    for line in history.lines:
+        has.setdefault(line.metric, []).append(line.phase)
     metric = names[0] if names else "rss_peak_bytes" if "rss_peak_bytes" in has else next(iter(has))
     phases = list(dict.fromkeys(has[metric]))
     if phase is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
-from . import heed_sigterm
 
 probe_option = click.option(
     "--probe",
@@ -79,6 +78,17 @@ def place_options(function: Any) -> Any:
     )
 
 
+def here_only(command: str, reason: str) -> Callable[[Any], Any]:
+    """The option --on of a command that cannot measure elsewhere: it says why. reason: what follows the command, as the rest of a sentence."""
+    from ..errors import UsageError
+
+    def refuse(context: click.Context, option: click.Parameter, place: str | None) -> None:
+        if place is not None:
+            raise UsageError(f"{command} works on this machine only, not on {place}: {reason}")
+
+    return click.option("--on", metavar="PLACE", hidden=True, expose_value=False, callback=refuse)
+
+
 def security_options(function: Any) -> Any:
     """The options for reaching a fleet's scheduler."""
     function = click.option(
@@ -96,11 +106,10 @@ cooling_option = click.option(
 
 @contextmanager
 def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Any]:
-    """The place of --on, for as long as the block lasts. python, leases: see memprof.measuring.places.remote.Remote."""
+    """The place of --on, for as long as the block lasts. python, leases: see memprof.measuring.places.connection.Connection."""
     from ..measuring.reaching import reached
     from .progress import Transfers
 
-    heed_sigterm()
     with reached(on, remote_dir, python, leases, Transfers().tell) as place:
         yield place
 
@@ -112,17 +121,20 @@ def measure_suite(
     suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False, brief: bool = False
 ) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
-    from ..measuring import campaign
+    from ..measuring import campaign, resuming
     from ..measuring.orders import plan
     from .progress import showing_output
 
-    heed_sigterm()
     planned = plan(suite)
 
     def measure(progress: Any, keep: Any) -> Any:
         for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders), suite.place)):
             progress.say(remark)
-        return campaign.measure(planned.orders, progress, showing_output(keep, progress) if verbose else keep)
+        orders, there = planned.orders, list[Any]()
+        if output is not None and append:
+            orders, there = resuming.unfinished(orders, Path(output), progress.say)
+        yield from there  # the tables are those of the whole campaign
+        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep)
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief)
 

@@ -27,12 +27,18 @@ def command(files: tuple[str, ...], output: str, as_json: bool) -> None:
     """
     import json
 
-    from ..measuring.keeping import keeping
+    from .. import files as writing
+    from ..errors import InputError, os_reason
     from ..runs import merging
     from . import talk
 
-    with keeping(Path(output), talk) as keep:
-        merged = merging.merge([Path(file) for file in files], keep, talk)
+    target = Path(output)
+    writing.check_new(target, instead="name another file")
+    try:
+        with writing.replacing(target) as (file,):
+            merged = merging.merge([Path(part) for part in files], file.write, talk)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
     if as_json:
         click.echo(json.dumps({"runs": merged.kept, "duplicates": merged.duplicates, "files": len(files)}))
     else:

@@ -215,7 +215,7 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
     residencies, remarks = swapping(plan, **question)
     for remark in (*measured.remarks, *remarks):
         talk(remark)
-    text = report("tables.plan").residency(
+    text = report("tables.residency").show(
         str(words["model"]),
         residencies,
         measured.runs,

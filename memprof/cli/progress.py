@@ -12,9 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from ..plain import plain
 from ..runs import store
@@ -67,6 +64,10 @@ class Bar:
     """A bar with the current model, variant, phase and resident set."""
 
     def __init__(self) -> None:
+        # Here, because a log needs none of it.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._console = Console(stderr=True)
         self._progress = Progress(
             BarColumn(bar_width=20),
@@ -99,7 +100,7 @@ class Bar:
             self.say(f"{described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
 
     def say(self, sentence: str) -> None:
-        self._console.print(Text(plain(sentence)))
+        self._console.print(plain(sentence), markup=False, highlight=False, emoji=False)
 
     def close(self) -> None:
         self._progress.stop()

@@ -53,7 +53,7 @@ Examples:
     "variants",
     multiple=True,
     metavar="NAME=RUNTIME,KEY=VALUE,...",
-    help="A named row of the comparison. KEY is a knob, or python, threads or env.NAME (repeatable).",
+    help="A named row of the comparison. KEY is a knob, or python, threads, env.NAME or shape.INPUT (repeatable).",
 )
 @click.option(
     "--cmd",
@@ -107,7 +107,7 @@ Examples:
 @security_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
-@click.option("--append", is_flag=True, help="Add to an existing file.")
+@click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--all", "everything", is_flag=True, help="Print every table, not only the peak and the latency.")
 @VERBOSE

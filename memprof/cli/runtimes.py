@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from . import heed_sigterm, talk
+from . import talk
 from .measuring import place_options, reaching
 
 _EPILOG = """\b
@@ -92,7 +92,6 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
     from ..installing import making
     from ..units import format_bytes
 
-    heed_sigterm()
     runtime, version = making.parse(name)
 
     def agree(estimate: Any) -> None:
@@ -121,7 +120,6 @@ def remove(name: str) -> None:
     from ..installing import making
     from ..units import format_bytes
 
-    heed_sigterm()
     for environment in making.remove(name):
         click.echo(f"{environment.runtime} {environment.version}  {format_bytes(environment.bytes)} were removed")
 

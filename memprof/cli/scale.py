@@ -8,7 +8,7 @@ import click
 
 from ..errors import UndecidedError
 from .measuring import place_options, reaching
-from .seeking import answer, options
+from .seeking import APPEND, OUTPUT, SETTINGS, Showing, answer, options
 
 _EPILOG = """\b
 Examples:
@@ -31,24 +31,19 @@ Examples:
         "Names with one range are equal everywhere. NAME=VALUE fixes it (repeatable).",
     ),
     click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count; with one, memory repeats best.  [default: 1]"),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable)."),
+    SETTINGS,
     click.option("--predict", "places", multiple=True, metavar="NAME=VALUE,...", help="Predict the memory at this place (repeatable)."),
     click.option("--within", metavar="SIZE", help="Find the largest value of each dimension that fits into so much memory."),
     click.option("--confirm", is_flag=True, help="Measure the predictions too, where this machine can."),
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
     click.option("--runs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Timed iterations of each run."),
     place_options,
-    click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here."),
-    click.option("--append", is_flag=True, help="Add to an existing file."),
+    OUTPUT,
+    APPEND,
     click.option("--plot", "picture", metavar="FILE", help="Draw points and law: .png, .svg or .pdf."),
 )
 def command(
-    output: str | None,
-    append: bool,
-    picture: str | None,
-    unit: str | None,
-    as_json: bool,
-    verbose: bool,
+    showing: Showing,
     on: str | None,
     remote_dir: str | None,
     **words: Any,
@@ -70,7 +65,7 @@ def command(
             undecided = result.undecided
             return result
 
-        code = answer("scale", seek, output, append, picture, unit, as_json, verbose, place)
+        code = answer("scale", seek, showing, place)
     if undecided and not code:
         raise UndecidedError(undecided)
     return code
@@ -87,7 +82,7 @@ def _request(
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
     from ..seek.dimensions import parse, parse_place
-    from ..seek.scale import ScaleRequest
+    from ..seek.scaled import ScaleRequest
     from ..units import parse_bytes
 
     dimensions = tuple(parse(text) for text in ranges)

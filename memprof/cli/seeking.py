@@ -1,17 +1,18 @@
-"""Shared by `tune` and `fit`: the options for the model and for showing the answer, and the way from a question to its answer."""
+"""Shared by `tune`, `fit`, `scale` and `grow`: their common options, and the way from a question to its answer."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..errors import EXIT_INTERRUPTED, UsageError
-from . import heed_sigterm
 from .measuring import VERBOSE
 
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
@@ -24,6 +25,10 @@ _MEASURED = (
     SHAPES,
     INPUTS,
 )
+THREADS = click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
+SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable).")
+APPEND = click.option("--append", is_flag=True, help="Add to an existing file.")
+OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 _SHOWN = (
     click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
@@ -31,33 +36,48 @@ _SHOWN = (
 )
 
 
+@dataclass(frozen=True)
+class Showing:
+    """How an answer is kept and shown: the runs file, the picture's file, the unit of sizes, JSON or a table, and each run or not."""
+
+    output: str | None
+    append: bool
+    picture: str | None
+    unit: str | None
+    as_json: bool
+    verbose: bool
+
+
 def shown(function: Any) -> Any:
-    """The options for showing the answer."""
-    for option in reversed(_SHOWN):
-        function = option(function)
-    return function
+    """The options for showing the answer. The function takes them, and the command's own -o, --append and --plot, as one Showing."""
+
+    @functools.wraps(function)
+    def called(**words: Any) -> int:
+        showing = Showing(**{field.name: words.pop(field.name) for field in fields(Showing)})
+        return int(function(showing, **words))
+
+    return _with(_SHOWN, called)
 
 
 def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The options of such a command: its own, between the shared ones."""
+    """The options of such a command: its own, between the shared ones. See `shown`."""
 
     def decorate(function: Any) -> Any:
-        for option in reversed((*_MEASURED, *own, *_SHOWN)):
-            function = option(function)
-        return function
+        return _with((*_MEASURED, *own), shown(function))
 
     return decorate
+
+
+def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
+    for option in reversed(every):
+        function = option(function)
+    return function
 
 
 def answer(
     kind: str,
     seek: Callable[[Any, Any], Any],
-    output: str | None,
-    append: bool,
-    picture: str | None,
-    unit: str | None,
-    as_json: bool,
-    verbose: bool = False,
+    showing: Showing,
     place: Any = None,
 ) -> int:
     """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it."""
@@ -67,22 +87,21 @@ def answer(
     from . import report, talk
     from .progress import chosen, showing_output
 
-    heed_sigterm()
-    if append and output is None:
+    if showing.append and showing.output is None:
         raise UsageError("--append needs -o: the file to add to")
-    report("tables.grid").choose_unit("bytes", (), unit)  # an unknown one must not cost the result
-    if picture is not None:
-        report("pictures.saving").check(Path(picture))
-    with keeping(Path(output) if output else None, talk, append=append) as keep:
+    report("tables.grid").choose_unit("bytes", (), showing.unit)  # an unknown one must not cost the result
+    if showing.picture is not None:
+        report("pictures.saving").check(Path(showing.picture))
+    with keeping(Path(showing.output) if showing.output else None, talk, append=showing.append) as keep:
         with closing(chosen()) as progress:
             for remark in campaign.surroundings(0, place or HERE):
                 progress.say(remark)
-            result = seek(progress, showing_output(keep, progress) if verbose else keep)
-        form = "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
-        click.echo(report(f"tables.{kind}").render(result, unit=unit, format=form))
-    if picture is not None:
-        report("pictures.saving").save(report(f"pictures.{kind}").picture(result), picture)
-        talk(f"{picture} is drawn")
+            result = seek(progress, showing_output(keep, progress) if showing.verbose else keep)
+        form = "json" if showing.as_json else "text" if sys.stdout.isatty() else "markdown"
+        click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=form))
+    if showing.picture is not None:
+        report("pictures.saving").save(report(f"pictures.{kind}").picture(result), showing.picture)
+        talk(f"{showing.picture} is drawn")
     if result.interrupted:
         talk("interrupted")
         return EXIT_INTERRUPTED

@@ -10,7 +10,7 @@ import click
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
 from .measuring import place_options, reaching
-from .seeking import answer, options
+from .seeking import Showing, answer, options
 
 _EPILOG = """\b
 Examples:
@@ -51,12 +51,7 @@ Examples:
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
 def command(
-    output: str | None,
-    append: bool,
-    picture: str | None,
-    unit: str | None,
-    as_json: bool,
-    verbose: bool,
+    showing: Showing,
     on: str | None,
     remote_dir: str | None,
     **words: Any,
@@ -71,12 +66,12 @@ def command(
 
     with reaching(on, remote_dir, words["python"]) as place:
         request = _request(place=place, **words)
-        earlier = store.load([output]).runs if output and append and Path(output).exists() else ()
+        earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
         def seek(progress: Any, keep: Any) -> Any:
             return tune.tune(request, progress, keep, earlier)
 
-        return answer("tune", seek, output, append, picture, unit, as_json, verbose, place)
+        return answer("tune", seek, showing, place)
 
 
 def _request(
@@ -92,7 +87,7 @@ def _request(
     from ..measuring.suite import parse_shape, parse_threads
     from ..programs.runtimes import split_setting
     from ..seek.search import Goal
-    from ..seek.tune import TuneRequest
+    from ..seek.tuned import TuneRequest
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:

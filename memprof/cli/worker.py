@@ -43,10 +43,10 @@ def command(
     import asyncio
 
     from ..errors import EXIT_OK, UsageError
-    from ..measuring.fleet import worker
+    from ..measuring.fleet import stand, worker
     from ..measuring.fleet.packing import parse_labels
     from ..measuring.fleet.security import secured
-    from . import heed_sigterm, talk
+    from . import talk
     from .fleet import load_distributed
 
     load_distributed()
@@ -55,8 +55,7 @@ def command(
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
-    heed_sigterm()
-    stands = [worker.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
+    stands = [stand.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
     try:
         asyncio.run(worker.serve(scheduler, stands, security, talk))
     except KeyboardInterrupt:

@@ -16,7 +16,8 @@ from ..errors import MeasurementError
 from ..measuring import campaign, suite
 from ..measuring.cgroups import meminfo, memory_group
 from ..measuring.leftovers import scratch
-from ..measuring.orders import Order, plan
+from ..measuring.order import Order
+from ..measuring.orders import plan
 from ..measuring.places.place import Place
 from ..measuring.progress import Progress
 from ..runs import store

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import MeasurementError
 from ..measuring import campaign
-from ..measuring.orders import Order
+from ..measuring.order import Order
 from ..measuring.progress import Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
@@ -23,6 +23,7 @@ from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
 from ..units import counted
 from . import activations, findings, small, snippets, waterfall
+from .facts import Facts
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
 from .small import Small
 from .snippets import Index
@@ -95,9 +96,9 @@ def measured(run: Run) -> tuple[Measured, ...]:
 
 
 def _iterations(plain: Run) -> list[int]:
-    """RSS at the end of each iteration of EXECUTE, as far as it was polled."""
+    """RSS at the end of each iteration of EXECUTE; none if there were fewer polls than iterations."""
     mark = plain.mark(EXECUTE)
-    if mark is None or not mark.samples:
+    if mark is None or mark.samples < len(mark.times_ns):
         return []
     columns = store.unpack(plain.timeline)
     ends, at = [], mark.end_ns - sum(mark.times_ns)
@@ -164,13 +165,14 @@ def _explanation(order: Order, plain: Run, index: Index | None, accounts: Sequen
     phases = tuple(account.phase for account in accounts)
     shapes = _shapes(job)
     counted_bytes, counted_tensors, not_counted = waterfall.counted(index) if index is not None else (0, 0, {})
-    facts = findings.Facts(
+    facts = Facts(
         runtime=order.runtime,
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
         measured=measured(plain),
         phases=phases,
         plan_bytes=activations.highest(Path(job.model.path), shapes) if shapes is not None else None,
         iterations=_iterations(plain),
+        ran=len(execute.times_ns) if (execute := plain.mark(EXECUTE)) is not None else 0,
         threads=job.threads,
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )

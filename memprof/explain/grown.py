@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
 from ..measuring.leftovers import scratch
-from ..measuring.orders import Order
+from ..measuring.order import Order
 from ..measuring.progress import Progress, Quiet
 from ..runs.records import EXECUTE, WARMUP, Job
 from ..units import counted, format_bytes

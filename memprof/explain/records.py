@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from .. import files
 from ..errors import InputError, os_reason
 from ..runs.records import Model
 
@@ -219,7 +220,7 @@ def encode(explanation: Explanation) -> bytes:
 def load(path: Path) -> Explanation:
     """An explanation from its file. Raises InputError if it cannot be read, is no explanation, or was written by a newer memprof."""
     try:
-        data = path.read_bytes()
+        data = files.content(path)
     except OSError as error:
         raise InputError(f"{path}: {os_reason(error)}") from None
     try:

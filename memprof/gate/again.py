@@ -13,7 +13,8 @@ from ..judge.ranks import LEAST_REPEATS
 from ..judge.verdicts import Judged, Proof
 from ..measuring import campaign
 from ..measuring.keeping import keeping
-from ..measuring.orders import Order, plan
+from ..measuring.order import Order
+from ..measuring.orders import plan
 from ..measuring.places.place import HERE
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant
@@ -40,7 +41,7 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         set=job.knobs,
         threads=(job.threads,) if job.threads else (),
         python=job.python,
-        env={name: value for name, value in job.env.items() if value is not None},
+        env=job.variables,
     )
     wanted = Suite(
         models=(job.model.path,),

@@ -18,12 +18,13 @@ from ..judge import baseline, budgets
 from ..judge.baseline import Place, Side
 from ..judge.budgets import Budget, Spot
 from ..measuring import built, suite
-from ..measuring.orders import Order, plan
+from ..measuring.order import Order
+from ..measuring.orders import plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Build, Suite, Variant
 from ..programs import runtimes
 from ..runs.records import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
-from . import grown, worktrees
+from . import grown, laws, worktrees
 from .interleaved import measure_sides, orders_at, place_of
 from .request import BASE, HEAD, GateRequest, Known
 
@@ -40,7 +41,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         planned = plan(wanted)
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
-        growths = grown.wished(wanted, planned.orders, request)
+        growths, fits = grown.wished(wanted, planned.orders, request), laws.wished(wanted, planned.orders, request)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite}, measured now, against {request.base or request.budgets}"
         yield Known(
@@ -49,11 +50,12 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
             _side(runs, names),
             lambda side, place: orders_at(planned.orders, place) if side == HEAD else (),
             growth=grown.measured(growths, request, progress),
+            laws=laws.measured(fits, request, progress),
         )
         return
     with _both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
         budgets.check(limits, _spots(head_orders))
-        growths = grown.wished(wanted, head_orders, request)
+        growths, fits = grown.wished(wanted, head_orders, request), laws.wished(wanted, head_orders, request)
         orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
@@ -65,6 +67,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
             base_side.gone,
             base_side.unmeasurable,
             grown.measured(growths, request, progress),
+            laws.measured(fits, request, progress),
         )
 
 

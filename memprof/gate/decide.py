@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
-from ..judge import acknowledged, baseline, budgets, growing, verdicts
+from ..judge import acknowledged, baseline, budgets, coefficients, growing, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
@@ -22,7 +22,7 @@ from ..runs.summary import Key
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
-    from ..measuring.orders import Order
+    from ..measuring.order import Order
     from ..measuring.progress import Progress
 
 
@@ -49,6 +49,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
         rows += growing.judge(known.growth, limits)
+        rows += coefficients.judge(known.laws)
         rows += _failures(rows, known.head.entries)
         if not rows:
             raise InputError("there is no row to judge")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..judge.baseline import Place
 from ..measuring import campaign
 from ..measuring.keeping import keeping
-from ..measuring.orders import Order
+from ..measuring.order import Order
 from ..measuring.progress import Progress
 from ..runs.records import Job, Run
 

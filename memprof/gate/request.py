@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files import check_new
-from ..judge import growing
+from ..judge import coefficients, growing
 from ..judge.baseline import Place, Side
 from ..judge.verdicts import Limits
-from ..measuring.orders import Order
 from ..measuring.places import place as places
 from ..measuring.places.place import HERE
 from ..runs import metrics
+
+if TYPE_CHECKING:
+    from ..measuring.order import Order
 
 BASE, HEAD = "base", "head"
 
@@ -86,6 +89,11 @@ class GateRequest:
         return self.output.with_name(f"{self.output.stem}.growth.jsonl")
 
     @property
+    def law_output(self) -> Path:
+        """The runs file of the runs that laws were fitted to."""
+        return self.output.with_name(f"{self.output.stem}.law.jsonl")
+
+    @property
     def checks_output(self) -> Path:
         """The runs file of fresh measurements."""
         return self.output.with_name(f"{self.output.stem}.checks.jsonl")
@@ -95,7 +103,7 @@ class GateRequest:
 class Known:
     """Both sides as they are known now, a title for both, and how to measure a side again: again(side, place) gives its orders, none for a file.
 
-    growth: what is known of the growth of head's variants.
+    growth, laws: what is known of the growth of head's variants, and of their laws.
     gone: places that base's suite has and head's has not; unmeasurable: why base cannot measure what both suites have, by model and variant.
     """
 
@@ -107,3 +115,4 @@ class Known:
     gone: tuple[Place, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
     growth: tuple[growing.Measured, ...] = ()
+    laws: tuple[coefficients.Measured, ...] = ()

@@ -148,6 +148,7 @@ def suite_in(repository: Repository, tree: Tree) -> Suite:
     return replace(
         suite,
         models=tuple(placed(model) or model for model in suite.models),
+        model_shapes={placed(model) or model: shapes for model, shapes in suite.model_shapes.items()},
         runtimes=tuple(map(runtime, suite.runtimes)),
         variants=tuple(
             replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python)) for variant in suite.variants

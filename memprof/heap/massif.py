@@ -21,31 +21,20 @@ kept, and identical trees are one object, so that a file of a gigabyte takes a f
 
 from __future__ import annotations
 
-import itertools
-import operator
 import re
-from array import array
 from typing import Protocol
 
 from ..errors import InputError
-from .frames import UNKNOWN, Frame, FrameTable
+from .massif_trees import Columns, Numbers, Places
 from .profile import HeapProfile, Kind, Snapshot, TimeUnit
 from .trees import Tree
 
 _PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
 _LONGEST_LINE = 1 << 22
-_MOST_PLACES = 1_000_000
 _MOST_SNAPSHOTS = 1_000_000
 _INT64 = (1 << 63) - 1
-_ONE = array("q", [1])
-_SECOND_ROOT = 1 << 40  # more children than any file could hold
 
-# Splits whole lines of a tree. The text between two matches is empty if each match is a line; no tuple is made for a line.
-_NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _NODE = re.compile(rb"( *)n(\d+): (\d+) (.+)")
-_PLACE = re.compile(r"(0x[0-9A-Fa-f]{1,16}): (.*)", re.DOTALL)
-_BELOW = re.compile(r"in (\d+) places?,.*below .*threshold.*", re.DOTALL)
-_SOURCE = re.compile(r"(.+):(\d{1,9})", re.DOTALL)
 _UNITS: dict[str, TimeUnit] = {"i": "i", "ms": "ms", "s": "s", "B": "B"}
 _KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak": "peak"}
 _NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
@@ -83,80 +72,12 @@ def read(stream: Stream, name: str) -> HeapProfile:
     return _Reader(stream, name).read()
 
 
-class _Numbers(dict[bytes, int]):
-    """Numbers by their digits, since a tree repeats many of them."""
-
-    def __missing__(self, digits: bytes) -> int:
-        if len(self) >= 1 << 16:
-            self.clear()
-        number = self[digits] = int(digits)
-        return number
-
-
-class _Places(dict[bytes, int]):
-    """Frame numbers by the text of their places."""
-
-    def __init__(self) -> None:
-        self.table = FrameTable()
-
-    def __missing__(self, text: bytes) -> int:
-        if len(self) >= _MOST_PLACES:
-            raise ValueError(f"it names more than {_MOST_PLACES} places: no program has so many")
-        frame = parse_place(text.decode("utf-8", "backslashreplace").rstrip("\r"))
-        number = self[text] = self.table.number(frame)
-        return number
-
-
-def parse_place(text: str) -> Frame:
-    """The frame of a place, as it stands behind the bytes in a tree line."""
-    if match := _BELOW.fullmatch(text):
-        return Frame("below the threshold", kind="below", places=int(match[1][:18]))
-    match = _PLACE.fullmatch(text)
-    if match is None:
-        return Frame(text, kind="root")
-    function, where = _split_place(match[2])
-    address = int(match[1], 16)
-    if where is None:
-        return _site(function, None, None, None, address)
-    if where.startswith("in ") and len(where) > 3:
-        return _site(function, None, None, where[3:], address)
-    if source := _SOURCE.fullmatch(where):
-        return _site(function, source[1], int(source[2]), None, address)
-    # heaptrack names the module without `in`.
-    return _site(function, None, None, where, address)
-
-
-def _site(function: str, file: str | None, line: int | None, module: str | None, address: int) -> Frame:
-    return Frame(function, file, line, module, address, "unknown" if function == UNKNOWN else "site")
-
-
-def _split_place(text: str) -> tuple[str, str | None]:
-    """`f(int) (a.c:1)` as `f(int)` and `a.c:1`; a function alone, and None, if no bracket after a space ends the text."""
-    if not text.endswith(")"):
-        return text, None
-    cut = text.rfind(" (")
-    if cut > 0 and text.count("(", cut) == text.count(")", cut) == 1:
-        where = text[cut + 2 : -1]
-        return (text[:cut], where) if _is_where(where) else (text, None)
-    depth = 0
-    for index in range(len(text) - 1, 0, -1):
-        depth += (text[index] == ")") - (text[index] == "(")
-        if depth == 0:
-            where = text[index + 1 : -1]
-            return (text[: index - 1], where) if text[index - 1] == " " and _is_where(where) else (text, None)
-    return (text[:cut], text[cut + 2 : -1]) if cut > 0 else (text, None)  # a path that holds a bracket
-
-
-def _is_where(text: str) -> bool:
-    return text.startswith("in ") or ":" in text or "/" in text or ".so" in text
-
-
 class _Reader:
     def __init__(self, stream: Stream, name: str) -> None:
         self._stream, self._name = stream, name
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
-        self._places, self._numbers = _Places(), _Numbers()
+        self._places, self._numbers = Places(), Numbers()
         self._trees: dict[bytes, Tree] = {}
         self._warnings: list[str] = []
         self.partial: str | None = None
@@ -306,7 +227,7 @@ class _Reader:
 
     def _tree(self) -> Tree:
         """The tree that follows. Raises _Torn if the file ends before its first line."""
-        columns = _Columns(self._places, self._numbers)
+        columns = Columns(self._places, self._numbers)
         first = self._line + 1
         while piece := self._piece():
             lines = piece.count(b"\n")
@@ -347,7 +268,7 @@ class _Reader:
         self._at = stop + 1
         return buffer[at : stop + 1]
 
-    def _explained(self, piece: bytes, columns: _Columns, reason: str) -> InputError:
+    def _explained(self, piece: bytes, columns: Columns, reason: str) -> InputError:
         """The error for a piece of a tree that cannot be read, with the number of its line."""
         columns.restart()
         for line in piece[:-1].split(b"\n"):
@@ -363,94 +284,7 @@ class _Reader:
                 return self._bad(str(error))
         return self._bad(reason or "this is not a line of a tree")
 
-    def _shared(self, columns: _Columns) -> Tree:
+    def _shared(self, columns: Columns) -> Tree:
         tree = columns.tree()
         digest = tree.digest()
         return self._trees.setdefault(digest, tree)
-
-
-class _Columns:
-    """A tree while it is read. counts: how many children each node announced. torn: whether the file ended before all of them came."""
-
-    def __init__(self, places: _Places, numbers: _Numbers) -> None:
-        self._places, self._numbers = places, numbers
-        self.frame, self.parent, self.bytes, self.counts = array("i"), array("i"), array("q"), array("q")
-        self.torn = False
-        self._path = [(0, 0)]  # see _link
-        self._came = array("q")  # how many children of each node have come
-        self._before: tuple[int, list[tuple[int, int]], int] = (0, [], -1)
-        self._depth = -1
-
-    def add(self, piece: bytes) -> None:
-        """Add whole lines. Raises ValueError with a sentence on their mistake."""
-        self._before = len(self.frame), self._path[:], self._depth
-        parts = _NODES.split(piece)
-        if any(parts[0::5]):
-            raise ValueError("this is not a line of a tree")
-        try:
-            self.bytes.extend(map(self._numbers.__getitem__, parts[3::5]))
-            self.counts.extend(map(self._numbers.__getitem__, parts[2::5]))
-        except OverflowError:
-            raise ValueError("a number beyond 64 bits") from None
-        self.frame.extend(map(self._places.__getitem__, parts[4::5]))
-        self._link(list(map(len, parts[1::5])))
-
-    def _link(self, depths: list[int]) -> None:
-        """Parents from indentation. Most lines are children of the line above them; the others begin chains of such lines. The chains on the
-        path to the newest node are kept as (first node, its depth): each level of the path lies in the last chain that begins above it."""
-        first, chains, came = len(self.parent), self._path, self._came
-        before = [self._depth, *depths[:-1]]
-        self._depth = depths[-1]
-        self.parent.extend(range(first - 1, first + len(depths) - 1))
-        if first:
-            came[-1] += 1
-        came.extend(_ONE * len(depths))
-        came[-1] = 0
-        steps = map(operator.sub, depths, before)
-        for index in itertools.compress(range(len(depths)), map((1).__ne__, steps)):
-            depth, node = depths[index], first + index
-            if depth - before[index] > 1:
-                raise ValueError("a line that is indented too far for a child of the line above it")
-            while chains and chains[-1][1] >= depth:
-                chains.pop()
-            start, level = chains[-1] if chains else (-1, -1)
-            came[node - 1] -= 1
-            parent = self.parent[node] = start + depth - 1 - level if depth else -1
-            came[parent if depth else 0] += 1 if depth else _SECOND_ROOT
-            chains.append((node, depth))
-
-    def restart(self) -> None:
-        """Undo the last call of `add`."""
-        count, self._path, self._depth = self._before[0], self._before[1][:], self._before[2]
-        for column in (self.frame, self.parent, self.bytes, self.counts):
-            del column[count:]
-        self._came = array("q", bytes(8 * count))
-        for parent in self.parent[1:]:
-            self._came[parent] += 1
-
-    def lie(self, at_end: bool) -> int | None:
-        """The first node that announced another number of children than came; None if there is none, or if the file ended before they could come."""
-        came = self._came
-        if came == self.counts:
-            return None
-        if came[0] >= _SECOND_ROOT:
-            return 0
-        still_open = set()
-        if at_end:
-            node = len(self.frame) - 1
-            while node >= 0:
-                still_open.add(node)
-                node = self.parent[node]
-        for node, (announced, have) in enumerate(zip(self.counts, came, strict=True)):
-            if announced != have and not (node in still_open and have < announced):
-                return node
-        self.torn = True
-        return None
-
-    def tree(self) -> Tree:
-        """The tree, as small as its numbers let it be."""
-        try:
-            sizes = array("i", self.bytes)
-        except OverflowError:
-            sizes = array("q", self.bytes)
-        return Tree(array("i", self.frame), array("i", self.parent), sizes)

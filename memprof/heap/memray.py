@@ -83,11 +83,14 @@ class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word"
     stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count, _Count]] | None
 
 
+_ROW: msgspec.json.Decoder[_Frame | _Snapshot] = msgspec.json.Decoder(_Frame | _Snapshot)  # made once: that takes longer than a line
+
+
 def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
     lines = iter(answer)
     try:
         head = msgspec.json.decode(next(lines, b""), type=_Head)
-        rows = [msgspec.json.decode(line, type=_Frame | _Snapshot) for line in lines]
+        rows = [_ROW.decode(line) for line in lines]
         return _assembled(path, head, rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: memray's answer cannot be understood: {' '.join(str(error).split())[:200]}") from None

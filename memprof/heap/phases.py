@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..files import content
 from ..files import write as write_whole
 from ..runs.records import Run
 from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
@@ -98,7 +99,7 @@ def spans(path: Path, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan
 def _beside(path: Path) -> _Record | None:
     beside = path.parent / NAME
     try:
-        data = beside.read_bytes()
+        data = content(beside)
     except OSError:
         return None
     try:

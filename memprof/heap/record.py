@@ -21,10 +21,11 @@ from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..measuring import campaign
 from ..measuring.leftovers import end_leftovers, scratch
 from ..measuring.message import Start
-from ..measuring.orders import Order, plan
+from ..measuring.order import Order
+from ..measuring.orders import plan
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
-from ..programs.commands import PHASES
+from ..runs.phases import WORDS
 from ..runs.records import WARMUP, Job, Model, Run
 from . import phases
 
@@ -71,12 +72,12 @@ def parse_phases(text: str) -> str | None:
 
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
-        if word not in PHASES:
-            raise UsageError(f"--phases {text}: there is no phase {word!r}{near(word, PHASES)}; there are {', '.join(PHASES)}")
+        if word not in WORDS:
+            raise UsageError(f"--phases {text}: there is no phase {word!r}{near(word, WORDS)}; there are {', '.join(WORDS)}")
     if not words:
-        raise UsageError("--phases: name at least one of " + ", ".join(PHASES))
-    last = max(words, key=list(PHASES).index)
-    return None if last == "execute" else PHASES[last]
+        raise UsageError("--phases: name at least one of " + ", ".join(WORDS))
+    last = max(words, key=list(WORDS).index)
+    return None if last == "execute" else WORDS[last]
 
 
 def choose(request: Request, python: str | None) -> tuple[Tool, str]:
@@ -145,7 +146,7 @@ def record(request: Request, progress: Progress) -> Recorded:
         wrap = _wrap(tool, request, str(work.folder), python)
         if order is not None:
             order = _under(order, tool, request, wrap, progress.say)
-            run = next(campaign.measure([order], Quiet(progress), lambda line: None))
+            (run,) = campaign.measure([order], Quiet(progress), lambda line: None)
         else:
             run = _program(request, tool, wrap, python, Quiet(progress))
         kept = _kept(tool, work.folder, request.folder)

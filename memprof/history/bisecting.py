@@ -18,32 +18,36 @@ import msgspec
 
 from .. import files
 from ..cache import cache_folder
-from ..errors import InputError, MemprofError, UndecidedError, UsageError, near_or_all
+from ..errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError, near_or_all
 from ..explain import engine
 from ..explain.records import Explanation
+from ..judge import coefficients, growing
 from ..judge.baseline import Place
 from ..judge.verdicts import Limits, judge_row
 from ..measuring import campaign
 from ..measuring.keeping import keeping
-from ..measuring.orders import Order, plan
+from ..measuring.order import Order
+from ..measuring.orders import plan
 from ..measuring.progress import Progress
-from ..measuring.suite import Suite
+from ..measuring.suite import Suite, Variant, variants_of
 from ..runs import metrics, settings, store, summary
 from ..runs.records import COMMAND, PEAK, Job, Run
-from ..seek import bisect
-from ..seek.bisect import Found, Question, Searched, Unable, Unanswered
+from ..seek import bisect, grow, scale
+from ..seek.bisect import Question, Searched, Step, Unable, Unanswered
 from ..units import counted
+from .undoing import Undoing, undo
 from .versions import Versions
 
 _FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
 _OPEN = 4  # builds that exist at a time
 _AT = " @ "
+_ITERATION = "iteration"
 
 
 @dataclass(frozen=True)
 class Request:
     """What is asked. variant, model: the place to follow, None for the one that differs most between the ends. explain: whether both sides are
-    explained at the end."""
+    explained at the end. vary, per: of a law or of growth, see `_Several`."""
 
     versions: Versions
     metric: str = "rss_peak_bytes"
@@ -53,6 +57,8 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     every: bool = False
     explain: bool = True
+    vary: tuple[str, ...] = ()
+    per: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Side:
 class Bisected:
     """The answer. question: what was followed. phases: the first phase in which each step is seen. also: what else differs
     between both sides of each, such as a package that the release brought along. sides: of each step, explained before and
-    after. seconds: how long it took."""
+    after. undoing: what undoes each step for the worse, None where that was not asked or has no meaning. seconds: how long it took."""
 
     versions: Versions
     question: Question
@@ -75,6 +81,7 @@ class Bisected:
     phases: tuple[str, ...]
     also: tuple[tuple[str, ...], ...]
     sides: tuple[tuple[Side, Side], ...]
+    undoing: tuple[Undoing | None, ...]
     seconds: float
 
 
@@ -83,36 +90,42 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     began = time.monotonic()
     with ExitStack() as stack:
         state = _State(request, say)
-        lab = stack.enter_context(_Lab(request, state, progress, stack.enter_context(keeping(output, say))))
+        kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
+        lab = stack.enter_context(kind(request, state, progress, stack.enter_context(keeping(output, say))))
         question = lab.question()
         try:
             searched = bisect.search(len(request.versions.labels), lab.look, question, request.every, progress.say)
         except Unanswered as error:
             raise UndecidedError(str(error)) from None
-        phases = tuple(lab.first_phase(found) for found in searched.found)
-        also = tuple(lab.also(found) for found in searched.found)
-        sides = tuple((lab.explained(found.before), lab.explained(found.at)) for found in searched.found if request.explain)
+        phases = tuple(lab.first_phase(step) for step in searched.steps)
+        also = tuple(lab.also(step) for step in searched.steps)
+        sides = tuple((lab.explained(step.before), lab.explained(step.at)) for step in searched.steps if request.explain)
+        undoing = tuple(lab.undoing(step) if request.explain else None for step in searched.steps)
     state.forget()
-    return Bisected(request.versions, question, searched, phases, also, sides, time.monotonic() - began)
+    return Bisected(request.versions, question, searched, phases, also, sides, undoing, time.monotonic() - began)
 
 
 class _State:
     """What is known of a question from an earlier memprof and from this one, in two files of the cache."""
 
     def __init__(self, request: Request, say: Callable[[str], None]) -> None:
-        asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant}"
+        asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         stem = cache_folder("bisect") / hashlib.sha256(asked.encode()).hexdigest()[:32]
-        self._runs_path, self._failures_path = stem.with_suffix(".jsonl"), stem.with_suffix(".json")
+        self._runs_path, self._failures_path, self._values_path = (stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json"))
         self.runs: dict[str, list[Run]] = {}
         self.failures: dict[str, str] = {}
+        self.values: dict[str, list[float]] = {}
         with suppress(OSError, msgspec.DecodeError):
             self.failures = msgspec.json.decode(self._failures_path.read_bytes(), type=dict[str, str])
+        with suppress(OSError, msgspec.DecodeError):
+            self.values = msgspec.json.decode(self._values_path.read_bytes(), type=dict[str, list[float]])
         if self._runs_path.exists() and self._runs_path.stat().st_size:
             for run in store.load([self._runs_path]).runs:
                 self.runs.setdefault(run.job.variant.rpartition(_AT)[2], []).append(run)
-        if self.runs or self.failures:
-            many = counted(sum(map(len, self.runs.values())), "run")
-            say(f"goes on where the search was stopped: {many} of {counted(len(self.runs), request.versions.noun)} are known")
+        if self.runs or self.failures or self.values:
+            kept, word = (self.values, "figure") if self.values else (self.runs, "run")
+            many = counted(sum(map(len, kept.values())), word)
+            say(f"goes on where the search was stopped: {many} of {counted(len(kept), request.versions.noun)} are known")
 
     def keep(self, line: bytes) -> None:
         """Append a Run to the file."""
@@ -123,10 +136,16 @@ class _State:
         self.failures[label] = reason
         files.write(self._failures_path, msgspec.json.encode(self.failures))
 
+    def measured(self, label: str, values: Sequence[float]) -> None:
+        """Keep figures of a version that no run has alone."""
+        self.values.setdefault(label, []).extend(values)
+        files.write(self._values_path, msgspec.json.encode(self.values))
+
     def forget(self) -> None:
         """Remove the files: the question is answered."""
         self._runs_path.unlink(missing_ok=True)
         self._failures_path.unlink(missing_ok=True)
+        self._values_path.unlink(missing_ok=True)
 
 
 class _Lab:
@@ -275,30 +294,33 @@ class _Lab:
 
     # -- why
 
-    def first_phase(self, found: Found) -> str:
+    def first_phase(self, step: Step) -> str:
         """The first phase that moved by at least half of a step of PEAK; the question's own phase for any other."""
         assert self._question is not None and self._place is not None
         if self._question.phase != PEAK:
             return self._question.phase
         wanted = metrics.metric(self._question.metric)
-        before, after = (self._runs(number, 1, self._place) for number in (found.before, found.at))
+        before, after = (self._runs(number, 1, self._place) for number in (step.before, step.at))
         if isinstance(before, Unable) or isinstance(after, Unable):
             return PEAK
-        size = found.judged.difference or 0.0
+        size = step.judged.difference or 0.0
         for phase in summary.phases(after):
             old, new = ([value for run in side if (value := metrics.value(run, phase, wanted)) is not None] for side in (before, after))
             if old and new and (statistics.median(new) - statistics.median(old)) * size >= size * size / 2:
                 return phase
         return PEAK
 
-    def also(self, found: Found) -> tuple[str, ...]:
+    def also(self, step: Step) -> tuple[str, ...]:
         """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
-        sides = [self._runs(number, 1, self._place) for number in (found.before, found.at)]
+        labels = self._request.versions.labels[step.before], self._request.versions.labels[step.at]
+        sides = [self._runs(number, 1, self._place) for number in (step.before, step.at)]
         ways = [{} if isinstance(runs, Unable) else settings.of_repeats(runs) for runs in sides]
         return tuple(
             f"{name.removeprefix(settings.PACKAGE)} {was} → {now}"
             for name, was, now in settings.differing(ways[0], ways[1])
-            if name not in ("runtime version", "runtime", "program") and name != f"{settings.PACKAGE}{self._request.versions.subject}"
+            if name not in ("runtime version", "runtime", "program", f"{settings.PACKAGE}{self._request.versions.subject}")
+            # A runtime's package may have another name: litert is ai_edge_litert.
+            and not (name.startswith(settings.PACKAGE) and (was, now) == labels)
         )
 
     def explained(self, number: int) -> Side:
@@ -312,6 +334,112 @@ class _Lab:
             return Side(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:
             return Side(None, str(error))
+
+    def undoing(self, step: Step) -> Undoing | None:
+        """The smallest setting of the newer side that undoes a step for the worse."""
+        question, place = self._question, self._place
+        assert question is not None and place is not None
+        before, after = step.judged.base, step.judged.head
+        if step.judged.verdict != "regressed" or question.metric in metrics.OF_SEVERAL or before is None or after is None:
+            return None
+        suite = self._suite(step.at)
+        variant = next((variant for variant in variants_of(suite) if self._is_followed(suite, variant)), None)
+        if variant is None or variant.command is not None:
+            return None
+        self._progress.say(f"{self._request.versions.labels[step.at]}: looking for a setting that undoes the step")
+        return undo(suite, variant, before, after, question, self._progress, self._keep)
+
+    def _is_followed(self, suite: Suite, variant: Variant) -> bool:
+        try:
+            orders = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
+        except MemprofError:
+            return False
+        return any(_place_of(order.job) == self._place for order in orders)
+
+
+class _Several(_Lab):
+    """Follows a figure that several processes give together: growth by a unit of work, or a term of a law.
+
+    Each process of a verdict of growth is a sample, 0 where memory does not rise; each fitted law is one, 0 where memory does not depend on the
+    term. A version without a verdict or a law is skipped.
+    """
+
+    def question(self) -> Question:
+        """The row of the only variant, or of that which was named. Raises UsageError where there are several, or the words mean no figure."""
+        metric = self._request.metric
+        orders = self._end_orders()
+        places = list(dict.fromkeys(_place_of(order.job) for order in orders))
+        if len(places) > 1:
+            there = "; ".join(f"{model}, {variant}" for model, variant, _ in places)
+            raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
+        if orders[0].command is not None:
+            raise UsageError(f"--metric {metric} is of runtimes, and {orders[0].job.variant} is a program")
+        (self._place,) = places
+        key = summary.Key(*places[0], orders[0].place.machine().name)
+        self._question = Question(key, f"per {self._per(orders[0])}", metric, 0, self._request.limits)
+        return self._question
+
+    def _end_orders(self) -> list[Order]:
+        errors = []
+        for number in range(min(bisect.MOST_ENDS, len(self._request.versions.labels))):
+            try:
+                return self._orders(number, None)
+            except MemprofError as error:
+                errors.append(str(error))
+                self._note(number, str(error))
+        raise InputError(f"no version near the good end can be measured: {errors[0]}")
+
+    def _per(self, order: Order) -> str:
+        """The unit of growth, or the term of the law. Raises UsageError."""
+        request = self._request
+        if request.metric == metrics.GROWTH:
+            if request.vary:
+                raise UsageError(f"--vary is for --metric {metrics.LAW}")
+            if request.per not in (None, _ITERATION, growing.RELOAD):
+                raise UsageError(f"--per {request.per}: growth is by iteration or by {growing.RELOAD}")
+            return request.per or _ITERATION
+        if not request.vary:
+            raise UsageError(f"--metric {metrics.LAW} needs --vary: a dimension and its range, such as --vary batch=1..8")
+        asked = scale.request_of(order, request.vary)
+        scale.check(asked)
+        return coefficients.held_term([dimension.label for dimension in asked.dimensions if dimension.varies], request.per)
+
+    def look(self, number: int, repeats: int) -> tuple[float, ...] | Unable:
+        """That many more figures of a version."""
+        label = self._request.versions.labels[number]
+        used = self._used.get(number, 0)
+        try:
+            while len(self._state.values.get(label, ())) < used + repeats:
+                if label in self._state.failures:
+                    return Unable(self._state.failures[label])
+                self._state.measured(label, self._samples(self._orders(number, self._place)[0], label))
+        except MemprofError as error:
+            self._note(number, str(error))
+            return Unable(str(error))
+        self._used[number] = used + repeats
+        return tuple(self._state.values[label][used : used + repeats])
+
+    def _samples(self, order: Order, label: str) -> list[float]:
+        """One look at a version. Raises MeasurementError if it does not decide."""
+        assert self._question is not None
+        named = f"{order.job.variant}{_AT}{label}"
+        per = self._question.phase.removeprefix("per ")
+        if self._question.metric == metrics.GROWTH:
+            grown = grow.grow(replace(grow.request_of(order, per), variant=named), self._progress, self._keep)
+            if grown.interrupted:
+                raise KeyboardInterrupt
+            if grown.verdict.word == "undecided":
+                raise MeasurementError(f"its growth is undecided: {grown.verdict.reason}")
+            return [process.slope if process.word == "grows" else 0.0 for process in grown.verdict.processes]
+        answer = scale.scale(replace(scale.request_of(order, self._request.vary), variant=named), self._progress, self._keep)
+        if answer.interrupted:
+            raise KeyboardInterrupt
+        if answer.law is None:
+            raise MeasurementError(f"no simple law of its {answer.main} holds at {', '.join(self._request.vary)}")
+        held, others = coefficients.term(answer.law, per)
+        if held is None and others:
+            raise MeasurementError(f"the law of its {answer.main} has no term {per}, but {' and '.join(others)}")
+        return [held.bytes if held is not None else 0.0]
 
 
 def _place_of(job: Job) -> Place:

@@ -42,16 +42,16 @@ def named(root: Path, ref: str, folder: Path) -> Commit:
 
     folder: the history's, whose changes are none of the project's.
     """
-    found = hash_of(root, ref, "--commit")
+    commit_hash = hash_of(root, ref, "--commit")
     if ref in _NAMES_HEAD and _changed(root, folder):
         raise UsageError(
-            f"--commit {ref}: the checkout has changes that are in no commit, so these runs need not be of {found[:9]}; "
+            f"--commit {ref}: the checkout has changes that are in no commit, so these runs need not be of {commit_hash[:9]}; "
             f"commit them first, or name the commit by its hash if the runs are of it"
         )
-    text = git(root, "show", "--no-patch", "--format=%ct%n%P%n%s", found, what=f"{ref} cannot be read")
+    text = git(root, "show", "--no-patch", "--format=%ct%n%P%n%s", commit_hash, what=f"{ref} cannot be read")
     time, parents, subject = (*text.split("\n"), "", "")[:3]
-    tags = git(root, "tag", "--points-at", found, "--sort=creatordate", what="the tags cannot be listed").split()
-    return Commit(found, int(time), tuple(parents.split()), subject, tuple(tags))
+    tags = git(root, "tag", "--points-at", commit_hash, "--sort=creatordate", what="the tags cannot be listed").split()
+    return Commit(commit_hash, int(time), tuple(parents.split()), subject, tuple(tags))
 
 
 def _changed(root: Path, folder: Path) -> bool:

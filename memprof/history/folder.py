@@ -19,8 +19,6 @@ from . import points
 from .commits import Commit
 from .points import Point
 
-USUAL = "memprof-history"
-
 
 @dataclass(frozen=True)
 class Loaded:
@@ -52,8 +50,7 @@ def load(folder: Path) -> Loaded:
         for name in names:
             path = Path(name)
             try:
-                with open(name, "rb") as file:
-                    data = file.read()
+                data = files.content(path)
             except OSError as error:
                 raise InputError(f"{name}: {os_reason(error)}") from None
             loaded[path] = points.decoded(data, path)
@@ -96,7 +93,7 @@ def add(
         name, content = points.encoded(points.of(commit, entries))
         path = folder / name
         if path.exists():
-            points.decoded(path.read_bytes(), path)  # torn by a power cut, it must not count as being there
+            points.decoded(files.content(path), path)  # torn by a power cut, it must not count as being there
             known.append(path)
         else:
             files.write(path, content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,8 +77,15 @@ class History:
     remarks: tuple[str, ...] = ()
 
 
-def read(loaded: Loaded, root: Path | None, names: Sequence[str] = (), until: int | None = None) -> History:
-    """The history of these points. names: the metrics, all if empty; until: leave out the newest commits from this place on.
+def read(
+    loaded: Loaded,
+    root: Path | None,
+    names: Sequence[str] = (),
+    until: int | None = None,
+    find: Callable[..., tuple[Step, ...]] = steps.find,
+) -> History:
+    """The history of these points. names: the metrics, all if empty; until: leave out the newest commits from this place on. find: a function
+    of memprof.judge.steps that finds the steps of a line.
 
     Raises InputError if no commit is left, UsageError if a metric is in no point.
     """
@@ -93,9 +100,9 @@ def read(loaded: Loaded, root: Path | None, names: Sequence[str] = (), until: in
         key=lambda entry: entry[:2],
     )
     machines, kinds = _machines(point for _, _, point in used)
-    lines = [found(one, machines) for one in _lines(((place, kinds[point.machine], point) for place, _, point in used), names)]
+    lines = [with_steps(line, machines, find) for line in _lines(((place, kinds[point.machine], point) for place, _, point in used), names)]
     for name in names:
-        if not any(one.metric == name for one in lines):
+        if not any(known.metric == name for known in lines):
             raise UsageError(f"--metric {name}: no commit of this history has it; memprof history add --metric {name} keeps it")
     entries = {
         (place, kinds[point.machine], entry.model, entry.variant, entry.threads): entry
@@ -164,7 +171,7 @@ def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> li
     )
 
 
-def found(line: Line, machines: Sequence[Machine]) -> Line:
+def with_steps(line: Line, machines: Sequence[Machine], find: Callable[..., tuple[Step, ...]] = steps.find) -> Line:
     """The line with its steps."""
     bound = machines[line.machine].peak_bound_bytes if line.metric in metrics.HIGH_WATER_MARKS else 0
     return Line(
@@ -174,7 +181,7 @@ def found(line: Line, machines: Sequence[Machine]) -> Line:
         line.machine,
         line.places,
         line.samples,
-        steps.find(line.samples, max(bound, _least(line.metric))),
+        find(line.samples, max(bound, _least(line.metric))),
     )
 
 

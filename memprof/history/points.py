@@ -33,6 +33,7 @@ from .commits import Commit
 SCHEMA = 1
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST = 1 << 63
+_YEAR_10000_S = 253_402_300_800
 
 
 # Structs without a place in Python's search for cycles, which would take most of the time: a history has many of them.
@@ -147,6 +148,8 @@ def decoded(data: bytes, path: Path) -> Point:
         raise InputError(_newer(path, file.memprof_history))
     if not _HASH.fullmatch(file.commit.hash):
         raise InputError(f"{path}: {file.commit.hash!r} is no commit's hash")
+    if not 0 <= file.commit.time_s < _YEAR_10000_S:
+        raise InputError(f"{path}: {file.commit.time_s} s is no commit's time")
     for entry in file.entries:
         for row in entry.rows:
             if row.metric not in metrics.METRICS or not row.values:

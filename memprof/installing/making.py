@@ -251,10 +251,21 @@ def _filled(
     if error:
         raise InputError(f"{estimate.subject} was installed, but cannot be imported: {error}; the environment was removed")
     shutil.rmtree(folder / "tmp", ignore_errors=True)
+    leave_page_cache(folder)
     environment = Environment(runtime.name, estimate.version, _python_version(python), python, _disk_bytes(folder), kept, packages)
     took = format_duration(int((time.monotonic() - began) * 1e9))
     say(f"{estimate.subject} is installed in {folder}: {format_bytes(environment.bytes)}, {took}")
     return environment
+
+
+def leave_page_cache(folder: Path) -> None:
+    """Leave no file of a folder in the page cache. Files that were just written lie there in larger pieces than files that were read, and are then
+    resident in larger pieces too: 10 to 64 MiB more for a new environment, which looks like a step between two releases."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _import_error(python: str, name: str, variables: Mapping[str, str]) -> str | None:

@@ -23,7 +23,6 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
 _MAY_BE_SINCE_2 = {"inputs", "command", "phases by symbol", "phases by output", "limit", "CPUs", "swap"}
 
 _MOST = 1 << 63
+_MOST_REPEATS = 2000  # of a row: the time of a verdict grows with them
 
 DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
@@ -234,6 +234,11 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
     machine = machines.get(entry.machine)
     if machine is None:
         raise InputError(f"{path}: {entry.model}, {entry.variant} comes from the machine {entry.machine!r}, which is not described")
+    longest = max((len(row.values) for row in entry.rows), default=0)
+    if longest > _MOST_REPEATS:
+        raise InputError(
+            f"{path}: {entry.model}, {entry.variant}: {longest} repeats are more than can be judged; {_MOST_REPEATS} are the most"
+        )
     if not all(0 <= value < _MOST for row in entry.rows for value in (*row.values, *row.with_swap, row.swapped)):
         raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
     if any(len(row.with_swap) not in (0, len(row.values)) for row in entry.rows):
@@ -291,6 +296,8 @@ def _changed(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[tuple[Row
 
 
 def _encoded(entries: Sequence[Entry]) -> bytes:
+    from importlib import metadata  # here: it loads email, and a gate only reads
+
     ordered = sorted(entries, key=lambda entry: (entry.model, entry.variant, entry.threads or 0))
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]

@@ -30,12 +30,12 @@ from typing import Any
 
 from .. import toml
 from ..errors import UsageError, near
-from ..runs.metrics import BYTES, METRICS, NS, amount
+from ..runs.metrics import BYTES, GROWTH, METRICS, NS, amount
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row, whole
 from ..units import parse_bytes, parse_duration_ns
 from .baseline import Entry
-from .verdicts import GROWTH, Judged, swap_words
+from .verdicts import Judged, swap_words
 
 _WHERE = ("model", "variant", "phase")
 _FIELDS = (*_WHERE, "metric")

@@ -1,13 +1,16 @@
 """The share of choices of some numbers whose sum is at most a limit: what an exact rank test counts. Nothing is sampled or approximated by a curve.
 
 Counts are doubles. All are positive and only added and multiplied, so a share is off by less than one in ten thousand million. Who needs it
-better asks for whole numbers of any length: the same steps in some fifty times the time.
+better asks for whole numbers of any length: the same steps in some fifty times the time. Where counting takes most of a second and more, a share
+that is certainly negligible is not counted: its upper bound stands for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import accumulate
@@ -25,19 +28,44 @@ Counts: TypeAlias = "NDArray[Any]"
 
 # 512 MiB of doubles.
 _MOST_COUNTS = 1 << 26
+# Additions of rows of counts: some seconds. 5 repeats beside 2,000 take as many.
+_MOST_ADDITIONS = 1 << 20
+# Numbers times choices times sums, from which on counting takes most of a second: 250 repeats a side that are spread over each other.
+_SLOW = 1 << 33
+NEGLIGIBLE = 1e-12
+# Steps of counting, some seconds of them: an addition of two counts, which costs far less than the call for a row of them.
+_MOST_STEPS = 2e10
+_STEPS_OF_A_CALL = 1000
+_STEPS_OF_A_WHOLE_NUMBER = 50
+_left: ContextVar[list[float] | None] = ContextVar("left", default=None)
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Let the block's counts together take some seconds, not minutes: what would take longer raises InputError before it is begun."""
+    token = _left.set([_MOST_STEPS])
+    try:
+        yield
+    finally:
+        _left.reset(token)
 
 
 @lru_cache(maxsize=64)  # rows that have the same ties and the same sum are common: the PEAK is often the peak of EXECUTE
 def share_at_most(strata: tuple[Numbers, ...], sizes: tuple[int, ...], limit: int, whole: bool = False) -> float:
-    """The share of the choices of `sizes[n]` numbers from each stratum n whose sum over all strata is at most `limit`.
+    """The share of the choices of `sizes[n]` numbers from each stratum n whose sum over all strata is at most `limit`. If that is NEGLIGIBLE and
+    slow to count, an upper bound of it.
 
-    whole: counted in whole numbers, and rounded once. Raises InputError for so many numbers that the counts would not fit in memory.
+    whole: counted in whole numbers, and rounded once. Raises InputError for so many numbers that the counts would not fit in memory, or take minutes.
     """
     if limit < sum(sum(numbers[:size]) for numbers, size in zip(strata, sizes, strict=True)):
         return 0.0
     step = math.gcd(*(number - numbers[0] for numbers in strata for number in numbers)) or 1
     room = (limit - sum(numbers[0] * size for numbers, size in zip(strata, sizes, strict=True))) // step
     steps = [tuple((number - numbers[0]) // step for number in numbers) for numbers in strata]
+    if room * sum(len(numbers) * size for numbers, size in zip(strata, sizes, strict=True)) > _SLOW:
+        most = _at_most(steps, sizes, room)
+        if most < NEGLIGIBLE:
+            return most
     choices = math.prod(math.comb(len(numbers), size) for numbers, size in zip(strata, sizes, strict=True))
     # What counts as a single choice. From about 1000 numbers on, the counts of all choices would be larger than a double can be.
     single = 1 if whole else 2.0 ** -(choices.bit_length() // 4)
@@ -46,6 +74,32 @@ def share_at_most(strata: tuple[Numbers, ...], sizes: tuple[int, ...], limit: in
     else:
         count, parts = _in_strata(steps, sizes, room, single), len(strata)
     return min(1.0, float(Fraction(count) / Fraction(single) ** parts / choices))
+
+
+def _at_most(strata: Sequence[Numbers], sizes: Sequence[int], limit: int) -> float:
+    """An upper bound of the share, by Chernoff; it holds without replacement too (Hoeffding 1963, theorem 4).
+
+    Numbers that are chosen have the sum `limit` or less where those left over have the rest or more: the fewer of the two bind tighter.
+    """
+    few = [min(size, len(numbers) - size) for numbers, size in zip(strata, sizes, strict=True)]
+    # The numbers from their mean on, turned round where the numbers left over are the fewer, and how far below the mean of all the limit is.
+    centred = [
+        [(number - sum(numbers) / len(numbers)) * (1 if drawn == size else -1) for number in numbers]
+        for numbers, size, drawn in zip(strata, sizes, few, strict=True)
+    ]
+    below = sum(sum(numbers) / len(numbers) * size for numbers, size in zip(strata, sizes, strict=True)) - limit
+    variance = sum(sum(value * value for value in values) / len(values) * drawn for values, drawn in zip(centred, few, strict=True))
+    if below <= 0 or not variance:
+        return 1.0
+
+    def exponent(pace: float) -> float:
+        total = -pace * below
+        for values, drawn in zip(centred, few, strict=True):
+            largest = max(-pace * value for value in values)
+            total += drawn * (largest + math.log(sum(math.exp(-pace * value - largest) for value in values) / len(values)))
+        return total
+
+    return math.exp(min(0.0, *(exponent(below / variance * factor) for factor in (0.5, 1.0, 2.0))))  # any pace gives a bound
 
 
 def _in_strata(strata: Sequence[Numbers], sizes: Sequence[int], room: int, single: float) -> float:
@@ -122,8 +176,18 @@ def _counts(numbers: Numbers, most: int, room: Callable[[int, int], int], single
     kind = object if isinstance(single, int) else float
     least = [0, *accumulate(numbers)]
     widths = [min(least[-1] - least[-1 - taken] - least[taken], room(taken, taken)) + 1 for taken in range(1, most + 1)]
-    if sum(max(0, width) for width in widths) > _MOST_COUNTS:
+    if sum(max(0, width) for width in widths) > _MOST_COUNTS or len(numbers) * most > _MOST_ADDITIONS:
         raise InputError("too many repeats for an exact rank test: 500 a side fit in memory, so many do not")
+    left = _left.get()
+    if left is not None:
+        calls = len(numbers) * most
+        left[0] -= (calls * _STEPS_OF_A_CALL + len(numbers) * sum(max(0, width) for width in widths)) * (
+            _STEPS_OF_A_WHOLE_NUMBER if kind is object else 1
+        )
+        if left[0] < 0:
+            raise InputError(
+                "too many rows of too many repeats: their exact rank tests would take minutes. Those of 200 repeats a side take a moment each"
+            )
     ways = [numpy.full(1, single, kind), *(numpy.zeros(max(0, width), kind) for width in widths)]
     ends = [1] + [0] * most  # beyond its end a row of counts is 0, or of no interest any more
     for seen, number in enumerate(numbers, 1):

@@ -17,7 +17,7 @@ from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
 from ..units import format_bytes
-from . import spread
+from . import choices, spread
 from .baseline import Place
 from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
 
@@ -66,8 +66,8 @@ def compare(
 ) -> Comparison:
     """Compare two sets of Runs by model, variant and thread count.
 
-    Raises InputError if they have nothing in common, or if a side has a row from several machines; UndecidedError if the sides come from
-    different machines, unless across_machines is set.
+    Raises InputError if they have nothing in common, if the exact tests would take minutes, or if a side has a row from several machines;
+    UndecidedError if the sides come from different machines, unless across_machines is set.
     """
     sides = [
         {(key.model, key.variant, key.threads): group for key, group in summary.groups_of_one_machine(runs).items()}
@@ -100,7 +100,8 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
             raise UndecidedError(
                 f"{place[0]}, {place[1]}: the sides come from different machines ({differs}); --across-machines compares them all the same"
             )
-    differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    with choices.bounded():
+        differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     swapped = [row for row in differences if row.base.swapped or row.head.swapped]
     return Comparison(
         tuple(differences),

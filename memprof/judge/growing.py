@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..runs import summary, work
+from ..runs.metrics import GROWTH
 from ..runs.records import Run
 from ..runs.summary import Key
 from ..units import format_bytes
 from .budgets import Budget
-from .verdicts import GROWTH, Judged, Verdict
+from .verdicts import Judged, Verdict
 
 if TYPE_CHECKING:
     from .growth import Verdict as Growth
@@ -53,7 +54,7 @@ class Measured:
 
 def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
     """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
-    followed = [run for run in runs if run.job.use is not None and run.work]
+    followed = [run for run in runs if run.followed]
     if not followed:
         return ()
     from . import growth  # brings numpy along, which no other gate needs

@@ -1,10 +1,7 @@
 """Does memory rise with use: a verdict on curves of memory by units of work, of several processes that did the same.
 
-The curve of a process has a warm-up, whose end is found and not assumed, and a tail. A tail that keeps its level is flat. A tail rises if its
-slope is above zero in each of its halves, if its least values rise too (a garbage collector's saw-tooth has slopes, but comes down again), and if
-its second half is no slower than its first (a cache that fills up is). The slope is the median of the slopes of all pairs of points (Theil 1950,
-Sen 1968), and its interval a block bootstrap of what is left over (Künsch 1989). Memory that comes in few large steps, as from a pool that doubles,
-rises if it does so in each of the last doublings of the work, at one rate.
+The curve of a process has a warm-up, whose end is found and not assumed, and a tail (see `tails`). A tail that keeps its level is flat. Where no
+tail is flat and none rises, or where processes do not agree, the verdict is undecided.
 
 Kendall's test alone would call each warm-up a trend. A line through all points would do the same.
 
@@ -13,11 +10,8 @@ Nothing below a page over the whole run can be told.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..runs.store import Columns
 from ..runs.work import Curve
+from .tails import LEAST_RISE, Tail, by_doublings, points_of, slope_of, spread
 
 Word = Literal["steady", "bounded", "grows", "undecided"]
 Where = Literal["in use", "kept free", "file-backed", "other mappings"]
@@ -32,17 +27,7 @@ Where = Literal["in use", "kept free", "file-backed", "other mappings"]
 LEAST_PROCESSES = 3
 LEAST_UNITS = 32  # of the unit that counts the rows
 _GRID = 1000  # points of a curve by time
-_POINTS = 48  # of a tail, each the median of its rows
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
-_RESAMPLES = 150
-_BLOCK = 4  # neighbouring points that are drawn together
-_SURE = 0.95
-# A tail is flat if it rises by no more than this, in bytes or in bytes a unit: a library's code that is used late comes 64 KiB at a time.
-_LEAST_RISE, _LEAST_SLOPE = 256 << 10, 64.0
-_LEAST_PAGES, _LEAST_STEPS = 4, 3  # of a rise, and of each of its halves
-_EVEN = 0.03  # the scatter of a leak of one page after another, as a share of its rise
-_SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
-_DOUBLINGS, _UNEVEN = 4, 2.2
 _ALIKE = 2.0  # rates of processes that agree
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
@@ -196,13 +181,14 @@ def _judged(process: Series, unit: str) -> Growth:
     if total < LEAST_UNITS or len(done) < LEAST_UNITS:
         return Growth("undecided", unit, tail=total, reason=f"{total} are too few", needed=4 * LEAST_UNITS)
     floor = max(process.page_bytes, 2 * process.doubt_bytes)
-    tails = [_Tail(done, size, share * total, floor) for share in _STARTS]
-    for tail in tails:
+    tails: list[Tail] = []
+    for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides
+        tails.append(tail := Tail(done, size, share * total, floor))
         if tail.flat:
             return _flat(unit, done, size, tail, floor)
         if tail.rises:
             return _grows(process, unit, tail)
-    rate = _by_doublings(done, size, floor)
+    rate = by_doublings(done, size, floor)
     if rate is not None:
         return _grows(process, unit, tails[0], rate)
     last = tails[-1]
@@ -218,119 +204,7 @@ def _judged(process: Series, unit: str) -> Growth:
     return Growth("undecided", unit, **facts, reason=last.reason)
 
 
-class _Tail:
-    """The part of a curve from some amount of work on."""
-
-    def __init__(self, done: NDArray[Any], size: NDArray[Any], begin: float, floor: float) -> None:
-        first = int(np.searchsorted(done, begin))
-        self.done, self.size, self.floor = done[first:], size[first:], floor
-        self.begin, self.length = begin, float(done[-1] - begin)
-        self.x, self.y = _points(self.done, self.size)
-        self.slope, self.low, self.high = _slope(self.x, self.y)
-        self.lows = [float(part.min()) for part in np.array_split(self.y, 4)]
-        eighth = max(1, len(self.y) // 8)
-        self.rise = float(np.median(self.y[-eighth:]) - np.median(self.y[:eighth]))
-        self.step = floor / self.length  # the slope of a floor over the whole tail
-
-    @cached_property
-    def halves(self) -> list[tuple[float, float, float]]:
-        half = len(self.x) // 2
-        return [_slope(self.x[:half], self.y[:half]), _slope(self.x[half:], self.y[half:])]
-
-    @property
-    def flat(self) -> bool:
-        """It has one level, and no rise that matters can hide in its scatter."""
-        allowed = max(_LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
-        return not self.rises and self.rise <= allowed and self.high * self.length <= 4 * allowed
-
-    @cached_property
-    def rises(self) -> bool:
-        lows = self.lows[-1] - self.lows[0]
-        return (
-            self.low > 0
-            and self._matters
-            and all(before < after for before, after in pairwise(self.lows))
-            and lows >= 0.4 * self.slope * self.length
-            and all(int((np.diff(part) > 0).sum()) >= _LEAST_STEPS for part in np.array_split(self.y, 2))
-            and all(low > 0 for _, low, _ in self.halves)
-            and not self.slows
-        )
-
-    @property
-    def _matters(self) -> bool:
-        """A small rise counts only if it is as even as no few steps by chance are."""
-        rise = self.slope * self.length
-        rest = self.y - self.slope * self.x
-        even = float(np.mean(np.abs(rest - np.median(rest)))) <= _EVEN * rise
-        return rise >= (_LEAST_PAGES * self.floor if even else max(_LEAST_RISE, _LEAST_PAGES * self.floor))
-
-    @property
-    def slows(self) -> bool:
-        (first, first_low, _), (second, _, second_high) = self.halves
-        return first > 0 and second < _SLOWER * first and second_high < first_low
-
-    @property
-    def reason(self) -> str:
-        if self.halves[0][0] > 0 and self.halves[1][0] > 0 and self.low > 0:
-            return "it still rises, but more and more slowly" if self.slows else "it rises and comes down again"
-        if self.low <= self.step and self.high * self.length > _LEAST_RISE:
-            return "its memory moves too much to tell a slow rise"
-        return "it rose late, in few steps"
-
-
-def _points(done: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """At most _POINTS points at equal distances of work, each the median of the rows around it."""
-    if len(done) <= _POINTS:
-        return done, size
-    edges = np.searchsorted(done, np.linspace(done[0], done[-1], _POINTS + 1)[1:-1])
-    parts = [part for part in np.split(np.arange(len(done)), edges) if len(part)]
-    return np.array([done[part].mean() for part in parts]), np.array([np.median(size[part]) for part in parts])
-
-
-def _slope(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float, float]:
-    """The median slope of all pairs, with an interval of 95% by blocks of what is left over."""
-    if len(x) < 4:
-        return 0.0, -math.inf, math.inf
-    left, right = np.triu_indices(len(x), 1)
-    over = x[right] - x[left]
-    usable = over > 0
-    left, right, over = left[usable], right[usable], over[usable]
-    slope = float(np.median((y[right] - y[left]) / over))
-    rest = y - slope * x
-    rest -= np.median(rest)
-    if not rest.any():
-        return slope, slope, slope
-    random = np.random.default_rng(0)  # the same curve has the same verdict
-    blocks = -(-len(x) // _BLOCK)
-    starts = random.integers(0, len(x) - _BLOCK + 1, size=(_RESAMPLES, blocks))
-    chosen = (starts[:, :, None] + np.arange(_BLOCK)).reshape(_RESAMPLES, -1)[:, : len(x)]
-    drawn = rest[chosen]
-    slopes = slope + np.median((drawn[:, right] - drawn[:, left]) / over, axis=1)
-    low, high = np.quantile(slopes, [(1 - _SURE) / 2, (1 + _SURE) / 2])
-    return slope, float(low), float(high)
-
-
-def _by_doublings(done: NDArray[Any], size: NDArray[Any], floor: float) -> float | None:
-    """The rate of memory that rises by steps in each of the last doublings of the work, None if it does not.
-
-    A pool that doubles has one step in each; its steps are twice as high each time, so its rate stays.
-    """
-    total = done[-1]
-    edges = [np.searchsorted(done, total / 2**power, side="right") - 1 for power in range(_DOUBLINGS, -1, -1)]
-    rates = []
-    for before, after in pairwise(edges):
-        width = done[after] - done[before]
-        rise = size[after] - size[before]
-        if width <= 0 or rise < _LEAST_PAGES * floor:
-            return None
-        rates.append(float(rise / width))
-    rising = size[edges[-1]] - size[edges[0]]
-    if max(rates) > _UNEVEN * min(rates) or rates[-1] < _SLOWER * float(np.median(rates[:-1])):
-        return None
-    return float(rising / (done[edges[-1]] - done[edges[0]]))
-
-
-def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: _Tail, floor: float) -> Growth:
+def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: float) -> Growth:
     level = float(np.median(tail.y[len(tail.y) // 2 :]))
     scatter = float(np.median(np.abs(tail.y - level))) + floor
     below = np.nonzero(size < level - 4 * scatter)[0]
@@ -339,12 +213,12 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: _Tail, floor:
         warmup = int(done[np.searchsorted(done, tail.begin)])
     rise = round(level - float(size[0]))
     high = max(tail.high, tail.rise / tail.length, 0.0) + tail.step
-    word: Word = "bounded" if rise > max(_LEAST_RISE, 4 * scatter) else "steady"
+    word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
     facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": high, "tail": int(done[-1]) - warmup}
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
 
 
-def _grows(process: Series, unit: str, tail: _Tail, rate: float | None = None) -> Growth:
+def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:
     rows = np.asarray(process.counts[next(iter(process.counts))])
     begin = int(rows[len(rows) - len(tail.done)]) if tail.begin else 0
     explained, rivals = _explained(process, begin)
@@ -353,7 +227,7 @@ def _grows(process: Series, unit: str, tail: _Tail, rate: float | None = None) -
         done = rows.astype(np.float64)
         other = np.asarray(process.counts[explained], dtype=np.float64)
         size = np.asarray(process.rss, dtype=np.float64)
-        slope, low, high = _slope(*_points(other[done >= begin], size[done >= begin]))
+        slope, low, high = slope_of(*points_of(other[done >= begin], size[done >= begin]))
     rise = max(0, round(float(tail.size[0]) - process.rss[0]))
     facts: dict[str, Any] = {"slope": slope, "low": low, "high": high, "warmup": begin, "rise_bytes": rise, "tail": int(rows[-1]) - begin}
     return Growth("grows", explained, **facts, where=_where(process, begin), rivals=rivals)
@@ -369,18 +243,12 @@ def _explained(process: Series, begin: int) -> tuple[str, tuple[str, ...]]:
         count = np.asarray(process.counts[name], dtype=np.float64)[done >= begin]
         if count[-1] - count[0] < 4:
             continue
-        slope, _, _ = _slope(*_spread(count, size))
+        slope, _, _ = slope_of(*spread(count, size))
         rest = size - slope * count
         scatter[name] = float(np.mean(np.abs(rest - np.median(rest)))) + process.page_bytes
     best = min(scatter, key=lambda name: (scatter[name] * (1.0 if name == unit else 1.02), name)) if scatter else unit
     rivals = tuple(name for name in scatter if name != best and scatter[best] > _TOLD_APART * scatter[name])
     return best, rivals
-
-
-def _spread(count: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows at equal distances, without medians: they would blur what a unit explains."""
-    places = np.unique(np.linspace(0, len(count) - 1, _POINTS).astype(int))
-    return count[places], size[places]
 
 
 def _where(process: Series, begin: int) -> Where | None:

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from .choices import share_at_most
+from .choices import NEGLIGIBLE, share_at_most
 
 LEAST_REPEATS = 5
 ALPHA = 0.01
@@ -51,6 +51,11 @@ def pooled_stdev(groups: Iterable[Sequence[float]]) -> float:
 def rank_p(base: Sequence[float], head: Sequence[float]) -> float:
     """How often chance alone would raise head this far above base: the exact one-sided test of the rank sum (Wilcoxon 1945), ties sharing ranks."""
     return stratified_p([(base, head)])
+
+
+def p_words(p: float) -> str:
+    """A chance as a reason has it: `p = 0.004`. Below NEGLIGIBLE only a bound of it may be known."""
+    return f"p = {p:.2g}" if p >= NEGLIGIBLE else f"p < {NEGLIGIBLE:.2g}"
 
 
 def two_sided_p(base: Sequence[float], head: Sequence[float]) -> float:

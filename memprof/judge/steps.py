@@ -11,6 +11,7 @@ Levels are compared over at most `_WINDOW` points on either side: what drifts sl
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from . import likeness
 
 # The smallest step that is told, as a share of the level; for a high-water mark the kernel's bound too (see `find`).
 SHARE = 0.004
+# The same between two releases. Modes of a peak lie up to 2% apart, and few repeats may show one mode each.
+BETWEEN = 0.02
 
 _WINDOW = 10
 # The least gain of a split, in squared lengths of unit vectors: a point none of whose values has its like in the other level gains 1.
@@ -36,6 +39,8 @@ _MANY = 20
 # Two levels are the same again if they differ by less than this share of the step between them.
 _BACK = 0.25
 _Z = 2.576  # of a 99% interval
+# All values of a window are compared with all on its other side: a point of more values counts as this many of them, evenly chosen.
+_MOST_VALUES = 200
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = S
         return ()
     import numpy
 
+    points = [_thinned(point) for point in points]
     values = numpy.fromiter(chain.from_iterable(points), float)
     floor = max(bound, share * abs(float(numpy.median(values)))) or 1e-12
     series = _Series.of(values, numpy.fromiter(map(len, points), int), floor)
@@ -87,6 +93,30 @@ def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = S
     while places and strength(weakest := min(places, key=strength)) <= 0:
         places.remove(weakest)
     return _undone([series.step(place, *_beside(places, place, len(points))) for place in places], floor)
+
+
+def _thinned(point: Sequence[float]) -> Sequence[float]:
+    """Its least and its greatest value and evenly many in between, where there are more than are compared."""
+    if len(point) <= _MOST_VALUES:
+        return point
+    ordered = sorted(point)
+    return [ordered[number * (len(ordered) - 1) // (_MOST_VALUES - 1)] for number in range(_MOST_VALUES)]
+
+
+def between(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = BETWEEN) -> tuple[Step, ...]:
+    """The steps of a series in which each point may differ from the next, such as releases of a program: each point against the one before.
+
+    A step is told if every value lies farther than the bound and this share of the level before from every value of the point before. A few
+    repeats do not show all modes, so that such a step is to be confirmed. low, high: the smallest and the largest difference.
+    """
+    steps = []
+    for at, (before, after) in enumerate(pairwise(points), 1):
+        level = statistics.median(before)
+        differences = [now - was for was in before for now in after]
+        low, high = min(differences), max(differences)
+        if max(low, -high) > max(bound, share * abs(level)):
+            steps.append(Step(at, level, statistics.median(after), statistics.median(differences), low, high))
+    return _undone(steps, bound)
 
 
 def _beside(places: Sequence[int], place: int, count: int) -> tuple[int, int]:
@@ -145,11 +175,11 @@ class _Series:
         begin = 0
         while True:
             end = min(begin + _STRETCH, len(self.vectors))
-            found = self._in_stretch(begin, end)
+            proposed = self._in_stretch(begin, end)
             # Beside the edge of a stretch a step has few points on a side; the stretch that overlaps sees more of it.
             low = begin + _OVERLAP // 2 if begin else 0
             high = end - _OVERLAP // 2 if end < len(self.vectors) else end
-            places.update(place for place in found if low <= place < high)
+            places.update(place for place in proposed if low <= place < high)
             if end == len(self.vectors):
                 return sorted(places)
             begin = end - _OVERLAP

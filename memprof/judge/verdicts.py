@@ -16,31 +16,27 @@ is compared with its like, and if modes cannot be told apart there is no verdict
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Literal
 
 from ..errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
 from ..runs import metrics, settings, summary
-from ..runs.metrics import BYTES, amount, signed
+from ..runs.metrics import BYTES
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row
 from ..units import format_bytes, parse_bytes
-from . import spread
+from . import choices, spread
 from .baseline import Entry, changes
-from .ranks import ALPHA, LEAST_REPEATS, pooled_stdev, rank_p, split_modes, stratified_p
+from .deciding import Pair, by_machines
+from .ranks import LEAST_REPEATS
 
-_STDEVS = 3
 # Changes that differ by less than this share of base are shown as alike.
 _ALIKE = 0.001
-_ADVICE = "--deterministic or more repeats help"
 
 Verdict = Literal["failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok"]
 WORST_FIRST: tuple[Verdict, ...] = ("failed", "regressed", "over", "failing", "undecided", "gone", "acknowledged", "improved", "new", "ok")
 OUTCOME = "outcome"
-GROWTH = "growth_bytes"  # bytes a unit of work, by several processes together: see growing.py
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended; `growth_bytes` has no samples,
-    its phase is the unit.
+    """A row with its verdict, and why, in words. The metric `outcome` is how the runs themselves ended; `growth_bytes` and
+    `law_bytes` have no samples, their phase is the unit.
 
     base and head are the samples, if that side has them. threshold, in the metric's unit, and p of the one-sided test are None if the verdict
     did not need them. budget: the limit in the metric's unit if the verdict is on a budget; base is None then. cause: phase and metric of the
@@ -219,14 +215,16 @@ def parse_limits(words: Sequence[str]) -> Limits:
 def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(), across_machines: bool = False) -> list[Judged]:
     """A verdict for each row of either side, and for each variant of head with a failed run.
 
-    A variant whose sides come from different machines is undecided, unless across_machines is set.
+    A variant whose sides come from different machines is undecided, unless across_machines is set. Raises InputError if the exact tests would
+    take minutes.
     """
     before, after = ({entry.place: entry for entry in side} for side in (base, head))
     judged: list[Judged] = []
-    for place, entry in after.items():
-        old = before.get(place)
-        differs = settings.other_machine(old.machine, entry.machine) if old is not None and not across_machines else None
-        judged += _elsewhere(old, entry, differs) if differs is not None else _judge_entry(old, entry, limits)
+    with choices.bounded():
+        for place, entry in after.items():
+            old = before.get(place)
+            differs = settings.other_machine(old.machine, entry.machine) if old is not None and not across_machines else None
+            judged += _elsewhere(old, entry, differs) if differs is not None else _judge_entry(old, entry, limits)
     judged += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
     return judged
 
@@ -292,167 +290,18 @@ def swap_words(*rows: Row) -> str:
 def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> Judged:
     machines = spread.sides(base, head)
     if machines is not None:
-        decision = _by_machines(base, machines, _floor(base, bound_bytes, limits))
+        decision = by_machines(base, machines, floor(base.metric, base.median, bound_bytes, limits))
         return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
     count = min(len(base.values), len(head.values))
     if count < LEAST_REPEATS:
         many = f"{count} repeat{'s' if count > 1 else ''} can never decide"
         return Judged(head.key, head.phase, head.metric, "undecided", f"{many}: {LEAST_REPEATS} a side are the least", base, head)
-    decision = _Pair.of(base, head, _floor(base, bound_bytes, limits)).decide()
+    decision = Pair.of(base, head, floor(base.metric, base.median, bound_bytes, limits)).decide()
     return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
 
 
-def _floor(base: Row, bound_bytes: int, limits: Limits) -> float:
-    """The smallest difference that counts, whatever the samples look like."""
-    least = [limits.share * abs(base.median)]
-    least += [limits.bytes] if metrics.METRICS[base.metric].unit == BYTES else []
-    return max(*least, bound_bytes if base.metric in metrics.HIGH_WATER_MARKS else 0)
-
-
-@dataclass(frozen=True)
-class _Decision:
-    verdict: Verdict
-    reason: str
-    threshold: float
-    p: float | None = None
-
-
-def _by_machines(base: Row, machines: spread.Sides, floor: float) -> _Decision:
-    """The verdict on a row of interchangeable machines: the machine is a random effect, and no mode of the samples."""
-    threshold = max(floor, _STDEVS * machines.stdev)
-    change = f"{signed(base.metric, machines.difference, base.median)} {machines.words}"
-    if machines.too_few:
-        return _Decision("undecided", f"{change}: {spread.ADVICE}", threshold)
-    if abs(machines.difference) <= threshold:
-        return _Decision("ok", f"{change} is within the threshold of {amount(base.metric, threshold)}", threshold)
-    p = machines.p if machines.difference > 0 else machines.turned.p
-    if p > ALPHA:
-        return _Decision("ok", f"{change}, but not beyond noise (p = {p:.2g})", threshold, p)
-    verdict: Literal["regressed", "improved"] = "regressed" if machines.difference > 0 else "improved"
-    return _Decision(verdict, f"{change} (threshold {amount(base.metric, threshold)}, p = {p:.2g})", threshold, p)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group."""
-
-    metric: str
-    base: tuple[tuple[float, ...], ...]
-    head: tuple[tuple[float, ...], ...]
-    base_values: tuple[float, ...]
-    head_values: tuple[float, ...]
-    floor: float
-    outlier: bool
-
-    @classmethod
-    def of(cls, base: Row, head: Row, floor: float) -> _Pair:
-        """A lone value is a mode if the other side has its like. A lone value without its like is an outlier, if there is only one."""
-        sides = [split_modes(row.values, floor) for row in (base, head)]
-        strange = [
-            group
-            for groups, other in ((sides[0], head.values), (sides[1], base.values))
-            for group in groups
-            if len(group) == 1 < len(groups) and all(abs(group[0] - value) > floor for value in other)
-        ]
-        outlier = len(strange) == 1
-        modes = [tuple(group for group in groups if not outlier or group is not strange[0]) for groups in sides]
-        return cls(base.metric, modes[0], modes[1], base.values, head.values, floor, outlier)
-
-    @property
-    def threshold(self) -> float:
-        """The difference that must be exceeded: the floor, or three standard deviations within the groups if that is more."""
-        return max(self.floor, _STDEVS * pooled_stdev(self.base + self.head))
-
-    def decide(self) -> _Decision:
-        return self._by_medians() if len(self.base) == len(self.head) == 1 else self._by_modes()
-
-    def _by_medians(self) -> _Decision:
-        before, after = statistics.median(self.base_values), statistics.median(self.head_values)
-        difference = after - before
-        if abs(difference) <= self.threshold:
-            return self._decision("ok", f"{self._signed(difference, before)} is within the threshold of {self._amount(self.threshold)}")
-        p = self._p(difference)
-        if p <= ALPHA:
-            reason = f"{self._signed(difference, before)} (threshold {self._amount(self.threshold)}, p = {p:.2g})"
-            return self._decision("regressed" if difference > 0 else "improved", reason, p)
-        if self.outlier:
-            return self._decision("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {_ADVICE}", p)
-        return self._decision("ok", f"{self._signed(difference, before)}, but not beyond noise (p = {p:.2g})", p)
-
-    def _by_modes(self) -> _Decision:
-        apart = self._apart()
-        if apart is not None:
-            return apart
-        # For each mode of head, the place of its like among base's modes, None if there is none.
-        places = [next((place for place, mode in enumerate(self.base) if self._alike(mode, other)), None) for other in self.head]
-        known = [place for place in places if place is not None]
-        if len(set(known)) == len(places):
-            return self._same_modes(known)
-        strays = [mode for mode, place in zip(self.head, places, strict=True) if place is None]
-        if known and all(max(stray) < self.base[0][0] for stray in strays):
-            return self._decision("ok", "head has a mode that base lacks, below all of base's")
-        if len(self.base) == len(self.head):
-            return self._moved()
-        return self._decision("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")
-
-    def _apart(self) -> _Decision | None:
-        """A verdict if all of one side lies beyond all of the other, whatever their modes."""
-        for upper, lower, verdict, word in (
-            (self.head_values, self.base_values, "regressed", "above"),
-            (self.base_values, self.head_values, "improved", "below"),
-        ):
-            least = min(upper) - max(lower)
-            if least > self.floor and (p := rank_p(lower, upper)) <= ALPHA:
-                reason = f"all of head is {word} all of base, by {self._amount(least)} at least (p = {p:.2g})"
-                return self._decision("regressed" if verdict == "regressed" else "improved", reason, p)
-        return None
-
-    def _alike(self, mode: Sequence[float], other: Sequence[float]) -> bool:
-        return abs(statistics.median(mode) - statistics.median(other)) <= self.threshold
-
-    def _same_modes(self, places: Sequence[int]) -> _Decision:
-        """Both sides have the same modes, so only how often each is met can differ."""
-        shares = [
-            [float(place) for place, mode in enumerate(self.base) for _ in mode],
-            [float(place) for place, mode in zip(places, self.head, strict=True) for _ in mode],
-        ]
-        worse = statistics.fmean(shares[1]) >= statistics.fmean(shares[0])
-        p = rank_p(*(shares if worse else shares[::-1]))
-        met = [", ".join(str(side.count(place)) for place in range(len(self.base))) for side in shares]
-        reason = f"{_modes(self.base)}, the same on both sides; runs in each: {met[1]}, in base {met[0]} (p = {p:.2g})"
-        return self._decision(("regressed" if worse else "improved") if p <= ALPHA else "ok", reason, p)
-
-    def _moved(self) -> _Decision:
-        """As many modes on both sides: they can be told apart if all moved alike, and by less than half of the gap between them."""
-        before, after = ([statistics.median(mode) for mode in side] for side in (self.base, self.head))
-        shifts = [there - here for here, there in zip(before, after, strict=True)]
-        gap = min(high - low for side in (before, after) for low, high in pairwise(side))
-        same_way = all(shift > self.threshold for shift in shifts) or all(shift < -self.threshold for shift in shifts)
-        if not same_way or max(map(abs, shifts)) >= gap / 2 or max(shifts) - min(shifts) > self.threshold:
-            return self._decision("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {_ADVICE}")
-        strata = list(zip(self.base, self.head, strict=True))
-        p = stratified_p(strata if shifts[0] > 0 else [(head, base) for base, head in strata])
-        moves = " and ".join(self._signed(shift, here) for shift, here in zip(shifts, before, strict=True))
-        if p > ALPHA:
-            reason = f"{_modes(self.base)}, which moved by {moves}, in too few repeats to decide (p = {p:.2g}): {_ADVICE}"
-            return self._decision("undecided", reason, p)
-        return self._decision(
-            "regressed" if shifts[0] > 0 else "improved", f"{_modes(self.base)}, all of which moved: {moves} (p = {p:.2g})", p
-        )
-
-    def _p(self, difference: float) -> float:
-        sides = (self.base_values, self.head_values) if difference > 0 else (self.head_values, self.base_values)
-        return rank_p(*sides)
-
-    def _decision(self, verdict: Verdict, reason: str, p: float | None = None) -> _Decision:
-        return _Decision(verdict, reason, self.threshold, p)
-
-    def _amount(self, value: float) -> str:
-        return amount(self.metric, value)
-
-    def _signed(self, value: float, beside: float) -> str:
-        return signed(self.metric, value, beside)
-
-
-def _modes(groups: Sequence[object]) -> str:
-    return "one mode" if len(groups) == 1 else f"{len(groups)} modes"
+def floor(metric: str, base: float, bound_bytes: int, limits: Limits) -> float:
+    """The smallest difference from base's median that counts, whatever the samples look like. Bytes a unit have no least number of bytes."""
+    least = [limits.share * abs(base)]
+    least += [limits.bytes] if metric not in metrics.OF_SEVERAL and metrics.METRICS[metric].unit == BYTES else []
+    return max(*least, bound_bytes if metric in metrics.HIGH_WATER_MARKS else 0)

@@ -22,7 +22,8 @@ from .converting import converted
 from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
 from .message import Message, Start
-from .orders import Order, intervals, offset
+from .order import Order, intervals
+from .orders import offset
 from .places.place import HERE, Place, Weather
 from .probing import ask, input_copy, message, signed
 from .progress import Progress

@@ -59,6 +59,27 @@ def _within(mount: Path, top: str, path: str) -> Path:
 
 
 @dataclass(frozen=True)
+class GroupFiles:
+    """The files of a memory control group: its limit, with the word for none, and what its pages are now and were at most, in bytes.
+
+    cached: the row of memory.stat with pages of files, shared memory among them.
+    """
+
+    limit: str
+    none: str
+    now: str
+    peak: str
+    cached: str
+
+
+# By the version of control groups.
+GROUP_FILES = {
+    1: GroupFiles("memory.limit_in_bytes", "-1", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "cache"),
+    2: GroupFiles("memory.max", "max", "memory.current", "memory.peak", "file"),
+}
+
+
+@dataclass(frozen=True)
 class MemoryGroup:
     """The cgroup with a memory controller that this process is in. limit_bytes: the least limit of this group and of those above it."""
 
@@ -69,7 +90,7 @@ class MemoryGroup:
     @property
     def peak_file(self) -> str:
         """The name of the file with the group's peak."""
-        return "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
+        return GROUP_FILES[self.version].peak
 
 
 def memory_group(root: Path = _ROOT) -> MemoryGroup | None:
@@ -82,10 +103,9 @@ def memory_group(root: Path = _ROOT) -> MemoryGroup | None:
 
 
 def _limit(folder: Path, top: Path, version: int) -> int | None:
-    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
     limits = []
     for group in (folder, *folder.parents):
-        text = (read_or_none(group, name) or "").strip()
+        text = (read_or_none(group, GROUP_FILES[version].limit) or "").strip()
         if text.isdigit() and int(text) < 1 << 60:  # version 1 writes "none" as the largest whole number of pages
             limits.append(int(text))
         if group == top:

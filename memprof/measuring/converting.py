@@ -18,7 +18,7 @@ from ..runs.records import STARTUP, Outcome, Run
 from . import built
 from .leftovers import TOKEN
 from .message import Message, Start
-from .orders import Order
+from .order import Order
 from .probing import ask, without_probe
 from .progress import Progress
 

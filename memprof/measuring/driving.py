@@ -7,13 +7,11 @@ meanwhile. A prompt is a list of token ids, so that its length is known.
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +74,10 @@ class _Broken(_Failed):
     """A connection broke: the server may have ended, which the probe says better."""
 
 
+class _NotHttp(Exception):
+    """The answer is not as HTTP has it; the text is the name of the error."""
+
+
 class Driving:
     """One run of a server under a load. `start` is called with its probe, `heard` when the probe has ended a phase, `end` when it is over."""
 
@@ -123,7 +125,7 @@ class Driving:
                 raise _Failed("it ended")
             try:
                 status, answer = self._http("GET", "/v1/models")
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, _NotHttp) as error:
                 why = os_reason(error) if isinstance(error, OSError) else "that is not HTTP"
                 continue
             if status in (200, 404):
@@ -135,6 +137,8 @@ class Driving:
 
     def _ask_for(self, numbers: range) -> tuple[Sequence[int], dict[str, int]]:
         """(times_ns, units) of requests by their numbers, as many at once as wanted."""
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(self._drive.parallel) as pool:
             answers = list(pool.map(self._request, numbers))
         units = {"token": sum(answer[2] for answer in answers), "prompt_token": sum(answer[1] for answer in answers)}
@@ -153,8 +157,9 @@ class Driving:
         begin_ns = time.monotonic_ns()
         try:
             status, answer = self._http("POST", "/v1/completions", {**wanted, **({"model": self._model} if self._model else {})})
-        except (OSError, http.client.HTTPException) as error:
-            raise _Broken(f"request {number + 1} had no answer: {type(error).__name__}") from None
+        except (OSError, _NotHttp) as error:
+            name = str(error) if isinstance(error, _NotHttp) else type(error).__name__
+            raise _Broken(f"request {number + 1} had no answer: {name}") from None
         time_ns = time.monotonic_ns() - begin_ns
         if status != 200:
             message = answer.get("error", answer) if isinstance(answer, dict) else answer
@@ -166,13 +171,17 @@ class Driving:
             raise _Failed(f"the answer to request {number + 1} has no usage with prompt_tokens and completion_tokens") from None
 
     def _http(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """The status and the JSON of an answer, None if it is none. Raises OSError and http.client.HTTPException."""
-        connection = http.client.HTTPConnection(self._drive.host, self._drive.port, timeout=max(1.0, self._end_s - time.monotonic()))
+        """The status and the JSON of an answer, None if it is none. Raises OSError and _NotHttp."""
+        from http.client import HTTPConnection, HTTPException  # here: they load ssl and email, and few measurements ask a server
+
+        connection = HTTPConnection(self._drive.host, self._drive.port, timeout=max(1.0, self._end_s - time.monotonic()))
         try:
             body = json.dumps(content) if content is not None else None
             connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             data = response.read()
+        except HTTPException as error:
+            raise _NotHttp(type(error).__name__) from None
         finally:
             connection.close()
         try:

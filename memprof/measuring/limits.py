@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 from ..errors import InputError
 from ..probe import procfs
-from .cgroups import Hierarchy, hierarchies
+from .cgroups import GROUP_FILES, Hierarchy, hierarchies
 
 PREFIX = "memprof"
 By = Literal["auto", "cgroup", "data", "address-space"]
@@ -60,10 +60,10 @@ class Groups:
 
     def start(self, limit: int | None) -> dict[str, object]:
         self._last = str(self.new_folder())
-        name, none = _FILES[self.version]
+        files = GROUP_FILES[self.version]
         # Swap would only hide the memory that does not fit.
         swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
-        settings = [swap, [name, none if limit is None else str(limit)]]
+        settings = [swap, [files.limit, files.none if limit is None else str(limit)]]
         return {"group": {"path": self._last, "settings": settings}}
 
     def new_folder(self) -> Path:
@@ -71,10 +71,10 @@ class Groups:
         return self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}"
 
     def change(self, pid: int, limit: int | None) -> None:
-        name, none = _FILES[self.version]
+        files = GROUP_FILES[self.version]
         for attempt in range(_TRIES):
             try:
-                (Path(self._last) / name).write_text(none if limit is None else str(limit))
+                (Path(self._last) / files.limit).write_text(files.none if limit is None else str(limit))
                 return
             except FileNotFoundError:
                 return  # the child has just ended
@@ -82,9 +82,6 @@ class Groups:
                 if attempt == _TRIES - 1:
                     raise Refused(os.strerror(error.errno or 0)) from None
                 time.sleep(0.01)
-
-
-_FILES = {1: ("memory.limit_in_bytes", "-1"), 2: ("memory.max", "max")}
 
 
 @dataclass
@@ -104,7 +101,7 @@ class Scopes:
     def change(self, pid: int, limit: int | None) -> None:
         with suppress(FileNotFoundError, ProcessLookupError):
             (line,) = (row for row in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if row.startswith("0::"))
-            (self.mount / line[3:].lstrip("/") / _FILES[2][0]).write_text(_FILES[2][1] if limit is None else str(limit))
+            (self.mount / line[3:].lstrip("/") / GROUP_FILES[2].limit).write_text(GROUP_FILES[2].none if limit is None else str(limit))
 
 
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
@@ -180,7 +177,7 @@ def _usable(folder: Path, version: int) -> bool:
     except OSError:
         return False
     try:
-        name = _FILES[version][0]
+        name = GROUP_FILES[version].limit
         return os.access(trial / name, os.W_OK) and os.access(trial / "cgroup.procs", os.W_OK) and _may_join(trial)
     finally:
         with suppress(OSError):

@@ -33,7 +33,7 @@ def model_name(suite: Suite, path: str) -> str:
 
 def same_name(name: str) -> UsageError:
     """The error for two models of one name."""
-    return UsageError(f"two models are called {name}: their rows would look the same; measure them one at a time, each with another --name")
+    return UsageError(f"two models are called {name}: their rows would look the same; measure them one at a time, each with another name")
 
 
 def parse_shard(text: str) -> tuple[int, int]:

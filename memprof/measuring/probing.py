@@ -20,7 +20,7 @@ from .bundle import probe_command
 from .driving import Driving
 from .leftovers import TOKEN, end_marked
 from .message import Hold, Message, Start, encode
-from .orders import Order, intervals
+from .order import Order, intervals
 from .places.place import HERE, Place, Probe, Started
 from .suite import parse_cpus
 

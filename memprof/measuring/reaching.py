@@ -9,8 +9,9 @@ from pathlib import Path
 from ..errors import UsageError, near
 from .leftovers import scratch
 from .places import adb, labgrid, ssh
+from .places.connection import Link
 from .places.place import HERE, Place
-from .places.remote import Link, Remote
+from .places.remote import Remote
 from .places.sending import Sending
 
 _KINDS = ("here", "ssh", "adb", "labgrid")

@@ -50,7 +50,7 @@ _MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 @dataclass(frozen=True)
 class Variant:
-    """A named column: a runtime and its settings beyond those for all, or a command and no runtime."""
+    """A named column: a runtime and its settings beyond those for all, or a command and no runtime. shapes: of inputs, by their names."""
 
     runtime: str
     name: str = ""
@@ -59,6 +59,7 @@ class Variant:
     python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     command: Command | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,27 @@ class GrowthWish:
 
 
 @dataclass(frozen=True)
+class LawWish:
+    """A law that a gate measures and holds to a limit. vary: ranges in the words of `memprof scale --vary`. per: the term whose coefficient is held,
+    None for the dimension that varies; limit_bytes: the most a unit of it. model, variant: globs. points: as in `memprof scale`."""
+
+    vary: tuple[str, ...]
+    limit_bytes: int
+    per: str | None = None
+    model: str = "*"
+    variant: str = "*"
+    points: int | None = None
+
+
+@dataclass(frozen=True)
 class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
+    shapes: of inputs, for every model and variant; model_shapes: those of one model, by its path among `models`. A model's shape of an input wins
+    over that for all, and a variant's over both.
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
-    pages out of swap.    probe: which probe measures, the place's own if None. place: where all is measured.
+    pages out of swap. probe: which probe measures, the place's own if None. place: where all is measured.
     release: whether runs of runtimes end with the phase RELEASE.
     max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
@@ -123,17 +139,25 @@ class Suite:
     probe: Probe | None = None
     release: bool | None = None
     growth: tuple[GrowthWish, ...] = ()
+    laws: tuple[LawWish, ...] = ()
     drive: Drive | None = None
+    model_shapes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
         changes: dict[str, object] = {}
-        for key in ("set", "env", "shapes", "phases", "phase_regexes"):
+        for key in ("set", "env", "shapes", "phases", "phase_regexes", "model_shapes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}
         for key in self.__dataclass_fields__:
             if key not in changes and getattr(self, key) in (None, (), ""):
                 changes[key] = getattr(other, key)
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def of_model(self, path: str) -> Suite:
+        """The suite for one of its models, whose shapes are then those for all; `models` stays."""
+        own = {os.path.realpath(os.path.expanduser(named)): shapes for named, shapes in self.model_shapes.items()}
+        shapes = {**self.shapes, **own.get(os.path.realpath(os.path.expanduser(path)), {})}
+        return replace(self, shapes=shapes, model_shapes={})
 
 
 DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS, release=True)
@@ -156,6 +180,12 @@ class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
     threads: int | list[int] = []
     python: str | None = None
     env: dict[str, str] = {}
+    shape: dict[str, list[int]] = {}
+
+
+class _FileModel(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+    shape: dict[str, list[int]] = {}
 
 
 class _FileGrowth(msgspec.Struct, forbid_unknown_fields=True):
@@ -167,6 +197,15 @@ class _FileGrowth(msgspec.Struct, forbid_unknown_fields=True):
     budget: str | None = None
 
 
+class _FileLaw(msgspec.Struct, forbid_unknown_fields=True):
+    vary: str | list[str]
+    limit: str
+    per: str | None = None
+    model: str = "*"
+    variant: str = "*"
+    points: int | None = None
+
+
 class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
     command: str = Build.command
     python: str | None = None
@@ -174,6 +213,7 @@ class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str] = []
+    model: list[_FileModel] = []
     runtimes: list[str] = []
     variant: list[_FileVariant] = []
     set: dict[str, str | int | bool] = {}
@@ -197,6 +237,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     no_swap: bool | None = None
     release: bool | None = None
     growth: list[_FileGrowth] = []
+    law: list[_FileLaw] = []
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -212,7 +253,8 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         raise InputError(f"suite {path}: {_reason(error)}") from None
     folder = folder or path.parent
     return Suite(
-        models=tuple(_relative(folder, model) for model in file.models),
+        models=tuple(_relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
+        model_shapes={_relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
         runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
         variants=tuple(_variant(variant, folder, path) for variant in file.variant),
         set=_texts(file.set),
@@ -226,7 +268,7 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         timeout_ns=parse_duration_ns(file.timeout) if file.timeout else None,
         python=file.python,
         env=file.env,
-        shapes={name: tuple(shape) for name, shape in file.shape.items()},
+        shapes=_shapes(file.shape),
         inputs=_relative(folder, file.inputs) if file.inputs else None,
         cwd=_relative(folder, file.cwd) if file.cwd else None,
         phases=dict(_phase(f"{name}={function}") for name, function in file.phase.items()),
@@ -236,6 +278,7 @@ def read(path: Path, folder: Path | None = None) -> Suite:
         no_swap=file.no_swap,
         release=file.release,
         growth=tuple(_growth(wish, path) for wish in file.growth),
+        laws=tuple(_law(wish, path) for wish in file.law),
     )
 
 
@@ -246,11 +289,20 @@ def _growth(wish: _FileGrowth, path: Path) -> GrowthWish:
     return GrowthWish(wish.per, parse_bytes(wish.limit), wish.model, wish.variant, wish.shapes, wish.budget)
 
 
+def _law(wish: _FileLaw, path: Path) -> LawWish:
+    vary = (wish.vary,) if isinstance(wish.vary, str) else tuple(wish.vary)
+    if not vary:
+        raise InputError(f"suite {path}: [[law]] varies nothing: vary = 'batch=1..8'")
+    if wish.points is not None and wish.points < 2:
+        raise InputError(f"suite {path}: [[law]] points is at least 2")
+    return LawWish(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
+
+
 def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
     if bool(variant.runtime) == bool(variant.cmd):
         raise InputError(f"suite {path}: variant {variant.name or '(without a name)'} needs either a runtime or a cmd")
-    if variant.cmd and (variant.set or variant.python):
-        raise InputError(f"suite {path}: variant {variant.name or variant.cmd}: set and python are for runtimes")
+    if variant.cmd and (variant.set or variant.python or variant.shape):
+        raise InputError(f"suite {path}: variant {variant.name or variant.cmd}: set, python and shape are for runtimes")
     command = None
     if variant.cmd:
         command = commands.of_words(commands.split(variant.cmd) if isinstance(variant.cmd, str) else variant.cmd)
@@ -265,7 +317,12 @@ def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
         python=variant.python,
         env=variant.env,
         command=command,
+        shapes=_shapes(variant.shape),
     )
+
+
+def _shapes(shapes: Mapping[str, list[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _reason(error: Exception) -> str:
@@ -273,12 +330,12 @@ def _reason(error: Exception) -> str:
     unknown = re.search(r"unknown field `(.*?)`(?: - at `\$\.(\w+))?", str(error))
     if unknown is None:
         return str(error)
-    fields = {"variant": _FileVariant, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
+    fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
 
 
 def _relative(folder: Path, text: str) -> str:
-    return str(folder / os.path.expanduser(text))
+    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
 
 
 def _texts(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
@@ -293,13 +350,14 @@ def _counts(value: int | list[int]) -> tuple[int, ...]:
 
 
 def parse_variant(text: str) -> Variant:
-    """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads and env.NAME are no knobs. Raises UsageError."""
+    """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads, env.NAME and shape.INPUT are no knobs. Raises UsageError."""
     name, equals, words = text.partition("=")
     runtime, *settings = words.split(",")
     if not equals or not name or not runtime:
         raise UsageError(f"--variant {text!r}: write NAME=RUNTIME,KEY=VALUE,...")
     knobs: dict[str, str] = {}
     env: dict[str, str] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     python: str | None = None
     threads: tuple[int, ...] = ()
     for setting in settings:
@@ -310,9 +368,11 @@ def parse_variant(text: str) -> Variant:
             threads = parse_threads(value)
         elif key.startswith("env."):
             env[key[4:]] = value
+        elif key.startswith("shape."):
+            shapes[key[6:]] = _sizes(value, f"--variant {name}: {setting!r}: write shape.INPUT=1x3x224x224")
         else:
             knobs[key] = value
-    return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env)
+    return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env, shapes=shapes)
 
 
 def parse_cmd(text: str) -> Variant:
@@ -369,10 +429,18 @@ def canonical_cpus(text: str) -> str:
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """`INPUT=1,3,224,224` (or `INPUT=` for a scalar). Raises UsageError."""
     name, equals, sizes = text.rpartition("=")
+    said = f"--shape {text!r}: write INPUT=1,3,224,224"
+    if not equals or not name:
+        raise UsageError(said)
+    return name, _sizes(sizes, said)
+
+
+def _sizes(text: str, said: str) -> tuple[int, ...]:
+    """The sizes in `1,3,224,224` or `1x3x224x224`. Raises UsageError with what is said."""
     try:
-        shape = tuple(int(part) for part in sizes.replace("x", ",").split(",") if part)
+        sizes = tuple(int(part) for part in text.replace("x", ",").split(",") if part)
     except ValueError:
-        shape = (-1,)
-    if not equals or not name or (shape and min(shape) < 0):
-        raise UsageError(f"--shape {text!r}: write INPUT=1,3,224,224")
-    return name, shape
+        raise UsageError(said) from None
+    if min(sizes, default=0) < 0:
+        raise UsageError(said)
+    return sizes

@@ -3,7 +3,8 @@
 Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their shares of anonymous and
 shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)); the pages of files, which they have in common, count once, as many as the
 process with the most of them has. Their proportional share is no measure of those: processes of others may map the same libraries. Where a control
-group can be made, all run in one group, whose charge is the kernel's own sum: only pages that they brought in, and the kernel's page tables too.
+group can be made, all run in one group, whose charge is the kernel's own sum, with the kernel's page tables. Its pages of files are left out: a group
+is charged only for those that no other process read first, so that a first run would seem to need more than later ones.
 """
 
 from __future__ import annotations
@@ -17,22 +18,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import MeasurementError
+from ..probe.group import field, number
 from ..runs.records import Run
 from . import limits
+from .cgroups import GROUP_FILES, GroupFiles
 from .converting import converted
 from .leftovers import end_leftovers, new_token
 from .message import Message
-from .orders import Order
+from .order import Order
 from .places.place import Started
 from .probing import ask, message, signed
 from .progress import Progress
 
 _PATIENCE_S = 600  # as long as a job may take by default
 _MOST_FILES = 5
-_FILES = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
-    2: ("memory.max", "memory.current", "memory.peak"),
-}
 _JOIN = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
 
 
@@ -46,7 +45,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Sum:
-    """All processes at the end of a phase: what they need together, and the charge of their group, None without a group."""
+    """All processes at the end of a phase: what they need together, and the charge of their group without pages of files, None without a group."""
 
     bytes: int
     charged_bytes: int | None
@@ -86,7 +85,7 @@ def measure(order: Order, count: int, progress: Progress, keep: Callable[[bytes]
         runs = side.run()
         for run in runs:
             keep(run[1])
-        peak = group.read(2) if group is not None else None
+        peak = number(group.folder, group.files.peak) if group is not None else None
         ordered = sorted((run for run, _ in runs), key=lambda run: run.outcome.ok)
         return Together(tuple(ordered), dict(side.sums), side.shared, peak)
 
@@ -163,7 +162,7 @@ class _Side:
         """All stand still: add them up."""
         sums = [_rollup(pid) for pid in self._pids.values()]
         together = sum(own for own, _ in sums) + max(files for _, files in sums)
-        self.sums[self._phase] = Sum(together, self._group.read(1) if self._group is not None else None)
+        self.sums[self._phase] = Sum(together, self._group.charged() if self._group is not None else None)
         if self._count > 1:
             self.shared = _shared_files(self._pids[0])
 
@@ -181,13 +180,17 @@ class _Group:
     folder: Path
     version: int
 
-    def read(self, which: int) -> int | None:
-        """The limit (0), the charge (1) or its peak (2); None where the kernel does not tell."""
-        try:
-            text = (self.folder / _FILES[self.version][which]).read_text()
-        except OSError:
-            return None
-        return int(text) if text.strip().isdigit() else None
+    @property
+    def files(self) -> GroupFiles:
+        """The names of its files."""
+        return GROUP_FILES[self.version]
+
+    def charged(self) -> int | None:
+        """What the group is charged now, in bytes, without pages of files; None where the kernel does not tell. See memory.stat in the kernel's
+        documentation of control groups: both versions count shared memory among the pages of files."""
+        now = number(self.folder, self.files.now)
+        cached, shared = (field(self.folder, "memory.stat", name) for name in (self.files.cached, "shmem"))
+        return max(0, now - cached + (shared or 0)) if now is not None and cached is not None else None
 
 
 @contextmanager
@@ -201,7 +204,7 @@ def _group(limit: int | None) -> Iterator[_Group | None]:
     group.folder.mkdir()
     try:
         if limit is not None:
-            (group.folder / _FILES[group.version][0]).write_text(str(limit))
+            (group.folder / group.files.limit).write_text(str(limit))
         yield group
     finally:
         for _ in range(200):

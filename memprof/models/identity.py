@@ -8,21 +8,29 @@ only as far as needed, without any runtime's package. The modules that read a fo
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, os_reason
+from ..errors import InputError, UsageError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
 from . import Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .protobuf import Data, Field
 
+# A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
+_FOLDERS = ("metadata/MANIFEST", "genai_config.json", ctranslate2_file.NAME)
 
-def identify(path: Path, name: str | None = None) -> Model:
-    """The model at a path, hashed.
 
-    Raises InputError where it is missing, empty or unreadable, or where a folder is no model.
+def identify(path: str | Path, name: str | None = None) -> Model:
+    """The model at a path, hashed. `~` is the home folder.
+
+    Raises InputError where it is missing, empty or unreadable, or where a folder is no model; UsageError for an empty name, which a path would
+    take for the current folder.
     """
+    if path == "":
+        raise UsageError("the model's name is empty: name a file, or the folder of a package")
+    path = Path(os.path.expanduser(path))
     try:
         files = [_hashed(file) for file in files_of(path)]
         weight_bytes = _weight_bytes(path)
@@ -42,13 +50,12 @@ def identify(path: Path, name: str | None = None) -> Model:
 def files_of(path: Path) -> list[Path]:
     """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        if not any(file.name in ("MANIFEST", "genai_config.json") for file in files) and not (path / ctranslate2_file.NAME).is_file():
+        if not any((path / name).is_file() for name in _FOLDERS):  # before its files are listed: it may be a home
             raise InputError(
                 f"model {path}: this folder has no metadata/MANIFEST of an nnpackage, no genai_config.json of onnxruntime-genai, and no "
                 f"{ctranslate2_file.NAME} of CTranslate2"
             )
-        return files
+        return sorted(file for file in path.rglob("*") if file.is_file())
     if not path.exists():
         raise InputError(f"model {path}: no such file")
     if path.stat().st_size == 0:

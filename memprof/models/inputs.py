@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from xml.etree import ElementTree
 
 from ..files import mapped
 from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
 from .nnpackage import first_model
 
 _MOST_XML = 64 << 20
+_MOST_WORDS = 4  # in a hint
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,18 @@ def inputs(path: Path) -> tuple[Input, ...]:
     try:
         status = path.stat()
         return _inputs(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, ElementTree.ParseError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn):
+        return ()
+
+
+def names(path: Path) -> tuple[str, ...]:
+    """The names by which a runtime may know the model's inputs; none where its file does not tell them all."""
+    try:
+        if path.is_dir():
+            path = first_model(path)
+        reader = {".onnx": _onnx_names, ".tflite": _flatbuffer_names, ".circle": _flatbuffer_names}.get(path.suffix.lower())
+        return tuple(dict.fromkeys(reader(path))) if reader is not None else ()
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn):
         return ()
 
 
@@ -77,10 +88,12 @@ def remark(assumed: Mapping[str, tuple[int, ...]], path: Path) -> str:
     if not assumed:
         return ""
     listed = ", ".join(f"{name} runs as {'x'.join(map(str, shape))}" for name, shape in assumed.items())
-    name, shape = next(iter(assumed.items()))
     own: Mapping[str, tuple[int | None, ...]] = {declared.name: declared.shape for declared in inputs(path)}
-    wanted = ",".join("N" if size is None else str(size) for size in own.get(name, shape))
-    return f"open dimensions of the model are taken as 1: {listed} (--shape {name}={wanted} with your sizes for N says otherwise)"
+    words = [
+        f"--shape {name}={','.join('N' if size is None else str(size) for size in own.get(name, shape))}" for name, shape in assumed.items()
+    ]
+    shown = " ".join(words[:_MOST_WORDS]) + (" ..." if len(words) > _MOST_WORDS else "")
+    return f"open dimensions of the model are taken as 1: {listed} ({shown} with your sizes for N says otherwise)"
 
 
 def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
@@ -118,6 +131,15 @@ def _onnx(path: Path) -> Iterator[Input]:
                     if shape is not None:
                         dims = _all(data, shape, 1)
                         yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
+
+
+def _onnx_names(path: Path) -> Iterator[str]:
+    with mapped(path) as data:
+        for graph in protobuf.fields(data, 0, len(data)):
+            if graph.number == 7:
+                parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
+                weights = {_name(data, part, 8) for part in parts if part.number == 5}
+                yield from (name for part in parts if part.number == 11 and (name := _name(data, part, 1)) not in weights)
 
 
 def _all(data: mmap.mmap, part: protobuf.Field, number: int) -> list[protobuf.Field]:
@@ -158,13 +180,28 @@ def _flatbuffer(path: Path) -> Iterator[Input]:
             yield Input(flat.text(table, tflite_file.TENSOR_NAME), tuple(None if size < 0 else size for size in shape))
 
 
+def _flatbuffer_names(path: Path) -> Iterator[str]:
+    yield from (declared.name for declared in _flatbuffer(path))
+    with mapped(path) as data:  # a runtime may call an input by its name in the signature
+        flat = flatbuffer.Flat(data)
+        for signature in flat.tables(flat.root(), tflite_file.MODEL_SIGNATURES):
+            for named in flat.tables(signature, tflite_file.SIGNATURE_INPUTS):
+                yield flat.text(named, tflite_file.NAMED_TENSOR_NAME)
+
+
 # -- OpenVINO: <layer name="x" type="Parameter"><data shape="?,3,224,224"/>; `?` and ranges such as 1..8 are open
 
 
 def _openvino(path: Path) -> Iterator[Input]:
     if path.stat().st_size > _MOST_XML:
         return
-    for _, layer in ElementTree.iterparse(path):
+    from xml.etree import ElementTree  # here, because few models are XML
+
+    try:
+        layers = [layer for _, layer in ElementTree.iterparse(path)]
+    except ElementTree.ParseError as error:
+        raise ValueError(str(error)) from None
+    for layer in layers:
         if layer.tag == "layer" and layer.get("type") == "Parameter":
             data = layer.find("data")
             shape = (data.get("shape") or "") if data is not None else ""

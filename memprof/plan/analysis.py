@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .. import files
 from ..errors import InputError, UsageError, near, os_reason
 from . import executed
 from .arenas import arena
@@ -334,7 +335,7 @@ def read_order(graph: Graph, mapped: Mapped, path: Path) -> tuple[int, ...]:
     Raises InputError where it cannot be read, UsageError where it is no order of this graph.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.content(path).decode()
     except OSError as error:
         raise InputError(f"order {path}: {os_reason(error)}; or give one of {MODEL}, {BEST}, {ONNXRUNTIME}, {PRIORITY}") from None
     except UnicodeDecodeError:

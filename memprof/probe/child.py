@@ -5,7 +5,6 @@ from SIGCHLD and waitpid, never from the end of a pipe, which a grandchild may h
 """
 
 import _signal as signal  # see __main__
-import errno
 import os
 import select
 import sys
@@ -13,11 +12,11 @@ import time
 
 from . import libc, procfs
 from .kills import Kills
-from .listening import NEVER, Listener, take
+from .launching import ADDR_NO_RANDOMIZE, Launcher
+from .listening import NEVER, take
 from .timeline import numbers
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_ADDR_NO_RANDOMIZE = 0x0040000
+_PR_SET_CHILD_SUBREAPER = 36
 _TAIL = 4096
 _LIVE_NS = 100_000_000
 _LATE_NS = 200_000  # a sample takes 2 us, or some tens on a slow board
@@ -27,8 +26,6 @@ _HOLD_TICK_NS = 1_000_000
 _STOP_WITHIN_NS = 2_000_000_000
 _LAST_READS = 16  # of marks and output written before the end; a grandchild may write for ever
 
-_prctl, _personality = libc.function("prctl"), libc.function("personality")
-
 
 class Stopped(Exception):
     """The process that asked for this measurement is gone, or wants no more of it."""
@@ -36,10 +33,10 @@ class Stopped(Exception):
 
 def become_reaper():
     """Make this process the subreaper: orphans of its tree become its children."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.function("prctl")(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-class Measurement(Listener):
+class Measurement(Launcher):
     """A child from its start to its end. `follow()` returns when it is over; the results are then in the attributes.
 
     start: {"argv", "env", "cwd", "stdin", "deterministic", "input", "grace_ns", "writers", "cpus"}; the last four may be left out. intervals: polling
@@ -48,21 +45,15 @@ class Measurement(Listener):
     """
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
-        super().__init__()
-        self._start = start
+        super().__init__(start, hold)
         self.follows = (start.get("env") or {}).get("MEMPROF_WORK") == "1"
         self._timeout_ns = timeout_ns
         self._intervals = intervals
         self._live = live
-        self._hold = hold
-        self._cpus = start.get("cpus") or ()
-        self.usable = len(self._cpus or os.sched_getaffinity(0))
-        self._group = None
         self._ended_alone = False  # it ended by itself
         self.charged = None
         self.rss_max_high = None
         self.processes = []
-        self.outcome = {"status": "ok"}
         self.warnings = []
         self.output = b""
         self.output_bytes = 0
@@ -71,7 +62,6 @@ class Measurement(Listener):
         self._reports = 0
         self._asked = False  # whether SIGTERM has asked it to end at its time limit
         self._held_seen_ns = 0
-        self._unsent = b""
         self._heard_ns = 0  # when standard input last had anything
         self.silence_ns = 0  # how long it may have nothing, 0 for ever
         self.report_ns = 0  # how often to tell how far it has come, 0 for never
@@ -103,115 +93,6 @@ class Measurement(Listener):
 
     def _stopped(self, *_):
         self._stop = True
-
-    # -- starting
-
-    def _launch(self):
-        if self._cpus and not _may_run_on(self._cpus):
-            named = ",".join(str(number) for number in self._cpus)
-            message = "it may not run on exactly the CPUs %s: one of them is not there, or not allowed to this process" % named
-            self.outcome = {"status": "start", "phase": "STARTUP", "message": message}
-            return False
-        marks_read, marks_write = os.pipe2(os.O_CLOEXEC)
-        output_read, output_write = self._output_pipe()
-        input_read, input_write = os.pipe2(os.O_CLOEXEC)
-        given = self._start.get("input")
-        if given is not None:
-            os.dup2(given, input_read, inheritable=False)
-            os.close(given)
-        status_read, status_write = os.pipe2(os.O_CLOEXEC)
-        environment = dict(os.environ)
-        for name, value in self._start["env"].items():
-            if value is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = value
-        pipe = os.fstat(marks_write)
-        environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, pipe.st_dev, pipe.st_ino)
-        environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
-        if self._hold:
-            environment["MEMPROF_HOLD"] = "1"
-        if self._start.get("group"):
-            from . import group
-
-            try:
-                self._group = group.Group(self._start["group"]["path"], self._start["group"]["settings"])
-            except OSError as error:
-                message = "%s: %s" % (self._start["group"]["path"], os.strerror(error.errno or errno.EINVAL))
-                self.outcome = {"status": "start", "phase": "STARTUP", "message": message}
-                for descriptor in (marks_read, marks_write, output_read, output_write, input_read, input_write, status_read, status_write):
-                    os.close(descriptor)
-                return False
-        self._begin_ns = time.monotonic_ns()
-        parent = os.getpid()
-        self.pid = self.measured = os.fork()
-        if self.pid == 0:
-            try:
-                self._become(parent, input_read, output_write, marks_write, environment)
-            except BaseException as error:  # nothing may return from here into the parent's code
-                reason = error.errno if isinstance(error, OSError) else errno.EINVAL
-                os.write(status_write, str(reason or errno.EINVAL).encode())
-            os._exit(127)
-        for descriptor in (marks_write, output_write, input_read, status_write):
-            os.close(descriptor)
-        failed = _read_all(status_read)  # ends at the exec
-        os.close(status_read)
-        if failed:
-            os.waitpid(self.pid, 0)
-            message = os.strerror(int(failed))
-            self.outcome = {"status": "start", "phase": "STARTUP", "message": "%s: %s" % (self._start["argv"][0], message)}
-            for descriptor in (marks_read, output_read, input_write):
-                os.close(descriptor)
-            return False
-        self._marks_read, self._output_read = marks_read, output_read
-        self._statm = procfs.Statm(self.pid)
-        for descriptor in (marks_read, output_read, input_write):
-            os.set_blocking(descriptor, False)
-        self._input_write, self._unsent = input_write, self._start["stdin"].encode()
-        self._send()
-        return True
-
-    def _output_pipe(self):
-        return os.pipe2(os.O_CLOEXEC)
-
-    def _send(self):
-        """Write the child's input, as far as the child reads; when all is written, the input ends."""
-        try:
-            self._unsent = self._unsent[os.write(self._input_write, self._unsent) :]
-        except BlockingIOError:
-            pass
-        except BrokenPipeError:
-            self._unsent = b""
-        if not self._unsent:
-            os.close(self._input_write)
-
-    def _become(self, parent, input_read, output_write, marks_write, environment):
-        os.setpgid(0, 0)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(127)  # the parent ended before the line above
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        if self._start["deterministic"]:
-            # Whether the kernel let us is read back from the child's address space: see `_judge`.
-            _personality(_ADDR_NO_RANDOMIZE)
-        os.dup2(input_read, 0)
-        os.dup2(output_write, 1)
-        os.dup2(output_write, 2)
-        os.set_inheritable(marks_write, True)
-        if self._group is not None:
-            self._group.join()
-        if self._cpus:
-            os.sched_setaffinity(0, self._cpus)
-        for name, value in (self._start.get("rlimits") or {}).items():
-            import resource
-
-            number = getattr(resource, name)
-            resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
-        if self._start["cwd"]:
-            os.chdir(self._start["cwd"])
-        os.execvpe(self._start["argv"][0], self._start["argv"], environment)
 
     # -- following
 
@@ -456,7 +337,7 @@ class Measurement(Listener):
     def _check_layout(self):
         try:
             with open("/proc/%d/personality" % self.pid, "rb", buffering=0) as file:
-                if int(file.read(32), 16) & _ADDR_NO_RANDOMIZE:
+                if int(file.read(32), 16) & ADDR_NO_RANDOMIZE:
                     return
         except OSError:
             pass
@@ -531,33 +412,12 @@ def _kill_group(pid):
         pass
 
 
-def _may_run_on(cpus):
-    """Whether a process may be set to run on these CPUs and no others, found by setting this one for a moment."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, cpus)
-        return os.sched_getaffinity(0) == set(cpus)
-    except (OSError, ValueError, OverflowError):
-        return False
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def _late(now):
     """Whether a sample is later than its time, because another program had the CPU between the clock and the look.
 
     The process may be in its next phase by then. No sample is better than a sample that gives a phase its neighbour's peak.
     """
     return time.monotonic_ns() - now > _LATE_NS
-
-
-def _read_all(descriptor):
-    data = b""
-    while True:
-        chunk = os.read(descriptor, 4096)
-        if not chunk:
-            return data
-        data += chunk
 
 
 def say(line):

@@ -35,12 +35,12 @@ class Group:
 
     def figures(self):
         """{"peak_bytes", "oom_kills"}: the most that was charged to the group, and how many of its processes were killed for want of memory."""
-        peak = _number(self._path, "memory.max_usage_in_bytes")
+        peak = number(self._path, "memory.max_usage_in_bytes")
         if peak is None:
-            peak = _number(self._path, "memory.peak")
-        kills = _field(self._path, "memory.oom_control", "oom_kill")
+            peak = number(self._path, "memory.peak")
+        kills = field(self._path, "memory.oom_control", "oom_kill")
         if kills is None:
-            kills = _field(self._path, "memory.events", "oom_kill")
+            kills = field(self._path, "memory.events", "oom_kill")
         return {"peak_bytes": peak, "oom_kills": kills}
 
     def remove(self):
@@ -66,7 +66,7 @@ def _write(path, text):
         os.close(descriptor)
 
 
-def _read(folder, name):
+def _read(folder: "str | os.PathLike[str]", name: str) -> "str | None":
     try:
         with open(os.path.join(folder, name), encoding="ascii") as file:
             return file.read()
@@ -74,12 +74,14 @@ def _read(folder, name):
         return None
 
 
-def _number(folder, name):
+def number(folder: "str | os.PathLike[str]", name: str) -> "int | None":
+    """The number in a file of a group; None where the kernel does not tell."""
     text = _read(folder, name)
     return int(text) if text is not None and text.strip().isdigit() else None
 
 
-def _field(folder, name, field):
+def field(folder: "str | os.PathLike[str]", name: str, field: str) -> "int | None":
+    """The number beside a word in a file of a group, as memory.stat has them; None where the kernel does not tell."""
     for line in (_read(folder, name) or "").splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == field:

@@ -20,7 +20,8 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import sha256_of
 from ..models.identity import identify
-from ..runs.records import COMMAND, EXECUTE, MODEL_LOAD, PREPARE, RELEASE, RESERVED, STARTUP, WARMUP, Model, ModelFile
+from ..runs import phases
+from ..runs.records import COMMAND, Model, ModelFile
 from .runtimes import Runtime
 
 WORDS = ("model", "threads", "runs", "warmup")
@@ -28,8 +29,6 @@ WORDS = ("model", "threads", "runs", "warmup")
 _MODELS = (".onnx", ".ort", ".tflite", ".circle", ".tvn", ".xml", ".ini", ".pte", ".pt", ".pth", ".mnn", ".param", ".gguf", ".dlc")
 _NAME = re.compile(r"([A-Za-z0-9_.+-]+)=(?=\S|$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-# The words by which options name memprof's own phases.
-PHASES = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE, "release": RELEASE}
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -99,24 +98,12 @@ def parse_regex(text: str) -> tuple[str, str]:
         re.compile(regex)
     except re.error as error:
         raise UsageError(f"--phase-regex {text!r}: {error}") from None
-    return own_phase(phase(name)), regex
+    return phases.own(phases.named(name)), regex
 
 
 def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
     """`parse_regex` of each text, as regular expression by phase. Raises UsageError."""
     return dict(parse_regex(text) for text in texts)
-
-
-def phase(name: str) -> str:
-    """The phase that a word stands for: load is MODEL_LOAD, and a name of the program's own stands for itself."""
-    return {"startup": STARTUP, **PHASES}.get(name, "_".join(name.split()))
-
-
-def own_phase(name: str) -> str:
-    """The name of a user's phase. Raises UsageError for the name of memprof's own figures."""
-    if name in RESERVED:
-        raise UsageError(f"a phase cannot be called {name}: memprof has a figure of that name; choose another name")
-    return name
 
 
 # -- the program of a command, and its model

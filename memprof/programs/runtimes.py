@@ -144,7 +144,11 @@ class Runtime:
 
     def builds(self, path: str) -> bool:
         """Whether this model is converted with any settings before it can be loaded."""
-        return self.always_builds or _ending(path) in self.converts
+        return self.always_builds or self.converted(path)
+
+    def converted(self, path: str) -> bool:
+        """Whether this model is converted to another format, which may have other names."""
+        return _ending(path) in self.converts
 
     @property
     def endings(self) -> tuple[str, ...]:
@@ -246,9 +250,14 @@ class ThisMachine:
 _THIS_MACHINE = ThisMachine()
 
 
-@cache
 def describe(python: str, user_file: str | None = None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, ...]:
     """The runtimes of an interpreter, or the runtime in a user's file. Raises InputError if the interpreter does not answer."""
+    # Each is asked once, however this machine is called: `cache` takes a default that is left out for another call than one that is written.
+    return _answered(python, user_file, _THIS_MACHINE if machine.name == _THIS_MACHINE.name else machine)
+
+
+@cache
+def _answered(python: str, user_file: str | None, machine: Asked) -> tuple[Runtime, ...]:
     command = [python, machine.runners(), "describe", *([machine.file(user_file)] if user_file else [])]
     try:
         # Run by path: sys.path then begins with the script's folder and not with the working folder, whose files could be taken for modules.

@@ -24,8 +24,8 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import InputError, UsageError, os_reason
+from ..runs.phases import WORDS, own
 from . import elf
-from .commands import PHASES, own_phase
 from .runtimes import runners_path
 
 _OTHERS = "marks (memprof.h) or --phase-regex give phases without it"
@@ -37,7 +37,7 @@ def parse_phase(text: str) -> tuple[str, str]:
     name, equals, function = text.partition("=")
     if not equals or not _PHASE.fullmatch(name) or not function.strip():
         raise UsageError(f"--phase {text!r}: write NAME=FUNCTION, such as load=nnfw_load_model_from_file")
-    return own_phase(PHASES.get(name, name)), " ".join(function.split())
+    return own(WORDS.get(name, name)), " ".join(function.split())
 
 
 def wrap(

@@ -12,13 +12,18 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _GENERAL = re.compile(r"^(Traceback |\s+File |\s+at |#\d+ )")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _LONGEST = 200
+_TELLS_ENOUGH = 20
 
 
 def reason(run: Run) -> str:
     """The last line of a run's output that speaks of a failure; empty if no line does, or if the outcome has it already."""
-    lines = [" ".join(line.split()) for line in (run.output_tail or "").splitlines() if not _GENERAL.match(line)]
+    printed = _COLOURS.sub("", run.output_tail or "")
+    lines = [" ".join(line.split()) for line in printed.splitlines() if not _GENERAL.match(line)]
     line = next((line for line in reversed(lines) if _TELLING.search(line)), "")
-    if not line or line in (run.outcome.message or "") or (run.outcome.message or "\0") in line:
+    message = run.outcome.message or ""
+    logged = line.rpartition("] ")[2]  # without a time and a place in the source, as onnxruntime writes in front
+    if not line or line in message or (message or "\0") in line or (len(logged) >= _TELLS_ENOUGH and logged in message):
         return ""
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -22,7 +22,7 @@ class Merged:
     duplicates: int
 
 
-def merge(paths: Sequence[Path], keep: Callable[[bytes], None], say: Callable[[str], None]) -> Merged:
+def merge(paths: Sequence[Path], keep: Callable[[bytes], object], say: Callable[[str], None]) -> Merged:
     """Give each run of the files to `keep`, a line at a time, once. say: told of a torn last line.
 
     A job that one file holds several times was measured several times. Raises InputError, before anything is kept, for a file that cannot be

@@ -94,6 +94,10 @@ _METRICS = (
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 
+# Figures in bytes a unit that several processes give together: no run alone has them. See memprof.judge.growing and .coefficients.
+GROWTH, LAW = "growth_bytes", "law_bytes"
+OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
+
 # Peaks, which the whole run has too, and not only each phase.
 PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes")
 # Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.
@@ -111,6 +115,11 @@ def metric(name: str) -> Metric:
     if name not in METRICS:
         raise UsageError(f"there is no metric {name!r}{near_or_all(name, METRICS)}")
     return METRICS[name]
+
+
+def described(name: str) -> Metric:
+    """The name and unit of a metric, of those of several processes too."""
+    return OF_SEVERAL.get(name) or METRICS[name]
 
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
@@ -163,7 +172,7 @@ def with_swap(run: Run, phase: str, wanted: Metric) -> float | None:
 
 def amount(metric: str, value: float) -> str:
     """A metric's value as people read it."""
-    unit = METRICS[metric].unit
+    unit = described(metric).unit
     return format_bytes(value) if unit == BYTES else format_duration(value) if unit == NS else f"{value:g}"
 
 

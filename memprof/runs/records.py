@@ -127,6 +127,11 @@ class Job:
     use: Use | None = None
     drive: str | None = None
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment's variables that it sets, without those that it takes away."""
+        return {name: value for name, value in self.env.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -486,6 +491,11 @@ class Run:
     def complete(self) -> bool:
         """Whether all phases before RELEASE ended well: their figures and PEAK count, even if the runtime then failed to be deleted."""
         return self.outcome.ok or (self.job.release and self.outcome.phase in (RELEASE, f"after {RELEASE}"))
+
+    @property
+    def followed(self) -> bool:
+        """Whether `memprof grow` followed its memory by units."""
+        return self.job.use is not None and bool(self.work)
 
     @property
     def before_release(self) -> tuple[Mark, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -54,8 +55,12 @@ def refuse_strangers(runs: Iterable[Run], option: str) -> None:
 
 
 def described(job: Job) -> str:
-    """The runtime, interpreter, variables and knobs that a Job would be measured with again, for people; no letter of it can act on a terminal."""
-    words = [f"runtime {job.runtime}", f"interpreter {job.python or 'none'}"]
+    """The program or the runtime, interpreter, variables and knobs that a Job would be measured with again, for people; no letter of it can act on
+    a terminal."""
+    if job.argv:
+        words = [f"program {shlex.join(job.argv)}", f"folder {job.cwd or 'the current one'}"]
+    else:
+        words = [f"runtime {job.runtime}", f"interpreter {job.python or 'none'}"]
     words += [f"{name}={value}" if value is not None else f"{name} unset" for name, value in job.env.items()] or ["no variables"]
     words += [f"knob {name}={value}" for name, value in job.knobs.items()]
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in ", ".join(words))

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..judge import likeness, verdicts
+from ..judge.ranks import p_words
 from ..judge.verdicts import Judged, Limits
 from ..runs import summary
-from ..runs.metrics import BYTES, HIGH_WATER_MARKS, METRICS
 from ..runs.summary import Key, Row
 
 RISK = 0.01
@@ -55,7 +55,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Found:
+class Step:
     """The step: it lies after `before` and at `at` at the latest. judged: both, by the gate. between: the versions between them, which are
     skipped, none if the very version is known."""
 
@@ -67,13 +67,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Searched:
-    """How a search ended. ends: both ends, by the gate. found: the steps, one without --all, none if the ends do not differ.
+    """How a search ended. ends: both ends, by the gate. steps: the steps, one without --all, none if the ends do not differ.
 
     values: the figures of each version that was measured. skipped: why others were not.
     """
 
     ends: Judged
-    found: tuple[Found, ...]
+    steps: tuple[Step, ...]
     values: dict[int, tuple[float, ...]]
     skipped: dict[int, str]
 
@@ -108,14 +108,14 @@ class _Search:
         first = self._end(range(self._count), "good")
         last = self._end(range(self._count - 1, first, -1), "bad")
         whole = ends = self._ends(first, last)
-        found: list[Found] = []
+        steps: list[Step] = []
         while ends.verdict in ("regressed", "improved"):
-            found.append(self._between(first, last))
-            first = found[-1].at
+            steps.append(self._between(first, last))
+            first = steps[-1].at
             if not every or first == last:
                 break
             ends = self._ends(first, last)
-        return Searched(whole, tuple(found), self.values, self.skipped)
+        return Searched(whole, tuple(steps), self.values, self.skipped)
 
     def _end(self, places: range, word: str) -> int:
         for place in list(places)[:MOST_ENDS]:
@@ -157,7 +157,7 @@ class _Search:
             floor = self._least(before)
             if abs(size) > floor and (p := likeness.chance(before, after, floor)) <= RISK:
                 verdict: verdicts.Verdict = "regressed" if size > 0 else "improved"
-                return replace(judged, verdict=verdict, reason=f"the values lie apart as wholes (p = {p:.2g})", p=p, threshold=floor)
+                return replace(judged, verdict=verdict, reason=f"the values lie apart as wholes ({p_words(p)})", p=p, threshold=floor)
             if judged.verdict == "ok":
                 return judged
         raise Unanswered(f"the ends cannot be told apart from noise in {LOOKS[-1]} repeats each: {judged.reason}")
@@ -165,11 +165,9 @@ class _Search:
     def _least(self, base: Sequence[float]) -> float:
         """The smallest difference that counts beside these figures."""
         question = self._question
-        least = [question.limits.share * abs(statistics.median(base)), 1.0]
-        least += [question.limits.bytes] if METRICS[question.metric].unit == BYTES else []
-        return max(*least, question.bound_bytes if question.metric in HIGH_WATER_MARKS else 0)
+        return max(1.0, verdicts.floor(question.metric, statistics.median(base), question.bound_bytes, question.limits))
 
-    def _between(self, first: int, last: int) -> Found:
+    def _between(self, first: int, last: int) -> Step:
         low, high = first, last
         while True:
             middle = (low + high) / 2
@@ -184,7 +182,7 @@ class _Search:
                 high = place
         for place in (low, high):  # the gate judges both, and the version that was found last may have few repeats
             self._have(place, _ENDS)
-        return Found(low, high, self._judged(low, high), tuple(range(low + 1, high)))
+        return Step(low, high, self._judged(low, high), tuple(range(low + 1, high)))
 
     def _side(self, place: int, first: int, last: int) -> Side | None:
         """Which end a version is like; None if it cannot be measured or told, and is skipped."""

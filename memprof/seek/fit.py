@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import MeasurementError, UsageError
 from ..measuring import campaign, limits, orders
 from ..measuring.limits import By, Limiter
-from ..measuring.orders import Order
+from ..measuring.order import Order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
@@ -124,7 +124,7 @@ class _Fitter:
         for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        model = identify(Path(request.model))
+        model = identify(request.model)
         variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=request.python)
         suite = Suite(
             threads=(request.threads,) if request.threads else (),

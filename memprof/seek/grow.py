@@ -17,20 +17,20 @@ from pathlib import Path
 from ..errors import MeasurementError, UsageError
 from ..explain import grown as two_looks
 from ..judge import growth
+from ..judge.growing import RELOAD
 from ..measuring import campaign, orders
-from ..measuring.orders import Order
+from ..measuring.order import Order
+from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
-from ..programs import runtimes
 from ..programs.commands import Command
 from ..runs import work
 from ..runs.records import COMMAND, Run, Use, Work
 from ..runs.settings import written
 from ..units import counted, format_bytes, parse_duration_ns
 
-RELOAD = "reload"
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
 _MOST_SHAPES = 64
 _BUDGET_NS = 300 * 1000 * MS
@@ -74,6 +74,7 @@ class GrowRequest:
     processes: int = growth.LEAST_PROCESSES
     env: Mapping[str, str] = field(default_factory=dict)
     variant: str | None = None
+    place: Place = HERE
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,28 @@ def grow(
     Raises UsageError or InputError for a fault of the request, MeasurementError if a process fails before it has done enough to be judged.
     """
     return _Grower(request, progress, keep, so_far).run()
+
+
+def request_of(order: Order, per: str, shapes: str | None = None, budget: str | None = None) -> GrowRequest:
+    """The question by this unit (iteration, reload or shape) for the runtime, model and settings of an order. shapes, budget: the words of `memprof
+    grow`. Raises UsageError."""
+    job = order.job
+    varied, seed = parse_shapes(shapes) if shapes is not None else ((), None)
+    return GrowRequest(
+        model=job.model.path,
+        runtime=job.runtime,
+        knobs=job.knobs,
+        threads=job.threads,
+        python=job.python,
+        shapes=job.shapes,
+        inputs=job.inputs,
+        varied=varied,
+        seed=seed,
+        cycles=RELOAD if per == RELOAD else None,
+        budget=parse_budget(budget) if budget is not None else Budget(),
+        variant=job.variant,
+        env=job.variables,
+    )
 
 
 class _Grower:
@@ -294,6 +317,7 @@ def _suite(request: GrowRequest) -> Suite:
         interval_ns=10 * MS,
         python=request.python,
         release=False,
+        place=request.place,
     )
 
 
@@ -303,8 +327,8 @@ def order_of(request: GrowRequest) -> Order:
         raise UsageError("name a model, or a program with --cmd")
     if request.runtime is None:
         raise UsageError("name the runtime that executes it: -r NAME")
-    python = runtimes.interpreter(request.python)
-    model = identify(Path(request.model))
+    python = request.place.interpreter(request.python)
+    model = identify(request.model)
     variant = Variant(
         runtime=request.runtime, name=request.variant or request.runtime, set=dict(request.knobs), python=python, env=dict(request.env)
     )

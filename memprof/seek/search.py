@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -274,10 +275,10 @@ class Search:
             return False
         before = front([Point(trial.settings, trial.peak or 0, trial.time or 0, 1) for trial in self.trials[:-_PATIENCE] if trial.ok])
         log_front = [(math.log(point.peak), math.log(point.time)) for point in before]
+        known = {trial.settings for trial in self.trials[:-_PATIENCE]}
         for point in self.points():
             peak, time = math.log(point.peak), math.log(point.time)
-            newer = all(trial.settings != point.settings for trial in self.trials[:-_PATIENCE])
-            if newer and all(peak < other[0] - _BETTER or time < other[1] - 3 * _TIME_SD for other in log_front):
+            if point.settings not in known and all(peak < other[0] - _BETTER or time < other[1] - 3 * _TIME_SD for other in log_front):
                 return False
         return True
 
@@ -329,17 +330,19 @@ def front(points: Iterable[Point]) -> list[Point]:
     """The Pareto front, least peak first, without ballast: a point is left out if a point with only some of its settings has as good as the
     same peak (0.3%) and is about as fast (15%).
     """
-    candidates = list(points)
+    candidates = sorted(points, key=lambda point: (point.peak, point.time))
+    peaks = [point.peak for point in candidates]
     unbeaten: list[Point] = []
-    for point in sorted(candidates, key=lambda point: (point.peak, point.time)):
-        if (not unbeaten or point.time < unbeaten[-1].time) and not any(_as_good(other, point) for other in candidates):
-            unbeaten.append(point)
+    for point in candidates:
+        if not unbeaten or point.time < unbeaten[-1].time:
+            small_enough = candidates[: bisect_right(peaks, point.peak * (1 + _BETTER))]
+            if not any(_lighter_as_fast(other, point) for other in small_enough):
+                unbeaten.append(point)
     return unbeaten
 
 
-def _as_good(lighter: Point, point: Point) -> bool:
-    same = lighter.peak <= point.peak * (1 + _BETTER) and lighter.time <= point.time * (1 + 3 * _TIME_SD)
-    return lighter.settings < point.settings and same
+def _lighter_as_fast(lighter: Point, point: Point) -> bool:
+    return lighter.settings < point.settings and lighter.time <= point.time * (1 + 3 * _TIME_SD)
 
 
 def _changed(settings: Settings, item: tuple[str, str]) -> Settings:
@@ -365,8 +368,8 @@ class _Model:
 
         self._numpy = numpy
         self._place = {item: index for index, item in enumerate(active)}
-        pairs = [pair for pair in itertools.combinations(active, 2) if pair[0][0] != pair[1][0]]
-        self._pairs = {pair: len(active) + index for index, pair in enumerate(pairs)}
+        pairs = [pair for pair in itertools.combinations(range(len(active)), 2) if active[pair[0]][0] != active[pair[1]][0]]
+        self._pairs = {pair: len(active) + index for index, pair in enumerate(pairs)}  # by the places of its two values
         good = [trial for trial in trials if trial.ok and trial.settings != DEFAULT]
         rows = self._rows([trial.settings for trial in good])
         prior = numpy.diag([_SINGLE_SD**-2] * len(active) + [_PAIR_SD**-2] * len(pairs))
@@ -404,7 +407,5 @@ class _Model:
         rows = self._numpy.zeros((len(combinations), len(self._place) + len(self._pairs)))
         for row, settings in zip(rows, combinations, strict=True):
             places = sorted(self._place[item] for item in settings if item in self._place)
-            row[places] = 1
-            items = sorted((item for item in settings if item in self._place), key=self._place.__getitem__)
-            row[[self._pairs[pair] for pair in itertools.combinations(items, 2) if pair in self._pairs]] = 1
+            row[places + [self._pairs[pair] for pair in itertools.combinations(places, 2) if pair in self._pairs]] = 1
         return rows

@@ -6,118 +6,35 @@ The figures of a proposal are not those that the search saw: they are of fresh r
 
 from __future__ import annotations
 
-import glob
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
 from ..measuring.leftovers import scratch
-from ..measuring.orders import Order, order
-from ..measuring.places.place import HERE, Place
+from ..measuring.order import Order
+from ..measuring.orders import order
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
 from ..programs import runtimes
-from ..programs.runtimes import Knob, Runtime
 from ..runs import metrics, signing, store
 from ..runs.records import PEAK, Run
 from ..runs.settings import written
 from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
-from .search import DEFAULT, Goal, Point, Search, Settings, Trial, front
+from .candidates import candidates_of
+from .search import DEFAULT, Point, Search, Settings, Trial, front
+from .tuned import THREADS, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown, split
 
-# The name under which the number of threads is searched over like a knob.
-_THREADS = "threads"
-VERIFYING_REPEATS = 5
 _MOST_PROPOSALS = 5
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
 # A setting that takes this many times as long as the default (but half a minute at least) is taken to hang.
 _PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
-# Where distributions put other allocators.
-_ALLOCATORS = ("libjemalloc.so*", "libtcmalloc_minimal.so*", "libmimalloc.so*")
-_FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """A search to be made: the model, the runtime, and the words of `memprof run` that hold for all trials.
-
-    tries: values to try by knob, in place of those that the knob names. threads: the thread counts to search over, the first being the default's;
-    empty for the runtime's choice. tolerance: by how much outputs may differ from the default's, relative to the largest, and still count as the
-    same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
-    """
-
-    model: str
-    runtime: str
-    goal: Goal = field(default_factory=Goal)
-    fixed: Mapping[str, str] = field(default_factory=dict)
-    tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    threads: tuple[int, ...] = ()
-    python: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    tolerance: float = 1e-3
-    time_ns: int = 600 * 1000 * MS
-    seed: int = 0
-    trust_runs: bool = False
-    place: Place = HERE
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
-
-    number: its runs are those of the variant whose name begins with # and this; 0 is the default.
-    output_error: see Run; None if the runtime hands no outputs out. command: a command line that measures the settings again. variables: the
-    environment that carries those settings which act there.
-    """
-
-    number: int
-    settings: Settings
-    peak: float
-    time: float
-    peaks: tuple[float, ...]
-    times: tuple[float, ...]
-    output_error: float | None
-    changes_outputs: bool
-    command: str
-    variables: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
-
-    best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
-    figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
-    that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
-    verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
-    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
-    """
-
-    model: str
-    runtime: str
-    goal: Goal
-    default: Proposal
-    proposals: tuple[Proposal, ...]
-    best: Proposal | None
-    idle: tuple[tuple[str, str], ...]
-    failed: tuple[tuple[Settings, str], ...]
-    trials: int
-    complete: bool
-    verified: bool
-    tolerance: float
-    runs: tuple[Run, ...] = field(default=(), repr=False)
-    repeats: int = VERIFYING_REPEATS
-    threads: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    interrupted: bool = False
 
 
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
@@ -133,7 +50,7 @@ class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep = request, progress, keep
         self._runtime, self._python = runtimes.located(request.runtime, request.python, request.place)
-        self._model = identify(Path(request.model))
+        self._model = identify(request.model)
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
         self._suite = Suite(
@@ -147,7 +64,7 @@ class _Tuner:
             place=request.place,
             release=False,  # neither the peak nor the latency is in it
         )
-        self._search = Search(_knobs(self._runtime, request), request.goal, request.seed)
+        self._search = Search(candidates_of(self._runtime, request), request.goal, request.seed)
         job = self._order(DEFAULT, "default").job
         self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
         # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
@@ -217,7 +134,8 @@ class _Tuner:
         job = replace(order.job, repeat=len([trial for trial in self._search.trials if trial.settings == settings]) + 1)
         patience_ns = min(job.timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or job.timeout_ns)
         order = replace(order, job=replace(job, timeout_ns=patience_ns))
-        return next(iter(self._compared([order])))
+        (run,) = self._compared([order])  # to its end: an interruption that meets an unfinished generator is lost
+        return run
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
         """Measure. Each Run gets the distance of its outputs from the default's, those of the first default that succeeds."""
@@ -233,7 +151,7 @@ class _Tuner:
             yield run
 
     def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
-        knobs, threads = _split(settings)
+        knobs, threads = split(settings)
         variant = Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
         return order(replace(self._suite, runs=runs), self._model, variant)
 
@@ -249,7 +167,7 @@ class _Tuner:
             self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in self._fixed
         )
         if job.threads != self._threads:
-            settings |= {(_THREADS, str(job.threads))}
+            settings |= {(THREADS, str(job.threads))}
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
             raise InputError("the runs in the -o file were measured with other --set")
         if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
@@ -343,7 +261,7 @@ class _Tuner:
         kept = [
             proposal
             for proposal in others
-            if not any(_beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs for other in measured)
+            if not any(beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs for other in measured)
         ]
         kept.sort(key=lambda proposal: proposal.peak)
         return Tuned(
@@ -352,7 +270,7 @@ class _Tuner:
             goal=self._request.goal,
             default=default,
             proposals=tuple(kept),
-            best=_best(self._request.goal, default, kept),
+            best=best_of(self._request.goal, default, kept),
             idle=tuple(self._search.idle()),
             failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()) + tuple(failures.items()),
             trials=len(self._search.trials),
@@ -390,7 +308,7 @@ class _Tuner:
             times=times,
             output_error=error,
             changes_outputs=error is not None and error > self._request.tolerance,
-            command=_command(self._request, settings),
+            command=command_of(self._request, settings),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 
@@ -418,85 +336,9 @@ def output_error(reference: Path, outputs: Path) -> float:
         return worst
 
 
-def shown(settings: Settings) -> str:
-    """Settings as a variant is written: `mmap=on,prepacking=off`; `default` if there are none."""
-    return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
-
-
-def _knobs(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
-    """The values to search over: each knob's but the default's, and the allocators that this machine has."""
-    known = {knob.name: knob for knob in runtime.knobs}
-    for name in (*request.fixed, *request.tries):
-        if name not in known:
-            raise runtimes.unknown_knob(name, [runtime])
-    # A knob that converts the model, or takes a file, acts on this machine only.
-    local = {name for name, knob in known.items() if knob.acts == "build" or knob.values in ("file", "path")}
-    left_out = set() if request.place is HERE else local
-    candidates = {name: _values(knob, request) for name, knob in known.items() if name not in {*request.fixed, *left_out}}
-    candidates[_THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
-    return {name: values for name, values in candidates.items() if values}
-
-
-def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
-    if knob.name in request.tries:
-        for value in request.tries[knob.name]:
-            knob.check(value)
-        return tuple(dict.fromkeys(value for value in request.tries[knob.name] if value != knob.default))
-    if knob.name == "preload":
-        return allocators()
-    return knob.candidates()
-
-
-def allocators() -> tuple[str, ...]:
-    """Shared libraries of other allocators on this machine, the first of each kind."""
-    libraries = []
-    for pattern in _ALLOCATORS:
-        paths = sorted(path for folder in _FOLDERS for path in glob.glob(f"{folder}/{pattern}"))
-        libraries += paths[:1]
-    return tuple(libraries)
-
-
-def _split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
-    """Settings as knobs and thread counts. There is no thread count if it is the default's."""
-    knobs = {name: value for name, value in settings if name != _THREADS}
-    return knobs, tuple(int(value) for name, value in settings if name == _THREADS)
-
-
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     mark = run.mark(timed_phase([run]))
     peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
     if not run.outcome.ok or peak is None or mark is None or not mark.times_ns:
         return Trial(settings, None, None)
     return Trial(settings, peak, statistics.median(mark.times_ns), run.output_error is not None and run.output_error > tolerance)
-
-
-def _beats(proposal: Proposal, other: Proposal) -> bool:
-    """Whether a proposal has less of one figure, peak or time, and no more of the other."""
-    return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
-
-
-def _best(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Proposal | None:
-    if goal.budget is not None:
-        within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
-        return min(within, key=lambda proposal: proposal.time, default=None)
-    within = [proposal for proposal in proposals if not proposal.changes_outputs]
-    within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
-    return min(within, key=lambda proposal: proposal.peak, default=None)
-
-
-def _command(request: TuneRequest, settings: Settings) -> str:
-    from shlex import quote
-
-    knobs, threads = _split(settings)
-    knobs = {**request.fixed, **knobs}
-    variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
-    words = ["memprof", "run", request.model, "--variant", variant]
-    for count in threads or request.threads[:1]:
-        words += ["--threads", str(count)]
-    if request.python:
-        words += ["--python", request.python]
-    for name, shape in request.shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if request.inputs:
-        words += ["--inputs", request.inputs]
-    return " ".join(map(quote, words))

@@ -1,4 +1,4 @@
-"""Why memory rose, for an answer of `memprof grow`: the same iterations in one more process, which stands still after its warm-up and at its end."""
+"""Why memory rose, for an answer of `memprof grow`: the same work in one more process, which stands still after its warm-up and at its end."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from ..errors import UsageError
 from ..explain import grown as two_looks
 from ..explain.grown import Line
 from ..measuring.progress import Progress
+from ..runs.records import EXECUTE, Use
 from ..units import counted, format_bytes
 from .grow import Grown, GrowRequest, order_of
 
+RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
 _ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
 _LINES = 3
 
 
 def check(request: GrowRequest) -> None:
     """Raises UsageError for work of which two looks cannot be taken."""
-    if request.command is not None or request.cycles or request.varied:
-        raise UsageError("--why looks at iterations of a model in a runtime: leave out --cmd, --shapes and --cycles")
+    request.place.only_here("--why, which reads every page of the process,")
+    if request.command is not None:
+        raise UsageError("--why looks at a model in a runtime: a program does not stand still after so many units of its work")
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
@@ -30,16 +33,17 @@ def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
     if verdict.word not in ("grows", "bounded"):
         return replace(answer, remarks=(*answer.remarks, f"--why: it is {verdict.word}, so there is no rise to look into"))
     warmup, runs = max(verdict.warmup, 1), max(verdict.tail, 1)
-    if verdict.word == "grows" and verdict.slope > 0:
+    if verdict.word == "grows" and verdict.slope > 0 and verdict.unit in ("iteration", "reload"):
         runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / verdict.slope)))
-    else:  # what rose before it stopped
+    elif verdict.word == "bounded":  # what rose before it stopped
         warmup, runs = 1, max(verdict.warmup - 1, 1)
     order = order_of(request)
-    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs))
-    found = two_looks.why(order, progress)
+    use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
+    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
+    looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     lines = two_looks.lines(order, progress, _LINES) if order.runtime.name.endswith(".py") else ()
-    said = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (*found.sentences, *_lines(lines), *found.remarks))
-    return replace(answer, why=found, remarks=(*answer.remarks, *said))
+    said = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (*looked.sentences, *_lines(lines), *looked.remarks))
+    return replace(answer, why=looked, remarks=(*answer.remarks, *said))
 
 
 def _lines(lines: tuple[Line, ...]) -> Iterator[str]:

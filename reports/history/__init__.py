@@ -6,6 +6,7 @@ drawn.py packs the figures that history.js draws. The page needs nothing else: n
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -17,6 +18,7 @@ from memprof.units import counted
 
 from .. import standalone
 from ..standalone import check
+from ..tables.grid import Table
 from ..tables.history import sentence
 from . import drawn
 
@@ -36,18 +38,32 @@ class _Listed:
     worse: bool
 
 
-def render(history: History, title: str, commit_url: str = "", run_url: str = "") -> str:
-    """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url."""
+def render(
+    history: History,
+    title: str,
+    commit_url: str = "",
+    run_url: str = "",
+    *,
+    noun: str = "commit",
+    tables: Sequence[Table] = (),
+    notices: Sequence[str] = (),
+) -> str:
+    """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url.
+
+    noun: the history's commits, in a word. tables, notices: to stand above the steps, and above everything else.
+    """
     listed = [_listed(number, change, history, commit_url) for number, change in enumerate(history.changes)]
     newest = history.commits[-1]
-    many = f"{counted(len(history.commits), 'commit')}, {counted(len(history.lines), 'line')}, {counted(len(history.changes), 'step')}"
+    many = f"{counted(len(history.commits), noun)}, {counted(len(history.lines), 'line')}, {counted(len(history.changes), 'step')}"
     return standalone.render(
         __package__,
         "history",
         drawn.page(history, commit_url, run_url),
         title=title,
-        subtitle=f"{many}; the newest is {newest.short}",
-        notices=history.remarks,
+        subtitle=f"{many}; the newest is {newest.short}" if newest.time_s else many,  # releases have no time
+        notices=(*history.remarks, *notices),
+        noun=noun,
+        tables=tables,
         changes=listed[::-1][:_MOST_LISTED],
         left=max(0, len(listed) - _MOST_LISTED),
         machines=[machine.words for machine in history.machines],

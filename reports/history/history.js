@@ -11,7 +11,8 @@
   const unique = (values) => [...new Set(values)];
   const unitFor = (metric, most) => UNITS[all.metrics[metric][1]].find(([, size]) => most >= size) || UNITS[all.metrics[metric][1]].at(-1);
   const number = (value) => value.toLocaleString("en", { maximumSignificantDigits: value >= 1000 ? 5 : 4, useGrouping: false });
-  const day = (time) => new Date(time * 1000).toISOString().slice(0, 10);
+  // Releases have no time, so they have no day.
+  const day = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 10) : "");
 
   // A line's columns, unpacked once: the commits' places, medians, and how far the repeats reach.
   function columns(line) {
@@ -214,7 +215,7 @@
       data: lines.map(({ line }) => [columns(line).places, columns(line).middles]),
       series,
       height: HEIGHT,
-      x: { range: state.range, size: 32, space: 90, values: (places) => places.map((tick) => (Number.isInteger(tick) && commits[tick] ? (wide > 60 ? day(commits[tick].time) : commits[tick].short) : "")) },
+      x: { range: state.range, size: 32, space: 90, values: (places) => places.map((tick) => (Number.isInteger(tick) && commits[tick] ? ((wide > 60 && day(commits[tick].time)) || commits[tick].short) : "")) },
       y: { range: [low, high], size: 78, label: `${all.metrics[state.metric][0]}${unit ? ` (${unit})` : ""}`, grid: true, splits: () => ticks(low, high, size), values: (places) => places.map((place) => number(place / size)) },
       under: (pen, plot) => {
         releases(pen, plot);

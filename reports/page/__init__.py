@@ -1,12 +1,14 @@
 """Runs -> one HTML page that needs nothing else: no network, no server, no second file.
 
-words.py has the findings and conditions in sentences and tables; drawn.py holds the figures that page.js draws and switches between.
+finding.py, conditions.py and words.py have the page's sentences and tables; drawn.py holds the figures that page.js draws and switches between.
 standalone.py sees to it that text from a runs file stays text.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -20,9 +22,9 @@ from .. import standalone
 from ..rows import by_model, label_names, labels
 from ..soundness import sound
 from ..standalone import check
-from ..tables import plan, release, table
+from ..tables import planned, release, table
 from ..tables.grid import Table
-from . import drawn, explained, words
+from . import conditions, drawn, explained, words
 
 __all__ = ["check", "render"]
 
@@ -56,14 +58,34 @@ def render(
         sources=sources,
         notices=words.notices(runs, warnings),
         models=[words.model(group) for group in models.values()],
-        plans=[plan.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
+        plans=[planned.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
         kept=[_kept(group) for group in models.values()],
-        machines=words.machines(runs),
+        growth=_growth(runs),
+        machines=conditions.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
         explained=[Markup(explained.page_piece(explanation)) for explanation in explanations],
     )
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """The picture of growth as base64 of an SVG, and its verdicts in words."""
+
+    picture: str
+    sentences: Sequence[str]
+
+
+def _growth(runs: Sequence[Run]) -> _Growth | None:
+    """What runs of `memprof grow` tell, None if there are none."""
+    followed = [run for run in runs if run.followed]
+    if not followed:
+        return None
+    from ..pictures import growth, saving  # bring matplotlib along, which no other page needs
+
+    panels = growth.panels(followed)
+    return _Growth(base64.b64encode(saving.encoded(growth.draw(panels), "svg")).decode(), [panel.title for panel in panels])
 
 
 def _kept(runs: Sequence[Run]) -> Sequence[Table]:

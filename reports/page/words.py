@@ -1,4 +1,4 @@
-"""The words of the page: the finding, notices that come before any comparison, failures, and the conditions of measuring.
+"""The words of the page: those on a model, notices that come before any comparison, failures, and how exact the figures are.
 
 All of it is plain text, or Markup whose parts were escaped when they were put in.
 """
@@ -6,23 +6,20 @@ All of it is plain text, or Markup whose parts were escaped when they were put i
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS
-from memprof.runs.records import PEAK, Machine, Outcome, Run
-from memprof.runs.settings import written
+from memprof.runs import summary
+from memprof.runs.records import Outcome, Run
 from memprof.runs.summary import Key
 from memprof.units import counted, format_bytes, format_duration
 
 from .. import rows
 from ..tables import missing, ran
-
-_PEAK = METRICS["rss_peak_bytes"]
+from .conditions import NAMES, conditions, when
+from .finding import findings
 
 
 @dataclass(frozen=True)
@@ -43,9 +40,6 @@ class Condition:
 
     label: str
     values: tuple[str, ...]
-
-
-_CONDITIONS = ("runtime", "Python", "knobs", "threads", "shapes", "environment", "page cache", "iterations", "repeats", "measured")
 
 
 @dataclass(frozen=True)
@@ -84,22 +78,22 @@ def subtitle(runs: Sequence[Run]) -> str:
     variants = len({key.variant for key in groups})
     machines = list(dict.fromkeys(run.machine.name for run in runs))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
-    parts = [counted(variants, "variant"), f"{counted(len(runs), 'run')} on {where}", *([_when(runs)] if _when(runs) else [])]
+    parts = [counted(variants, "variant"), f"{counted(len(runs), 'run')} on {where}", *([when(runs)] if when(runs) else [])]
     return "; ".join([", ".join(parts), *ran.heading(runs)])
 
 
 def model(runs: Sequence[Run]) -> Model:
     """The words on the runs of a model."""
     groups = summary.groups(runs)
-    measured = [(label, _conditions(group)) for label, group in _labelled(groups)]
-    differing = [place for place in range(len(_CONDITIONS)) if len({texts[place] for _, texts in measured}) > 1]
-    shared = [place for place in range(len(_CONDITIONS)) if place not in differing and measured[0][1][place]]
+    measured = [(label, conditions(group)) for label, group in _labelled(groups)]
+    differing = [place for place in range(len(NAMES)) if len({texts[place] for _, texts in measured}) > 1]
+    shared = [place for place in range(len(NAMES)) if place not in differing and measured[0][1][place]]
     return Model(
         runs[0].job.model.name,
-        tuple(_findings(groups)),
+        tuple(findings(groups)),
         tuple(failure for label, group in _labelled(groups) for failure in _failures(label, group)),
-        tuple((_CONDITIONS[place], measured[0][1][place]) for place in shared),
-        tuple(_CONDITIONS[place] for place in differing),
+        tuple((NAMES[place], measured[0][1][place]) for place in shared),
+        tuple(NAMES[place] for place in differing),
         tuple(Condition(label, tuple(texts[place] for place in differing)) for label, texts in measured) if differing else (),
         tuple(_files(groups)),
     )
@@ -108,128 +102,6 @@ def model(runs: Sequence[Run]) -> Model:
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:
     names = rows.label_names(groups)
     return [(rows.label(key, names), group) for key, group in groups.items()]
-
-
-# -- the finding
-
-
-@dataclass(frozen=True)
-class _Peak:
-    label: str
-    middle: float
-    low: float
-    high: float
-    phase: str
-    ground: float | None
-    exact: bool
-    repeats: int
-    bound: int
-
-    @property
-    def shown(self) -> str:
-        return ("" if self.exact else "~") + format_bytes(self.middle)
-
-
-def _findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
-    """A sentence a machine: figures of different machines are never set against each other."""
-    names = rows.label_names(groups)
-    machines = list(dict.fromkeys(key.machine for key in groups))
-    for machine in machines:
-        here = {key: group for key, group in groups.items() if key.machine == machine}
-        peaks = [_peak(rows.label(key, [name for name in names if name != "machine"]), group) for key, group in here.items()]
-        subject = "variants and thread counts" if "threads" in names else "variants"
-        where = Markup("On <strong>{}</strong>, ").format(machine) if len(machines) > 1 else Markup("")
-        yield Markup(" ").join(
-            part for part in (where + _finding([peak for peak in peaks if peak], subject, bool(where)), _failed(here)) if part
-        )
-
-
-def _peak(label: str, runs: Sequence[Run]) -> _Peak | None:
-    measured = [(run, value) for run in runs if (value := metrics.value(run, PEAK, _PEAK)) is not None]
-    if not measured:
-        return None
-    values = [value for _, value in measured]
-    grounds = [ground for run, _ in measured if (ground := metrics.baseline(run, _PEAK)) is not None]
-    return _Peak(
-        label,
-        statistics.median(values),
-        min(values),
-        max(values),
-        summary.peak_phase([run for run, _ in measured]),
-        statistics.median(grounds) if grounds else None,
-        all(metrics.exact(run, PEAK, _PEAK) for run, _ in measured),
-        len(values),
-        max(run.machine.peak_bound_bytes for run, _ in measured),
-    )
-
-
-def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
-    if not peaks:
-        return Markup("<strong>{} run ended well</strong>, so there is no peak to report.").format("no" if continued else "No")
-    highest, lowest = max(peaks, key=lambda peak: peak.middle), min(peaks, key=lambda peak: peak.middle)
-    if len(peaks) == 1:
-        return _single(highest)
-    if highest.middle == lowest.middle:
-        return Markup("{} {} {} peak alike, at <strong>{}</strong> in {}.").format(
-            "all" if continued else "All", len(peaks), subject, highest.shown, highest.phase
-        )
-    of = Markup("{} {} {}, ").format("of" if continued else "Of", len(peaks), subject) if len(peaks) > 2 else Markup("")
-    return of + Markup(
-        "<strong>{}</strong> peaks highest, at <strong>{}</strong> in {}: {} more than <strong>{}</strong>, the lowest, "
-        "which peaks at <strong>{}</strong> in {}{}."
-    ).format(
-        highest.label,
-        highest.shown,
-        highest.phase,
-        _more(highest, lowest),
-        lowest.label,
-        lowest.shown,
-        lowest.phase,
-        _doubt(highest, lowest),
-    )
-
-
-def _single(peak: _Peak) -> Markup:
-    above = ""
-    if peak.ground is not None:
-        above = f": {format_bytes(peak.middle - peak.ground)} above the {format_bytes(peak.ground)} of the runtime with no model loaded"
-    return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
-
-
-def _more(highest: _Peak, lowest: _Peak) -> str:
-    difference = highest.middle - lowest.middle
-    if not lowest.middle:
-        return format_bytes(difference)
-    return f"{format_bytes(difference)} ({difference / lowest.middle:.{0 if difference > lowest.middle / 10 else 1}%})"
-
-
-def _doubt(highest: _Peak, lowest: _Peak) -> str:
-    difference = highest.middle - lowest.middle
-    if difference <= max(highest.bound, lowest.bound):
-        return ", a difference finer than the kernel counts"
-    if highest.low <= lowest.high:
-        return ", a difference within the spread of their repeats"
-    if min(highest.repeats, lowest.repeats) == 1:
-        return ", with a single repeat, so that noise is not known"
-    return ""
-
-
-def _failed(groups: dict[Key, list[Run]]) -> Markup:
-    runs = [run for group in groups.values() for run in group]
-    failed = sum(not run.outcome.ok for run in runs)
-    if not failed:
-        return Markup("")
-    variants = [key for key, group in groups.items() if not any(run.outcome.ok for run in group)]
-    who = f"{counted(failed, 'run')} of {len(runs):,}"
-    all_of = ""
-    if variants:
-        names = _quoted(variants[0].variant) if len(variants) == 1 else f"{len(variants)} variants"
-        all_of = f", {'among them ' if failed > sum(len(groups[key]) for key in variants) else ''}all of {names}"
-    return Markup('<a href="#failures">{} failed</a>{}.').format(who, all_of)
-
-
-def _quoted(text: str) -> str:
-    return f"“{text if len(text) <= 60 else text[:59] + '…'}”"
 
 
 # -- notices
@@ -330,81 +202,7 @@ def _message(outcome: Outcome) -> str:
     return "" if message in _how(outcome) else message
 
 
-# -- conditions
-
-
-def machines(runs: Sequence[Run]) -> list[tuple[str, tuple[str, ...]]]:
-    """Facts of the machines: (name of the fact, its text for each machine); a machine whose facts changed is there twice."""
-    distinct = list(dict.fromkeys(run.machine for run in runs))
-    return [(name, tuple(of(machine) for machine in distinct)) for name, of in _FACTS.items()]
-
-
-def _swap(machine: Machine) -> str:
-    return f", {format_bytes(machine.swap_bytes)} of swap" if machine.swap_bytes else ", no swap"
-
-
-_FACTS: dict[str, Callable[[Machine], str]] = {
-    "machine": lambda machine: machine.name,
-    "processor": lambda machine: f"{machine.cpu} ({machine.arch})",
-    "CPUs": lambda machine: str(machine.cpus) if machine.cpus == machine.cpus_usable else f"{machine.cpus}, {machine.cpus_usable} usable",
-    "memory": lambda machine: format_bytes(machine.memory_bytes) + _swap(machine),
-    "kernel": lambda machine: machine.kernel,
-    "C library": lambda machine: machine.libc,
-    "pages": lambda machine: f"{format_bytes(machine.page_bytes)}, transparent huge pages: {machine.huge_pages}",
-    "bound of a peak": lambda machine: f"{format_bytes(machine.peak_bound_bytes)}: the kernel adds its counters up late",
-}
-
-
-def _conditions(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A text for each of _CONDITIONS; if repeats differ, their texts one after another."""
-
-    def texts(of: Callable[[Run], str]) -> str:
-        return "; ".join(dict.fromkeys(text for run in runs if (text := of(run))))
-
-    return (
-        texts(_runtime),
-        texts(_python),
-        texts(_knobs),
-        texts(lambda run: str(run.job.threads or "the runtime's default")),
-        texts(ran.shapes),
-        texts(lambda run: ", ".join(f"{key}={value}" if value is not None else f"{key} unset" for key, value in run.job.env.items())),
-        texts(lambda run: run.job.cache),
-        texts(
-            lambda run: (
-                f"{run.job.warmup} to warm up, {run.job.runs} timed" if run.job.runs or not run.job.argv else "chosen by the command"
-            )
-        ),
-        str(len(runs)),
-        _when(runs),
-    )
-
-
-def _runtime(run: Run) -> str:
-    # A run that failed early could not say its version; where another repeat did, it is not a second runtime.
-    return (
-        f"{run.job.runtime} {run.about.runtime_version}" if run.about else "" if run.outcome.ok else f"{run.job.runtime}, version not known"
-    )
-
-
-def _knobs(run: Run) -> str:
-    return (
-        ", ".join([*(f"{key}={value}" for key, value in written(run.job.knobs).items()), *(["deterministic"] * run.job.deterministic)])
-        or "defaults"
-    )
-
-
-def _python(run: Run) -> str:
-    version = run.about.python_version if run.about else ""
-    return f"{version} ({run.job.python})".strip() if run.job.python else version
-
-
-def _when(runs: Sequence[Run]) -> str:
-    days = sorted({_day(run) for run in runs if run.started_ns})
-    return "" if not days else days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-
-
-def _day(run: Run) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(run.started_ns // 10**9))
+# -- files, and how exact the figures are
 
 
 def _files(groups: dict[Key, list[Run]]) -> Iterable[File]:

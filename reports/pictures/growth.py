@@ -35,17 +35,23 @@ def picture(grown: Grown) -> Figure:
 
 def render(runs: Sequence[Run]) -> Figure:
     """A panel for each model and variant, all on one scale. Raises InputError if no run followed its memory."""
+    return draw(panels(runs))
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """The last round of each model and variant, judged. Raises InputError if no run followed its memory."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if run.work:
             groups.setdefault((run.job.model.name, run.job.variant), []).append(run)
     if not groups:
         raise InputError("there is nothing to draw: no run followed its memory by units (memprof grow -o RUNS.jsonl keeps such runs)")
-    with style.look():
-        return _picture([_Panel(name, last_round(group)) for name, group in groups.items()])
+    return [Panel(name, last_round(group)) for name, group in groups.items()]
 
 
-class _Panel:
+class Panel:
+    """A model and variant: the curves of its processes, and the verdict on them."""
+
     def __init__(self, name: tuple[str, str], runs: Sequence[Run]) -> None:
         self.model, self.variant = name
         self.command = runs[0].job.runtime == COMMAND
@@ -55,6 +61,7 @@ class _Panel:
 
     @property
     def title(self) -> str:
+        """The verdict in words."""
         who = self.variant if self.command and self.variant == self.model else f"{self.model} in {self.variant}"
         return f"{who}: {words(self.verdict)}"
 
@@ -63,7 +70,13 @@ class _Panel:
         return [size - process.rss[0] for size in process.rss]
 
 
-def _picture(panels: Sequence[_Panel]) -> Figure:
+def draw(panels: Sequence[Panel]) -> Figure:
+    """Their picture."""
+    with style.look():
+        return _picture(panels)
+
+
+def _picture(panels: Sequence[Panel]) -> Figure:
     sizes = [size for panel in panels for process in panel.processes for size in panel.risen(process)]
     unit = grid.choose_unit(BYTES, sizes)
     legend = [Entry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
@@ -95,7 +108,7 @@ def _look(place: int) -> dict[str, Any]:
     return {"color": line.colour, "linestyle": line.dash, "linewidth": 1.2, "marker": ""}
 
 
-def _draw(axes: Axes, panel: _Panel, unit: Unit) -> None:
+def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
     verdict = panel.verdict
     if verdict.warmup:
         axes.axvspan(0, verdict.warmup, color=style.BAND, linewidth=0, zorder=0)

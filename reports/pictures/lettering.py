@@ -52,11 +52,15 @@ def _ruler() -> Any:
 
 
 @lru_cache(maxsize=10_000)
+def _pixels(text: str, weight: str) -> float:
+    font = FontProperties(family=[*families()], size=100, weight=weight)
+    return float(_ruler().get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+@lru_cache(maxsize=10_000)
 def _advance(mark: str, weight: str) -> float:
     """How far a letter moves the next one, as a share of the font's size. Kerning is left out: it would only bring letters closer."""
-    font = FontProperties(family=[*families()], size=100, weight=weight)
-    with_it, without = (_ruler().get_text_width_height_descent(text, font, ismath=False)[0] for text in (f"|{mark}|", "||"))
-    return float(with_it - without) / 100
+    return (_pixels(f"|{mark}|", weight) - _pixels("||", weight)) / 100
 
 
 def width(text: str, size: float = BODY, weight: str = "normal") -> float:

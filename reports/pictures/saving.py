@@ -36,7 +36,15 @@ def save(figure: Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check(path)
-    ending = path.suffix.lower()[1:]
+    try:
+        data = encoded(figure, path.suffix.lower()[1:])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    write(path, data)
+
+
+def encoded(figure: Figure, ending: str) -> bytes:
+    """A picture as png, svg or pdf. Raises InputError where matplotlib cannot draw it."""
     facts: dict[str, Any] = {
         "png": {"Software": "memprof"},
         "svg": {"Creator": "memprof", "Date": None},
@@ -49,5 +57,5 @@ def save(figure: Figure, path: str | Path) -> None:
     except (ValueError, OverflowError, MemoryError) as error:
         # A picture of thousands of rows is larger than matplotlib draws, and figures near the largest ones have no ticks.
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: these runs cannot be drawn as one picture ({reason})") from None
-    write(path, data.getvalue())
+        raise InputError(f"these runs cannot be drawn as one picture ({reason})") from None
+    return data.getvalue()

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.errors import InputError
 from memprof.runs.metrics import BYTES
-from memprof.seek.scale import Measured, Scaled
+from memprof.seek.scaled import Measured, Scaled
 from memprof.units import counted, format_bytes
 
 from ..tables import grid

@@ -9,9 +9,10 @@ from typing import Any
 
 from memprof.explain.records import Explanation
 from memprof.history.bisecting import Bisected, Side
+from memprof.history.undoing import Undoing
 from memprof.runs import metrics
 from memprof.runs.metrics import amount, signed
-from memprof.seek.bisect import Found
+from memprof.seek.bisect import Step
 from memprof.units import counted, format_bytes, format_duration
 
 from . import grid
@@ -32,18 +33,21 @@ def render(answer: Bisected, format: str = "markdown") -> str:
 def sentences(answer: Bisected) -> list[str]:
     """The answer, a line a step and lines on what changed there."""
     searched, versions = answer.searched, answer.versions
-    if not searched.found:
+    if not searched.steps:
         ends = f"{versions.labels[min(searched.values)]} and {versions.labels[max(searched.values)]}"
         return [
             f"{_head(answer)}: {ends} do not differ in {_what(answer)}: {searched.ends.reason}. There is nothing to search ({_effort(answer)})."
         ]
     lines = []
-    for number, found in enumerate(searched.found):
-        lines.append(_step(answer, found, answer.phases[number]))
+    for number, step in enumerate(searched.steps):
+        lines.append(_step(answer, step, answer.phases[number]))
         if answer.also[number]:
             lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
             lines += _changes(*answer.sides[number], answer.phases[number])
+        undoing = answer.undoing[number]
+        if undoing is not None:
+            lines.append(_undoing(undoing, step, answer))
     lines[0] += f"; {_effort(answer)}"
     return lines
 
@@ -54,7 +58,9 @@ def _head(answer: Bisected) -> str:
 
 
 def _what(answer: Bisected) -> str:
-    return f"{metrics.METRICS[answer.question.metric].title} of {answer.question.phase}"
+    question = answer.question
+    of = "" if question.metric in metrics.OF_SEVERAL else "of "
+    return f"{metrics.described(question.metric).title} {of}{question.phase}"
 
 
 def _effort(answer: Bisected) -> str:
@@ -63,17 +69,18 @@ def _effort(answer: Bisected) -> str:
     return f"{len(answer.searched.values)} of {total} measured{skipped}, {format_duration(int(answer.seconds * 1e9))}"
 
 
-def _step(answer: Bisected, found: Found, phase: str) -> str:
+def _step(answer: Bisected, step: Step, phase: str) -> str:
     question = answer.question
-    base, head = found.judged.base, found.judged.head
+    base, head = step.judged.base, step.judged.head
     assert base is not None and head is not None
-    names = f"{answer.versions.named(found.before)} -> {answer.versions.named(found.at)}"
-    figures = f"{question.phase} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
+    names = f"{answer.versions.named(step.before)} -> {answer.versions.named(step.at)}"
+    name = _what(answer) if question.metric in metrics.OF_SEVERAL else question.phase
+    figures = f"{name} {amount(question.metric, base.median)} -> {amount(question.metric, head.median)}"
     share = f" ({head.median / base.median - 1:+.1%})" if base.median else ""
     where = f", in {phase}" if phase != question.phase else ""
     text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
-    if found.between:
-        labels = [answer.versions.labels[place] for place in found.between]
+    if step.between:
+        labels = [answer.versions.labels[place] for place in step.between]
         named = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
         text += f"; it may lie at any of these too, which could not be measured: {named}"
     return text
@@ -100,6 +107,16 @@ def _changes(before: Side, after: Side, first: str) -> Iterator[str]:
         yield f"Only the newer side has the advice: {_words(proposal.settings)}."
 
 
+def _undoing(undoing: Undoing, step: Step, answer: Bisected) -> str:
+    newer = answer.versions.labels[step.at]
+    if undoing.settings is None:
+        were = "was" if undoing.tried == 1 else "were"
+        return f"No setting undoes it: {counted(undoing.tried, 'setting')} of {newer} {were} measured, alone and two together."
+    slower = f", at {undoing.slower:.2f} times the latency" if undoing.slower is not None else ""
+    figure = amount(answer.question.metric, undoing.median)
+    return f"{_words(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
+
+
 def _words(settings: Any) -> str:
     return " ".join(f"--set {name}={value}" for name, value in settings.items())
 
@@ -122,8 +139,8 @@ def _moved(before: Explanation, after: Explanation, first: str) -> tuple[str, li
 
 def _table(answer: Bisected) -> Section:
     searched, metric = answer.searched, answer.question.metric
-    unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for values in searched.values.values() for value in values])
-    steps = {found.at: found for found in searched.found}
+    unit = grid.choose_unit(metrics.described(metric).unit, [value for values in searched.values.values() for value in values])
+    steps = {step.at: step for step in searched.steps}
     rows = []
     for place in sorted({*searched.values, *searched.skipped}):
         values = searched.values.get(place)
@@ -132,10 +149,10 @@ def _table(answer: Bisected) -> Section:
             continue
         middle = statistics.median(values) / unit.size
         spread = grid.spread(middle, [value / unit.size for value in values])
-        found = steps.get(place)
-        note = signed(metric, found.judged.difference or 0.0, found.judged.base.median if found.judged.base else 0.0) if found else ""
+        step = steps.get(place)
+        note = signed(metric, step.judged.difference or 0.0, step.judged.base.median if step.judged.base else 0.0) if step else ""
         rows.append((answer.versions.labels[place], spread, str(len(values)), note or searched.skipped.get(place, "")))
-    name = f"{metrics.METRICS[metric].title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
+    name = f"{metrics.described(metric).title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
     return Section("", (Table(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
 
 
@@ -150,16 +167,17 @@ def _plain(answer: Bisected) -> dict[str, Any]:
         "ends": searched.ends.reason,
         "steps": [
             {
-                "before": labels[found.before],
-                "at": labels[found.at],
-                "between": [labels[place] for place in found.between],
+                "before": labels[step.before],
+                "at": labels[step.at],
+                "between": [labels[place] for place in step.between],
                 "phase": phase,
-                "difference": found.judged.difference,
-                "change": found.judged.change,
-                "reason": found.judged.reason,
+                "difference": step.judged.difference,
+                "change": step.judged.change,
+                "reason": step.judged.reason,
                 "also": list(also),
+                "undone_by": undoing.settings if undoing is not None else None,
             }
-            for found, phase, also in zip(searched.found, answer.phases, answer.also, strict=True)
+            for step, phase, also, undoing in zip(searched.steps, answer.phases, answer.also, answer.undoing, strict=True)
         ],
         "measured": {labels[place]: list(values) for place, values in sorted(searched.values.items())},
         "skipped": {labels[place]: reason for place, reason in sorted(searched.skipped.items())},

@@ -9,7 +9,7 @@ from memprof.judge.compare import Comparison, Difference
 from memprof.runs import metrics
 from memprof.units import counted
 
-from ..rows import place
+from ..rows import key_fields, place
 from . import grid
 from .grid import Section, Table, Unit
 
@@ -99,9 +99,7 @@ def _means(comparison: Comparison) -> Table:
 def _json(comparison: Comparison) -> str:
     rows = [
         {
-            "model": row.key.model,
-            "variant": row.key.variant,
-            "threads": row.key.threads,
+            **key_fields(row.key),
             "phase": row.phase,
             "metric": row.metric,
             "unit": metrics.METRICS[row.metric].unit,

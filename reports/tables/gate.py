@@ -6,16 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from html import escape
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from memprof.judge.baseline import Updated
-from memprof.judge.verdicts import GROWTH, OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
+from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
+from memprof.plain import harmless
 from memprof.runs import metrics
-from memprof.runs.metrics import BYTES, amount
-from memprof.units import format_bytes
+from memprof.runs.metrics import amount
 
-from ..rows import place
+from ..rows import key_fields, place
 from . import grid
 from .grid import Table
 
@@ -43,6 +43,7 @@ _MOST_ROWS = 300
 # Of each verdict; more lines say nothing that the first do not.
 _MOST_LINES = 20
 # A row as a test. An undecided row is a test that could not be made; the job decides whether that fails it.
+_ATTRIBUTE = {ord(sign): f"&#{ord(sign)};" for sign in "\n\r\t"}  # which a reader of XML would take for spaces
 _KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
@@ -84,16 +85,11 @@ def title(row: Judged) -> str:
     """The row's metric, and whether a budget judges it."""
     if row.metric == OUTCOME:
         return "outcome"
-    name = "Growth" if row.metric == GROWTH else metrics.METRICS[row.metric].title
-    return name + (" (budget)" if row.budget is not None else "")
-
-
-def _amount(metric: str, value: float) -> str:
-    return format_bytes(value) if metric == GROWTH else amount(metric, value)
+    return metrics.described(row.metric).title + (" (budget)" if row.budget is not None else "")
 
 
 def _unit(metric: str) -> str | None:
-    return None if metric == OUTCOME else BYTES if metric == GROWTH else metrics.METRICS[metric].unit
+    return None if metric == OUTCOME else metrics.described(metric).unit
 
 
 # -- Markdown
@@ -169,7 +165,7 @@ def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
         *([str(row.key.threads or "default")] if swept else []),
         row.phase or "-",
         title(row),
-        _figure(row, "base") if row.budget is None else f"≤ {_amount(row.metric, row.budget)}",
+        _figure(row, "base") if row.budget is None else f"≤ {amount(row.metric, row.budget)}",
         _figure(row, "head") if row.metric != OUTCOME else "-",
         "-" if row.change is None else f"{row.change:+.1%}",
         "-" if row.threshold is None else amount(row.metric, row.threshold),
@@ -183,9 +179,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
     if format == "json":
         rows = [
             {
-                "model": row.key.model,
-                "variant": row.key.variant,
-                "threads": row.key.threads,
+                **key_fields(row.key),
                 "phase": row.phase,
                 "metric": row.metric,
                 "before": before.median if before else None,
@@ -223,9 +217,7 @@ def _json(report: Report) -> str:
 
 def _plain(row: Judged) -> dict[str, Any]:
     return {
-        "model": row.key.model,
-        "variant": row.key.variant,
-        "threads": row.key.threads,
+        **key_fields(row.key),
         "machine": row.key.machine,
         "phase": row.phase or None,
         "metric": row.metric,
@@ -286,7 +278,7 @@ def _case(name: str, case: str, row: Judged) -> str:
     head = f"<testcase classname={_attribute(name)} name={_attribute(case)}>"
     kind = _KINDS.get(row.verdict)
     if kind is None:
-        return f"{head}<system-out>{escape(_legal(row.reason))}</system-out></testcase>"
+        return f"{head}<system-out>{escape(_legal(row.reason), quote=False)}</system-out></testcase>"
     figures = f"{_figure(row, 'base')} -> {_figure(row, 'head')}; " if row.base and row.head else ""
     figures += f"follows from {row.cause[0]}, {metrics.METRICS[row.cause[1]].title}; " if row.cause else ""
     type = "" if kind == "skipped" else f" type={_attribute(row.verdict)}"
@@ -294,7 +286,7 @@ def _case(name: str, case: str, row: Judged) -> str:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_legal(text))
+    return f'"{escape(_legal(text)).translate(_ATTRIBUTE)}"'
 
 
 def _legal(text: str) -> str:
@@ -331,7 +323,7 @@ def _annotated(row: Judged, rows: Sequence[Judged]) -> str:
 def _annotation(kind: str, title: str, text: str) -> str:
     # Escaped as actions/toolkit does it (packages/core/src/command.ts): data by the first three, a property by all five.
     name = _command_data(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={name}::{_command_data(text)}"
+    return f"::{kind} title={name}::{_command_data(harmless(text))}"  # a log is read on terminals too
 
 
 def _command_data(text: str) -> str:

@@ -13,6 +13,7 @@ from memprof.runs.metrics import amount, signed
 from memprof.runs.records import PEAK
 from memprof.units import counted
 
+from ..rows import key_fields
 from . import grid
 from .grid import Section, Table
 
@@ -47,9 +48,9 @@ def render_check(checked: Checked, format: str = "markdown") -> str:
     lines = [f"- {grid.escaped(sentence(change, history))}" for change in checked.news]
     lines += [f"- {grid.escaped(f'{newest.short}: {words}')}" for words in checked.failing]
     if not checked.enough:
-        lines.append(f"- {newest.short} is the only commit on its kind of machine: there is nothing to compare it with")
+        lines.append(f"- {grid.escaped(newest.short)} is the only commit on its kind of machine: there is nothing to compare it with")
     lines += [f"- {grid.escaped(remark)}" for remark in history.remarks]
-    return "\n".join(lines) or f"{newest.short} shows no step."
+    return "\n".join(lines) or f"{grid.escaped(newest.short)} shows no step."
 
 
 def sentence(change: Change, history: History) -> str:
@@ -157,9 +158,7 @@ def _plain(history: History) -> dict[str, Any]:
 
 def _plain_line(line: Line) -> dict[str, Any]:
     return {
-        "model": line.key.model,
-        "variant": line.key.variant,
-        "threads": line.key.threads,
+        **key_fields(line.key),
         "machine": line.machine,
         "phase": line.phase,
         "metric": line.metric,

@@ -1,9 +1,8 @@
-"""Plans as text and JSON: the costs of an order, its table of steps, residency, and a section that stands beside measurements."""
+"""Plans as text and JSON: the costs of an order and its table of steps, a model that was reordered, and buffers that were packed."""
 
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
@@ -14,15 +13,11 @@ from memprof.errors import UsageError
 from memprof.plan.analysis import Analysis, Ordered, Row
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
-from memprof.plan.measured import Measured, Shapes, shapes_text
 from memprof.plan.reordering import Reordered
-from memprof.plan.residency import Residency
-from memprof.runs import metrics, summary
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
-from memprof.units import BYTE_UNITS, counted, format_bytes
+from memprof.runs import metrics
+from memprof.units import BYTE_UNITS, counted
 
-from ..rows import named
-from . import grid, swap
+from . import grid
 from .grid import Section, Table, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
@@ -68,7 +63,7 @@ def order_name(order: Ordered) -> str:
     return _NAMES.get(order.name, f"order of {Path(order.name).name}" if "/" in order.name or "." in order.name else order.name)
 
 
-def _exact(bytes: int, unit: Unit) -> str:
+def exact(bytes: int, unit: Unit) -> str:
     return f"{bytes:,}" if unit.size == 1 else grid.number(bytes / unit.size)
 
 
@@ -80,12 +75,12 @@ def _costs(analysis: Analysis, wanted: str | None) -> Table:
     orders = _columns(analysis)
     unit = unit_of([order.peak_bytes for order in orders], wanted)
     least = "at least " if analysis.unsized else ""
-    rows = [("peak of tensors", *(least + _exact(order.peak_bytes, unit) for order in orders))]
+    rows = [("peak of tensors", *(least + exact(order.peak_bytes, unit) for order in orders))]
     if analysis.best is not None:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(analysis, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
         rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
-    rows.append(("forced by", *(f"{_short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
+    rows.append(("forced by", *(f"{short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
     names = [order_name(order) for order in orders]
     if analysis.best is analysis.chosen and analysis.chosen.name != "best":
         names = [f"{names[0]}, a best one" if analysis.proven else f"{names[0]}, the best found"]
@@ -95,18 +90,18 @@ def _costs(analysis: Analysis, wanted: str | None) -> Table:
 def _bound(analysis: Analysis, unit: Unit) -> str:
     assert analysis.lower_bound_bytes is not None and analysis.best is not None
     proven = "as far as sizes are known" if analysis.unsized else "proven"
-    return f"{_exact(analysis.lower_bound_bytes, unit)}, {proven if analysis.proven else 'not proven to be reached'}"
+    return f"{exact(analysis.lower_bound_bytes, unit)}, {proven if analysis.proven else 'not proven to be reached'}"
 
 
 def _greedy(order: Ordered, unit: Unit) -> str:
-    return _exact(order.arena.greedy_bytes, unit) if order.arena else "-"
+    return exact(order.arena.greedy_bytes, unit) if order.arena else "-"
 
 
 def _packed(order: Ordered, unit: Unit) -> str:
     if order.arena is None or order.arena.packed_bytes is None:
         return "-"
-    text = _exact(order.arena.packed_bytes, unit)
-    return f"{text}, proven" if order.arena.proven else f"{text} (bound {_exact(order.arena.lower_bound_bytes, unit)})"
+    text = exact(order.arena.packed_bytes, unit)
+    return f"{text}, proven" if order.arena.proven else f"{text} (bound {exact(order.arena.lower_bound_bytes, unit)})"
 
 
 def _weights(analysis: Analysis, wanted: str | None) -> Table:
@@ -122,7 +117,7 @@ def _weights(analysis: Analysis, wanted: str | None) -> Table:
         ("held after folding", weights.held),
     ]
     unit = unit_of([account.bytes for _, account in shown], wanted)
-    rows = [(label, f"{account.count:,}", _exact(account.bytes, unit)) for label, account in shown if account.count or label == "stored"]
+    rows = [(label, f"{account.count:,}", exact(account.bytes, unit)) for label, account in shown if account.count or label == "stored"]
     return Table(unit.caption("Weights"), ("", "tensors", "size"), tuple(rows))
 
 
@@ -140,7 +135,7 @@ def _training(analysis: Analysis, wanted: str | None) -> Table:
     ]
     lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
     unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
-    rows = tuple((label, *("" if bytes is None else _exact(bytes, unit) for bytes in both)) for label, *both in lines)
+    rows = tuple((label, *("" if bytes is None else exact(bytes, unit) for bytes in both)) for label, *both in lines)
     return Table(unit.caption(f"Training in {order_name(analysis.chosen)}"), ("", "at the peak", "in the whole step"), rows)
 
 
@@ -148,11 +143,11 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
     unit = unit_of([tensor.bytes for tensor in order.alive], wanted)
     named_tensors, others = order.alive[:_MOST_NAMES], order.alive[_MOST_NAMES:]
     names = _shortened(tensor.name for tensor in named_tensors)
-    rows: list[tuple[str, str, str]] = [(names[tensor.name], tensor.use, _exact(tensor.bytes, unit)) for tensor in named_tensors]
+    rows: list[tuple[str, str, str]] = [(names[tensor.name], tensor.use, exact(tensor.bytes, unit)) for tensor in named_tensors]
     if others:
-        rows.append((f"{len(others)} more", "", _exact(sum(tensor.bytes for tensor in others), unit)))
+        rows.append((f"{len(others)} more", "", exact(sum(tensor.bytes for tensor in others), unit)))
     return Table(
-        unit.caption(f"In memory at {_short(order.operator)}, the peak of {order_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
+        unit.caption(f"In memory at {short(order.operator)}, the peak of {order_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
     )
 
 
@@ -165,8 +160,8 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
             operators[row.operator],
             _names([tensors[name] for name in row.in_use], 4),
             _names([tensors[name] for name in row.to_keep], 4),
-            _exact(row.memory_bytes, unit),
-            _exact(row.peak_bytes, unit),
+            exact(row.memory_bytes, unit),
+            exact(row.peak_bytes, unit),
         )
         for row in rows
     ]
@@ -174,13 +169,13 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     return Table(unit.caption(f"Steps in {order_name(order)}"), header, tuple(lines), 3)
 
 
-def _short(name: str, most: int = _LONGEST_NAME) -> str:
+def short(name: str, most: int = _LONGEST_NAME) -> str:
     """A name without its middle if it is long, as exporters' names are; JSON has it whole."""
     keep = most - 1
     return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
@@ -189,12 +184,12 @@ def _shortened(names: Iterable[str], most: int = _LONGEST_NAME) -> dict[str, str
 
     Names that would look alike lose the beginning that they have in common, instead of their middle. Those that still look alike are numbered.
     """
-    texts = {name: _short(name, most) for name in names}
+    texts = {name: short(name, most) for name in names}
     for alike in _alike(texts):
         differ = next(place for place, letters in enumerate(zip_longest(*alike)) if len(set(letters)) > 1)
-        texts.update({name: _short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
+        texts.update({name: short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
     for alike in _alike(texts):
-        texts.update({name: _short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
+        texts.update({name: short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
     return texts
 
 
@@ -207,11 +202,11 @@ def _alike(texts: dict[str, str]) -> list[list[str]]:
 
 
 def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
-    return ", ".join(_short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _notes(analysis: Analysis) -> list[str]:
-    notes = [SCRATCH, *(_sentence(words) for words in (analysis.moved, analysis.source) if words)]
+    notes = [SCRATCH, *(sentence(words) for words in (analysis.moved, analysis.source) if words)]
     if analysis.best is not None and analysis.lower_bound_bytes is not None:
         optimum = (
             "" if analysis.proven else f"; the least peak is between {analysis.lower_bound_bytes:,} and {analysis.best.peak_bytes:,} bytes"
@@ -264,207 +259,3 @@ def packed(result: Packed, *, format: str = "markdown") -> str:
         rows.append(("capacity", f"{result.capacity_bytes:,}: {words[str(result.verdict)]}"))
     title = f"{Path(result.file).name}: {counted(result.buffers, 'buffer')}"
     return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {result.how}.",) if result.how else ()))
-
-
-# -- residency
-
-
-def residency(
-    model: str,
-    planned: Residency,
-    runs: Sequence[Run],
-    *,
-    format: str = "markdown",
-    bandwidth: float | None = None,
-    unit: str | None = None,
-    timed: bool = False,
-    assumptions: Sequence[str] = (),
-) -> str:
-    """Planned residency in the shape of the swap table, beside the measured RSS of runs of the model.
-
-    bandwidth: of the device, bytes a second. timed: the operators' times come from a profile. assumptions: those of the graph's reader.
-    """
-    run_ns = _latency(runs)
-    if format == "json":
-        return json.dumps({**_residency_json(model, planned, runs, bandwidth, run_ns), "assumptions": list(assumptions)}, indent=1)
-    measured = _measured(runs)
-    header = ["", f"planned, {planned.lookahead} ahead", "planned, all resident", *(f"{name}, RSS" for name in measured)]
-    lines: list[tuple[str, list[float | None]]] = [
-        ("MIN", [planned.min_bytes, None, *(values[0] for values in measured.values())]),
-        ("AVR", [planned.mean_bytes, None, *(values[1] for values in measured.values())]),
-        ("MAX", [planned.max_bytes, planned.all_bytes, *(values[2] for values in measured.values())]),
-    ]
-    size = unit_of([value for _, values in lines for value in values if value is not None], unit)
-    rows = [(label, *("-" if value is None else _exact(round(value), size) for value in values)) for label, values in lines]
-    resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
-    tables = (resident, _moved(planned, unit), *_times(planned, bandwidth, run_ns))
-    notes = _residency_notes(planned, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
-    return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
-
-
-def _moved(planned: Residency, wanted: str | None) -> Table:
-    lines = [
-        ("moved in a run", planned.in_bytes + planned.out_bytes),
-        ("of that in", planned.in_bytes),
-        ("of that out", planned.out_bytes),
-        ("before the first operator", planned.before_bytes),
-    ]
-    unit = unit_of([bytes for _, bytes in lines], wanted)
-    return Table(unit.caption("Moved"), ("", "size"), tuple((label, _exact(bytes, unit)) for label, bytes in lines))
-
-
-def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
-    """Times of a run and its transfers, if a run was measured or a bandwidth given."""
-    lines = [] if run_ns is None else [("a run, measured with all resident", run_ns)]
-    if bandwidth:
-        lines.append((f"transfers at {_rate(bandwidth)}, all of a run", (planned.in_bytes + planned.out_bytes) / bandwidth * 1e9))
-        if run_ns is not None:
-            slowed = planned.slowed_ns(run_ns, bandwidth)
-            lines.append((f"a run at {_rate(bandwidth)} ({grid.percent(slowed / run_ns)})", slowed))
-        elif planned.speed is not None:
-            lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", planned.speed / bandwidth * 1e9))
-    unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
-    return [Table(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))] if lines else []
-
-
-def _rate(bytes: float) -> str:
-    """Bytes a second in powers of ten, as devices are sold."""
-    name, size = next((name, size) for name, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1)) if bytes >= size or size == 1)
-    return f"{grid.number(bytes / size)} {name}/s"
-
-
-def _residency_notes(planned: Residency, measured: dict[str, Any], timed: bool, run_ns: float | None) -> list[str]:
-    notes = [
-        "Resident: weights and activations that the running operator"
-        + (f" and the next {planned.lookahead if planned.lookahead > 1 else ''}".rstrip() + " read" if planned.lookahead else " reads")
-        + ", and those that it writes; AVR is weighted by time.",
-        "Operators' times are those of the profile."
-        if timed
-        else "An operator's time is taken in proportion to its multiply-adds and the bytes it touches; --profile has it measured.",
-        SCRATCH,
-    ]
-    if planned.max_operator:
-        notes.append(f"Most is resident at {_short(planned.max_operator)}.")
-    if run_ns is not None and (needed := planned.bandwidth(run_ns)) is not None:
-        notes.append(f"A device that moves {_rate(needed)} slows the measured run down by 1% at most.")
-    if not planned.lookahead:
-        notes.append("Looking no operator ahead, no transfer overlaps with computing: any device slows a run down.")
-    if measured:
-        notes.append(
-            "Measured RSS holds the runtime itself too, and is over the whole run, from the baseline on: loading, preparing and running."
-        )
-    return notes
-
-
-def _residency_json(model: str, planned: Residency, runs: Sequence[Run], bandwidth: float | None, run_ns: float | None) -> dict[str, Any]:
-    content = {name: value for name, value in asdict(planned).items() if name not in ("resident", "shares", "loads", "speed")}
-    return {
-        "model": model,
-        **content,
-        "moved_bytes": planned.in_bytes + planned.out_bytes,
-        "run_ns": run_ns,
-        "bandwidth_needed_bytes_per_s": planned.bandwidth(run_ns) if run_ns is not None else None,
-        "device_bandwidth_bytes_per_s": bandwidth,
-        "slowed_run_ns": planned.slowed_ns(run_ns, bandwidth) if run_ns is not None and bandwidth else None,
-        "measured": {
-            name: {"rss_min_bytes": least, "rss_mean_bytes": mean, "rss_max_bytes": most}
-            for name, (least, mean, most) in _measured(runs).items()
-        },
-    }
-
-
-def _measured(runs: Sequence[Run]) -> dict[str, tuple[float, ...]]:
-    """MIN, AVR and MAX of RSS by variant and threads as the swap table has them: from the baseline on, medians over repeats."""
-    groups = summary.groups(runs)
-    extremes = {name: swap.extremes(groups[key], "RSS", swap.Window()) for key, name in named(groups).items()}
-    return {name: figures for name, figures in extremes.items() if figures}
-
-
-def _latency(runs: Sequence[Run]) -> float | None:
-    """The shortest of the variants' median iterations."""
-    by_variant: dict[str, list[float]] = {}
-    for run in runs:
-        value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.complete else None
-        if value is not None:
-            by_variant.setdefault(run.job.variant, []).append(value)
-    return min((statistics.median(values) for values in by_variant.values()), default=None)
-
-
-# -- beside measurements
-
-
-def beside(runs: Sequence[Run], plans: Sequence[Measured]) -> Section | None:
-    """Planned activations beside the measured phases of these runs of one model, a table for each of its plans.
-
-    Where nothing could be planned there are notes alone, which say why. None without plans, and for programs, which have no graph.
-    """
-    if not plans or not any(run.job.model.files or run.imported for run in runs):
-        return None
-    tables, notes = [], []
-    for plan in plans:
-        rows, unit = _phases([run for run in runs if plan.of(run)], summary.groups(runs))
-        if plan.analysis is not None and rows:
-            tables.append(_beside(plan.analysis, plan.shapes, rows, unit))
-            notes += _beside_notes(plan.analysis)
-    if tables:
-        notes = [
-            "Planned without running it: the weights that stay after constant folding, and the peak of tensors in the model's order.",
-            "Measured: resident memory above the runtime with no model loaded, at the end of MODEL_LOAD and PREPARE, and at the peak of "
-            "WARMUP and EXECUTE.",
-            SCRATCH,
-            *notes,
-        ]
-    notes += [f"Not planned: {plan.why}." for plan in plans if plan.why]
-    return Section("", tuple(tables), tuple(dict.fromkeys(notes)))
-
-
-def _beside(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[float | None, ...]]], unit: Unit) -> Table:
-    peak, weights = analysis.chosen.peak_bytes, analysis.weights.held.bytes
-    least = "at least " if analysis.unsized else ""
-    lines = [
-        (
-            name,
-            grid.number(weights / unit.size),
-            least + grid.number(peak / unit.size),
-            grid.number((weights + peak) / unit.size),
-            *("-" if value is None else grid.number(value / unit.size) for value in values),
-        )
-        for name, values in rows
-    ]
-    header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
-    return Table(f"Sizes in {unit.name}{f', {shapes_text(shapes)}' if shapes else ''}", header, tuple(lines))
-
-
-def _beside_notes(analysis: Analysis) -> list[str]:
-    peak = analysis.chosen.peak_bytes
-    notes = [f"The planned peak of {format_bytes(peak)} is at {analysis.chosen.operator}."]
-    if analysis.best is not None and analysis.best.peak_bytes < peak:
-        notes.append(
-            f"Another order of operators would need {format_bytes(analysis.best.peak_bytes)} of tensors instead of {format_bytes(peak)}"
-            f"{' (proven to be the least)' if analysis.proven else ''}: memprof plan reorder writes it."
-        )
-    notes += [_sentence(analysis.moved)] if analysis.moved else []
-    return notes + [f"Assumed: {assumption}." for assumption in analysis.assumptions[:3]]
-
-
-def _phases(runs: Sequence[Run], among: Iterable[summary.Key]) -> tuple[list[tuple[str, tuple[float | None, ...]]], Unit]:
-    """Measured bytes above the baseline, as `_above` has them, by variant and threads. among: all rows of the model, whose names must differ."""
-    names = named(list(among))
-    groups = summary.groups([run for run in runs if run.complete and run.mark(STARTUP) is not None])
-    rows = []
-    for key, group in groups.items():
-        columns = [[value for value in column if value is not None] for column in zip(*map(_above, group), strict=True)]
-        rows.append((names[key], tuple(statistics.median(values) if values else None for values in columns)))
-    largest = [value for _, values in rows for value in values if value is not None]
-    return rows, grid.choose_unit(metrics.BYTES, largest)
-
-
-def _above(run: Run) -> tuple[float | None, ...]:
-    """RSS above the baseline after MODEL_LOAD, after PREPARE, and at the peak of WARMUP and EXECUTE."""
-    start = run.mark(STARTUP)
-    ground = start.rss_end_bytes if start else None
-    load, prepare = run.mark(MODEL_LOAD), run.mark(PREPARE)
-    peaks = [mark.height_bytes for phase in (WARMUP, EXECUTE) if (mark := run.mark(phase)) is not None]
-    ends = [mark.rss_end_bytes if mark else None for mark in (load, prepare)]
-    values = [*ends, max(peaks) if peaks else None]
-    return tuple(None if value is None or ground is None else value - ground for value in values)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from memprof.runs.records import Run
 
 from ..rows import by_model
 from .shapes import shaped
+
+_MOST = 4  # different shapes in a heading
 
 
 def shapes(run: Run) -> str:
@@ -22,8 +24,17 @@ def heading(runs: Sequence[Run]) -> list[str]:
     """The shapes of several runs: a text if all ran with the same shapes, else a text a model."""
     texts = {}
     for model, of_model in by_model(runs).items():
-        distinct = {shapes(run) for run in of_model}
-        texts[model] = distinct.pop() if len(distinct) == 1 else "shapes that differ between variants"
+        variants: dict[str, dict[str, None]] = {}
+        for run in of_model:
+            variants.setdefault(shapes(run), {})[run.job.variant] = None
+        texts[model] = next(iter(variants)) if len(variants) == 1 else _differing(variants)
     if len(set(texts.values())) == 1:
         return [text for text in list(texts.values())[:1] if text]
     return [f"{model}: {text}" for model, text in texts.items() if text]
+
+
+def _differing(variants: Mapping[str, Iterable[str]]) -> str:
+    """`x 1x3x640x640 (a, b), x 1x3x320x320 (c)`, of the variants of each text."""
+    if len(variants) > _MOST:
+        return "shapes that differ between variants"
+    return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())

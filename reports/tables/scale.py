@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from memprof.judge.laws import Coefficient, Law, bounds
-from memprof.judge.laws import Point as LawPoint
+from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
-from memprof.seek.scale import Measured, Scaled
-from memprof.units import counted, format_bytes
+from memprof.seek.scaled import Measured, Scaled
+from memprof.units import BYTE_UNITS, counted, format_bytes
 
 from . import grid
 from .grid import Say, Section, Table, Unit
@@ -63,9 +63,9 @@ def per(amount: float) -> str:
     size = abs(amount)
     if size >= 1000:
         shown = format_bytes(size)
-        for name, step in (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)):
+        for name in ("KiB", "MiB", "GiB"):
             if shown.endswith(name):
-                value = size / step
+                value = size / BYTE_UNITS[name]
                 shown = f"{value:.2f} {name}" if value < 10 else f"{value:.1f} {name}"
     else:
         shown = f"{size:.3g} B"

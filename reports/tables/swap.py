@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from memprof.errors import UsageError, near
-from memprof.programs.commands import phase as phase_named
 from memprof.runs import store
 from memprof.runs.metrics import BYTES, NS
+from memprof.runs.phases import named as phase_named
 from memprof.runs.records import RELEASE, STARTUP, Run
 from memprof.runs.summary import Key
 from memprof.units import parse_duration_ns
 
+from ..rows import key_fields
 from . import grid
 from .grid import Table
 
@@ -119,7 +120,7 @@ def as_json(groups: Groups, over: Window) -> str:
     _check(groups, over)
     rows = []
     for key, group in groups.items():
-        about = {"model": key.model, "variant": key.variant, "threads": key.threads, "machine": key.machine, "window": over.words or "run"}
+        about = {**key_fields(key), "machine": key.machine, "window": over.words or "run"}
         good = [run for run in group if run.complete]
         figures = [(kind, extremes(good, kind, over)) for kind in KINDS]
         figures += [(name, _over_repeats(_value_extremes(run, name, over) for run in good)) for name in _value_names(good)]

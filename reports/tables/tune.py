@@ -7,7 +7,7 @@ from typing import Any
 
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
-from memprof.seek.tune import Proposal, Tuned, shown
+from memprof.seek.tuned import Proposal, Tuned, shown
 from memprof.units import counted, format_bytes
 
 from . import grid

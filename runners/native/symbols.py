@@ -36,6 +36,8 @@ _SETTINGS = (
     "confirm off",
     "auto-load off",
     "debuginfod enabled off",  # gdb 12 and later
+    # No debug packages of libraries: functions are found by the symbols of the loaded files, and each program would wait for libc's DWARF to be read.
+    "debug-file-directory",
     "suppress-cli-notifications on",  # gdb 12 and later
     "print thread-events off",
     "print inferior-events off",
@@ -152,11 +154,14 @@ class Libraries:
             phase.known = phase.known or self.elf.overrides(phase.symbol, self.hierarchy, file.functions)
             self.entries += [Entry(self.tracer, phase, symbol) for symbol in phase.known]
 
-    def sentence(self, symbol):
-        """A sentence about a function that no loaded file has, with names that are close."""
+    def sentence(self, symbol, failed):
+        """A sentence about a function that no loaded file has, with names that are close. failed: the words for how the program failed, if it did."""
         own = [file for path, file in self.files.items() if file and path not in self.shells and not self.elf.is_system(path)]
         near = self.elf.suggestions(symbol, (name for file in own for name in file.functions))
-        hint = "; did you mean %s?" % " or ".join(near) if near else "; it may be stripped, or inlined everywhere"
+        hint = "; did you mean %s?" % " or ".join(near) if near else ""
+        if failed:  # it may have ended before it loaded the library that has the function
+            return "the program failed with %s, and there is no function %s in what it had loaded until then%s" % (failed, symbol, hint)
+        hint = hint or "; it may be stripped, or inlined everywhere"
         return "there is no function %s in the program or a library it has loaded%s" % (symbol, hint)
 
 
@@ -165,7 +170,8 @@ def finish(tracer, root, code, libraries):
     number = None if code is not None else _convenience("$_exitsignal")
     missing = libraries.missing()
     if missing:
-        tracer.refuse("; ".join(libraries.sentence(phase.symbol) for phase in missing), tracer.measured or root)
+        failed = "" if code == 0 else "signal %s" % number if code is None else "exit code %d" % code
+        tracer.refuse("; ".join(libraries.sentence(phase.symbol, failed) for phase in missing), tracer.measured or root)
         return 1
     tracer.measured = tracer.measured or root
     tracer.say_about()

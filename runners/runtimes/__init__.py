@@ -123,7 +123,7 @@ class Options:
     """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
-    whether the job ends with RELEASE.
+    whether the job ends with RELEASE. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
 
     def __init__(self, job, knobs):
@@ -131,10 +131,28 @@ class Options:
         given = job.get("knobs", {})
         self.knobs = {knob.name: knob.value(given.get(knob.name, knob.default)) for knob in knobs}
         self.given = dict(given)
-        self.shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
+        self._shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
-        self.inputs = job.get("inputs")
+        self._inputs = job.get("inputs")
         self.release = bool(job.get("release"))
+        self._looked_at = set()
+
+    @property
+    def shapes(self):
+        """Shapes as tuples, by input name."""
+        self._looked_at.add("shapes")
+        return self._shapes
+
+    @property
+    def inputs(self):
+        """The path of an .npz file, or None."""
+        self._looked_at.add("inputs")
+        return self._inputs
+
+    def unread(self):
+        """Which of `shapes` and `inputs` were given and were not looked at."""
+        given = {"shapes": self._shapes, "inputs": self._inputs}
+        return [name for name in given if given[name] and name not in self._looked_at]
 
 
 def all_knobs(runtime):

@@ -91,8 +91,8 @@ class Runtime:
             return {}
         with _Said() as said:
             self._interpreter.print_allocations()
-            found = re.findall(r"Arena allocation (total|head|tail) (\d+) bytes", said.text())
-        return {_ARENA[part]: int(size) for part, size in found}
+            lines = re.findall(r"Arena allocation (total|head|tail) (\d+) bytes", said.text())
+        return {_ARENA[part]: int(size) for part, size in lines}
 
 
 def _reason(text, error, arena):

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from failing import free_port
 from once import SHARED
 
 from .making import Files, Missing, made
@@ -86,7 +87,7 @@ def shared(cpus: int = 2, python: bool = False) -> Iterator[Board]:
             fcntl.flock(booting, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_SH)
             facts = folder / "board.json"
-            if not facts.exists() or not _answers(json.loads(facts.read_text())["port"], within_s=5):
+            if not facts.exists() or not _runs(json.loads(facts.read_text())["port"]):
                 (folder / "known_hosts").unlink(missing_ok=True)
                 facts.write_text(json.dumps({"port": _boot(folder, files, cpus)}))
         port = json.loads(facts.read_text())["port"]
@@ -94,9 +95,7 @@ def shared(cpus: int = 2, python: bool = False) -> Iterator[Board]:
 
 
 def _boot(folder: Path, files: Files, cpus: int) -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     words = [
         *(_PROGRAM, "-machine", "virt", "-cpu", "cortex-a57", "-accel", "tcg,thread=multi", "-smp", str(cpus), "-m", "512"),
         *("-kernel", str(files.kernel), "-initrd", str(files.initramfs), "-append", "console=ttyAMA0 quiet panic=-1", "-no-reboot"),
@@ -120,12 +119,18 @@ def _boot(folder: Path, files: Files, cpus: int) -> int:
     return port
 
 
+def _runs(port: int) -> bool:
+    """Whether the board of this port is there. QEMU takes connections as long as it runs, and a busy board may be slow to say its name."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0 and _answers(port, _WITHIN_S)
+
+
 def _answers(port: int, within_s: float) -> bool:
     """Whether a server for ssh says its name within the time. QEMU takes connections before the board does, and then drops them."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
                 if connection.recv(4) == b"SSH-":
                     return True
         except OSError:

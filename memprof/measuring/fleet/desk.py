@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,90 +20,22 @@ import msgspec
 
 from ...errors import InputError
 from ...runs import attempts, store
-from ...runs.records import Run
+from ...runs.records import Attempt, Run
 from ...units import counted
 from ..progress import Progress
 from . import message, worker
-from .message import FACTS, PROTOCOL, RESOURCE, Doing, Offered, Said
+from .message import RESOURCE, Said
 from .packing import Packed
-from .planning import Assignment, Labels, Offer, Planner
-from .security import Security, unreachable
+from .planning import Assignment, Offer, Planner
+from .scheduler import There, described, offered_words, places
 
 _LOOK_S = 1.0  # between two looks at who is there
 _WAIT_S = 0.2  # for the next message
 _PATIENCE_S = 20.0  # how long the scheduler may be away
-_CONNECT_S = 10
 _PIECE = 8 << 20
 _SENDERS = 4
 # All that Dask's client raises while its scheduler is away, or is another.
 _LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
-
-
-@dataclass(frozen=True)
-class There:
-    """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
-
-    name: str
-    address: str
-    offered: Offered
-    doing: Doing
-
-    @property
-    def kind(self) -> str:
-        """Places of one kind are as fast as one another, as far as labels say."""
-        own = {"host", "place", "machine"}
-        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels.items()) if label not in own)
-
-
-@contextmanager
-def connected(address: str, security: Security) -> Iterator[Any]:
-    """A client of the scheduler at an address. Raises InputError if that cannot be reached."""
-    from distributed import Client
-
-    worker.calm()
-    try:
-        client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
-    except (OSError, TimeoutError) as error:
-        raise unreachable(address, error) from None
-    try:
-        yield client
-    finally:
-        with suppress(Exception):  # the scheduler may be gone
-            client.close(timeout=2)
-
-
-def places(client: Any) -> tuple[list[There], list[str]]:
-    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
-    there, sentences = [], []
-    for address, facts in client.scheduler_info(n_workers=-1)["workers"].items():
-        if not isinstance(facts.get(FACTS), dict):
-            continue  # somebody else's worker
-        told = facts[FACTS]
-        if told.get("protocol") != PROTOCOL:
-            sentences.append(
-                f"{told.get('place')} of {told.get('host')} has memprof {told.get('version')}, and this is memprof {message.version()}: "
-                f"they do not understand one another (protocol {told.get('protocol')} and {PROTOCOL})"
-            )
-            continue
-        doing = (facts.get("metrics") or {}).get(FACTS) or {}
-        offered = msgspec.convert(told, Offered)
-        there.append(There(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
-    names = Counter(place.name for place in there)
-    # Containers of one machine, each with a worker: they have the same names for themselves.
-    return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
-
-
-def described(labels: Labels) -> str:
-    """Labels for people."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
-
-
-def offered_words(there: Sequence[There]) -> str:
-    """What is there, for the error of a request that fits nothing."""
-    if not there:
-        return "there is no place at all: start `memprof worker` beside the machines"
-    kinds = Counter(sorted(place.kind or "no labels" for place in there))
-    return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
 
 
 @dataclass
@@ -120,8 +52,8 @@ class _Running:
 
 @dataclass
 class Desk:
-    """A campaign. See `runs`. earlier: what an existing runs file holds, see `resumed`. told: called every second with how many comparisons run,
-    wait and are done. failed: a sentence for each comparison that was given up.
+    """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
+    comparisons run, wait and are done. failed: a sentence for each comparison that was given up.
     """
 
     client: Any
@@ -195,6 +127,8 @@ class Desk:
             there, sentences = places(self.client)
         except _LOST:
             return  # the loop notices by itself when that lasts
+        if not there and self.client.status != "running":
+            return  # a client that lost its scheduler tells of no worker
         for sentence in sentences:
             self._say_once(sentence)
         if not there and sentences and not self._running:
@@ -222,10 +156,14 @@ class Desk:
         self._planner.withdraw(name)
         for key, running in list(self._running.items()):
             if running.place == name:
-                del self._running[key]
-                with suppress(Exception):
-                    self.client.cancel([running.future], force=True)
-                self._lost(running, f"{name} vanished")
+                self._give_up(key, f"{name} vanished")
+
+    def _give_up(self, key: str, why: str) -> None:
+        """End a comparison whose place is of no more use to it. It begins again elsewhere."""
+        running = self._running.pop(key)
+        with suppress(Exception):
+            self.client.cancel([running.future], force=True)
+        self._lost(running, why)
 
     def _say_once(self, sentence: str) -> None:
         if self._refused.setdefault(sentence, sentence) is sentence:
@@ -259,7 +197,10 @@ class Desk:
         except TimeoutError:
             batch = []
         for data in [*batch, *incoming.get(batch=True)]:
-            yield message.said(data.encode())
+            try:
+                yield message.said(data.encode())
+            except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same
+                self._say_once(f"a worker sent what this memprof does not understand: {error}")
 
     def _heard(self, said: Said, senders: ThreadPoolExecutor) -> Iterator[Run]:
         running = self._running.get(said.task)
@@ -274,18 +215,23 @@ class Desk:
         if said.needs:
             senders.submit(self._send, running, said)
         if said.run:
-            yield from self._arrived(running, said.run.encode())
+            try:
+                run = store.decode(said.run.encode(), f"a run of {running.place}")
+                if run.attempt is None:
+                    raise InputError(f"a run of {running.place}: it is of no attempt")
+            except InputError as error:
+                self._give_up(said.task, str(error))
+                return
+            yield from self._arrived(running, run, run.attempt)
 
-    def _arrived(self, running: _Running, line: bytes) -> Iterator[Run]:
-        run = store.decode(line, f"a run of {running.place}")
+    def _arrived(self, running: _Running, run: Run, attempt: Attempt) -> Iterator[Run]:
         identity = attempts.identity(run)
         if identity in running.arrived:
             return
         running.arrived.add(identity)
         place = self._there.get(running.place)
         labels = place.offered.labels if place else {}
-        assert run.attempt is not None
-        run = replace(run, attempt=replace(run.attempt, place=running.place, labels=labels), machine=self._told_apart(run, running.place))
+        run = replace(run, attempt=replace(attempt, place=running.place, labels=labels), machine=self._told_apart(run, running.place))
         self._count += 1
         self.progress.started(run.job, self._count, max(self._count, self._expected()))
         try:
@@ -374,27 +320,3 @@ class Desk:
         return InputError(
             f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept, and --append goes on once it is back"
         )
-
-
-def resumed(path: Path, say: Callable[[str], None]) -> dict[str, tuple[int, bool]]:
-    """The comparisons in a runs file: by their hash, the number of the last attempt, and whether one of them is complete.
-
-    The file is read a line at a time. Raises InputError.
-    """
-    counts: Counter[tuple[str, int]] = Counter()
-    wanted: dict[tuple[str, int], int] = {}
-    try:
-        for where, line in store.lines(path, say):
-            run = store.decode(line, where)
-            if run.attempt is not None:
-                counts[run.attempt.comparison, run.attempt.number] += 1
-                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
-    except InputError:
-        if counts:
-            raise
-        return {}  # an empty file, or a torn line: whoever adds to it looks at that
-    known: dict[str, tuple[int, bool]] = {}
-    for (comparison, number), count in counts.items():
-        before, complete = known.get(comparison, (0, False))
-        known[comparison] = max(before, number), complete or count >= wanted[comparison, number] > 0
-    return known

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
@@ -26,7 +26,9 @@ from ..suite import Suite
 PROTOCOL = 1
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
-_HERE_ONLY = ("place", "build", "stdin")  # fields of a suite that mean something on one machine only
+_HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
+
+_Kind = TypeVar("_Kind")
 
 # Why a comparison failed: its words cannot be meant so, anywhere; the place or what is on it is to blame; the machine was lost.
 How = Literal["usage", "refused", "lost"]
@@ -112,16 +114,23 @@ def encode(message: Task | Said | Result | Offered | Doing) -> bytes:
 
 
 def task(data: bytes) -> Task:
-    """Raises msgspec.ValidationError for a task of another form."""
-    return msgspec.json.decode(data, type=Task)
+    """Raises msgspec.DecodeError for a message of another form, as `said` and `result` do."""
+    return _decoded(data, Task)
 
 
 def said(data: bytes) -> Said:
-    return msgspec.json.decode(data, type=Said)
+    return _decoded(data, Said)
 
 
 def result(data: bytes) -> Result:
-    return msgspec.json.decode(data, type=Result)
+    return _decoded(data, Result)
+
+
+def _decoded(data: bytes, kind: type[_Kind]) -> _Kind:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deep") from None
 
 
 def version() -> str:

@@ -146,9 +146,8 @@ class _Files:
         """The words, the files, the model, and what the desk calls each file that Jobs name."""
         suite, model = self.suite, None
         if suite.models:
-            path = Path(os.path.expanduser(suite.models[0]))
-            model = identify(path, suite.name)
-            suite = replace(suite, models=(self._model(model),), name=model.name)
+            model = identify(suite.models[0], suite.name)
+            suite = replace(suite.of_model(suite.models[0]), models=(self._model(model),), name=model.name)
         if suite.inputs is not None:
             suite = replace(suite, inputs=self._single(suite.inputs, "inputs"))
         suite = replace(

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ _LAST_S = 10  # for ending well, once there is no input any more
 
 
 def main() -> int:
-    """See the module's text; the exit code."""
+    """See the module's text; the exit code. Raises KeyboardInterrupt at the end of its input."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     offer, folder, python = sys.argv[1:4]
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -55,14 +55,12 @@ def main() -> int:
                 except _Lost as error:
                     _write("failed", f"lost {error}")
                     return 0  # a place that was lost is reached anew
-                except (MemprofError, msgspec.ValidationError) as error:
+                except (MemprofError, msgspec.DecodeError) as error:
                     _write("failed", f"refused {error}")
                 except OSError as error:
                     _write("failed", f"refused {error.filename or 'measuring'}: {os_reason(error)}")
     except MemprofError as error:
         _write("failed", f"lost {error}")
-    except KeyboardInterrupt:
-        pass
     return 0
 
 
@@ -159,7 +157,10 @@ def _renamed(model: Model, names: Mapping[str, str]) -> Model:
 
 
 def run() -> None:
-    """`main`, and the end of the process."""
-    code = main()
-    sys.stdout.flush()
+    """`main`, and the end of the process. The end of the input interrupts it wherever it is, also while it ends by itself."""
+    code = 0
+    with suppress(KeyboardInterrupt):
+        code = main()
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     os._exit(code)  # the thread that reads would hold its buffer while the interpreter ends

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from . import desk
-from .desk import There
+from . import scheduler
+from .scheduler import There
 
 _DESKS = "memprof-desks"
 _BEATS_S = 2.5  # long enough for a desk's next beat
@@ -55,7 +55,7 @@ def look(client: Any, address: str) -> Fleet:
     if before:
         time.sleep(_BEATS_S)
     desks = tuple(entry for name, entry in _desks(client).items() if name not in before or entry.beat != before[name].beat)
-    there, unusable = desk.places(client)
+    there, unusable = scheduler.places(client)
     services = client.scheduler_info(n_workers=0).get("services") or {}
     return Fleet(
         scheduler=address,
@@ -68,4 +68,8 @@ def look(client: Any, address: str) -> Fleet:
 
 def _desks(client: Any) -> Mapping[str, Waiting]:
     entries = client.get_metadata([_DESKS], {}) or {}
-    return {name: msgspec.convert(entry, Waiting) for name, entry in entries.items() if entry}
+    desks = {}
+    for name, entry in entries.items() if isinstance(entries, dict) else ():
+        with suppress(msgspec.ValidationError):  # of another memprof; None once it has ended
+            desks[name] = msgspec.convert(entry, Waiting)
+    return desks

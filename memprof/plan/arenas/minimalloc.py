@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import files
 from ...errors import InputError, os_reason
 from ..orders.problem import Buffer
 
@@ -32,7 +33,7 @@ class Instance:
 def read(path: Path) -> Instance:
     """The buffers of a file. Raises InputError, which names the line that is not understood."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = files.content(path).decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {path}: {os_reason(error)}") from error
     except UnicodeDecodeError as error:

@@ -1,13 +1,8 @@
 /* Starts one child, follows its marks, polls its memory and reaps it, in one loop: see memprof/probe/child.py. */
 #include "probe.h"
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/personality.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define LIVE_NS 100000000
@@ -17,17 +12,11 @@
 #define HOLD_TICK_NS 1000000
 #define STOP_WITHIN_NS 2000000000
 #define LAST_READS 16
-#define FIRST_NAMESPACE 0xEFFFFFFC /* PROC_PID_INIT_INO */
-#define LOG_WITHIN_NS 200000000
-
-extern char **environ;
 
 struct measurement m;
 
 static volatile sig_atomic_t child_ended, asked_to_stop;
-static const char *unsent;
-static size_t unsent_length;
-static int stopped, asked, grouped;
+static int stopped, asked;
 
 static void on_child(int number) { (void)number, child_ended = 1; }
 static void on_stop(int number) { (void)number, asked_to_stop = 1; }
@@ -61,282 +50,6 @@ void start_fails(const char *phase, const char *message) {
     m.outcome = "start";
     m.outcome_phase = phase;
     m.outcome_message = message;
-}
-
-/* -- starting */
-
-/* A list of strings that ends with NULL; NULL where one of them holds a 0. */
-static char **texts(const struct json *list) {
-    const struct json *item;
-    char **words;
-    size_t count = 0;
-    for (item = list != NULL ? list->first : NULL; item != NULL; item = item->next) ++count;
-    words = take_memory((count + 1) * sizeof *words);
-    count = 0;
-    for (item = list != NULL ? list->first : NULL; item != NULL; item = item->next) {
-        if (item->zero) return NULL;
-        words[count++] = (char *)item->text;
-    }
-    words[count] = NULL;
-    return words;
-}
-
-static int names_variable(const char *variable, const char *name) {
-    size_t length = strlen(name);
-    return strncmp(variable, name, length) == 0 && variable[length] == '=';
-}
-
-/* The child's environment: what is here, changed by the message, and memprof's own. NULL where the message holds a 0 or a name with '='. */
-static char **environment(const char *const own[]) {
-    const struct json *changes = json_get(m.start, "env"), *item;
-    char **here, **all;
-    size_t count = 0, filled = 0, at;
-    for (here = environ; *here != NULL; ++here) ++count;
-    for (item = changes != NULL ? changes->first : NULL; item != NULL; item = item->next) ++count;
-    all = take_memory((count + 8) * sizeof *all);
-    for (here = environ; *here != NULL; ++here) {
-        int changed = 0;
-        for (item = changes != NULL ? changes->first : NULL; item != NULL && !changed; item = item->next)
-            changed = names_variable(*here, item->name);
-        for (at = 0; own[at] != NULL && !changed; ++at) {
-            size_t length = strcspn(own[at], "=");
-            changed = strncmp(*here, own[at], length + 1) == 0;
-        }
-        if (!changed) all[filled++] = *here;
-    }
-    for (item = changes != NULL ? changes->first : NULL; item != NULL; item = item->next) {
-        int ours = 0;
-        for (at = 0; own[at] != NULL; ++at) ours |= names_variable(own[at], item->name);
-        if (item->kind == J_NULL || ours) continue;
-        if (item->zero || !*item->name || strchr(item->name, '=') != NULL) return NULL;
-        all[filled++] = formatted("%s=%s", item->name, item->text);
-    }
-    for (at = 0; own[at] != NULL; ++at) all[filled++] = (char *)own[at];
-    all[filled] = NULL;
-    return all;
-}
-
-/* execvp(3) along the PATH that the child will have; sets errno. */
-static void execute(char **words, char **variables) {
-    const char *path = "/bin:/usr/bin";
-    char file[4096];
-    int first = 0, last = ENOENT;
-    size_t at;
-    if (strchr(words[0], '/') != NULL) {
-        execve(words[0], words, variables);
-        return;
-    }
-    for (at = 0; variables[at] != NULL; ++at)
-        if (names_variable(variables[at], "PATH")) path = variables[at] + 5;
-    for (;;) {
-        size_t length = strcspn(path, ":");
-        int fits = put(file, sizeof file, "%.*s%s%s", (int)length, path, length ? "/" : "", words[0]) < sizeof file;
-        if (fits) execve(file, words, variables);
-        last = fits ? errno : ENAMETOOLONG;
-        if (last != ENOENT && last != ENOTDIR && !first) first = last;
-        if (!path[length]) break;
-        path += length + 1;
-    }
-    errno = first ? first : last;
-}
-
-static int limit(const char *name, i64 value) {
-    static const struct { const char *name; int number; } known[] = {
-        {"RLIMIT_AS", RLIMIT_AS}, {"RLIMIT_DATA", RLIMIT_DATA}, {"RLIMIT_STACK", RLIMIT_STACK}, {"RLIMIT_RSS", RLIMIT_RSS},
-        {"RLIMIT_CORE", RLIMIT_CORE}, {"RLIMIT_CPU", RLIMIT_CPU}, {"RLIMIT_FSIZE", RLIMIT_FSIZE}, {"RLIMIT_NOFILE", RLIMIT_NOFILE},
-        {"RLIMIT_NPROC", RLIMIT_NPROC}, {"RLIMIT_MEMLOCK", RLIMIT_MEMLOCK},
-    };
-    size_t at;
-    for (at = 0; at < LENGTH(known); ++at)
-        if (strcmp(name, known[at].name) == 0) {
-            struct rlimit limits;
-            if (getrlimit(known[at].number, &limits) < 0) return 0;
-            limits.rlim_cur = (rlim_t)value;
-            return setrlimit(known[at].number, &limits) == 0;
-        }
-    errno = EINVAL;
-    return 0;
-}
-
-/* -- the CPUs that it may run on */
-
-int usable_cpus(int pid) {
-    cpu_set_t set;
-    return sched_getaffinity(pid, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Run on the CPUs of the message from here on, and on no others; 0 where that may not be. */
-static int run_on(const struct json *list) {
-    cpu_set_t wanted, reached;
-    const struct json *item;
-    i64 number;
-    CPU_ZERO(&wanted);
-    for (item = list->first; item != NULL; item = item->next) {
-        if (!json_count(item, &number) || number >= CPU_SETSIZE) return 0;
-        CPU_SET((int)number, &wanted);
-    }
-    return sched_setaffinity(0, sizeof wanted, &wanted) == 0 && sched_getaffinity(0, sizeof reached, &reached) == 0
-        && CPU_EQUAL(&wanted, &reached);
-}
-
-/* Whether the child may be set to run on these CPUs, found by setting this process for a moment. */
-static int may_run_on(const struct json *list) {
-    cpu_set_t before;
-    int may;
-    if (sched_getaffinity(0, sizeof before, &before) < 0) return 0;
-    may = run_on(list);
-    sched_setaffinity(0, sizeof before, &before);
-    return may;
-}
-
-static char *listed(const struct json *list) {
-    char *text = copy_text("", 0);
-    const struct json *item;
-    for (item = list->first; item != NULL; item = item->next) {
-        i64 number = -1;
-        char *longer;
-        json_count(item, &number);
-        longer = formatted("%s%s%d", text, item == list->first ? "" : ",", (int)number);
-        free(text);
-        text = longer;
-    }
-    return text;
-}
-
-/* In the child; returns only where that failed, with errno. */
-static void become(int parent, int input, int output, int marks, char **words, char **variables) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
-    const struct json *limits = json_get(m.start, "rlimits"), *item, *cwd = json_get(m.start, "cwd"), *cpus = json_get(m.start, "cpus");
-    sigset_t none;
-    size_t at;
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (getppid() != parent) _exit(127); /* it ended before the line above */
-    for (at = 0; at < LENGTH(numbers); ++at) signal(numbers[at], SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (json_true(json_get(m.start, "deterministic"))) personality(ADDR_NO_RANDOMIZE);
-    dup2(input, 0);
-    dup2(output, 1);
-    dup2(output, 2);
-    fcntl(marks, F_SETFD, 0);
-    if (words == NULL || variables == NULL || words[0] == NULL || (cwd != NULL && cwd->zero)) {
-        errno = EINVAL;
-        return;
-    }
-    if (grouped && !group_join()) return;
-    if (cpus != NULL && cpus->first != NULL && !run_on(cpus)) return;
-    for (item = limits != NULL ? limits->first : NULL; item != NULL; item = item->next)
-        if (!limit(item->name, json_int(limits, item->name, 0))) return;
-    if (cwd != NULL && cwd->length && chdir(cwd->text) < 0) return;
-    execute(words, variables);
-}
-
-static void close_all(const int *descriptors, size_t count) {
-    size_t at;
-    for (at = 0; at < count; ++at)
-        if (descriptors[at] >= 0) close(descriptors[at]);
-}
-
-/* To a pipe the C library writes whole blocks, and each line would arrive with the last one. To a terminal it writes lines. */
-static int terminal(int ends[2]) {
-    char path[32];
-    int locked = 0, number;
-    ends[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (ends[0] < 0 || ioctl(ends[0], TIOCSPTLCK, &locked) < 0 || ioctl(ends[0], TIOCGPTN, &number) < 0) return 0;
-    put(path, sizeof path, "/dev/pts/%d", number);
-    ends[1] = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    return ends[1] >= 0;
-}
-
-static void send_input(void) {
-    ssize_t count = unsent_length ? write(m.input, unsent, unsent_length) : 0;
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    unsent += count > 0 ? count : 0;
-    unsent_length = count < 0 ? 0 : unsent_length - (size_t)count;
-    if (unsent_length) return;
-    close(m.input);
-    m.input = -1;
-}
-
-enum { MARKS = 0, OUTPUT = 2, INPUT = 4, STATUS = 6 }; /* of each pair the side that is read, then the one that is written */
-
-static int launch(void) {
-    int ends[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, failed = 0, parent = getpid(), made;
-    const struct json *input = json_get(m.start, "input"), *text = json_get(m.start, "stdin"), *group = json_get(m.start, "group");
-    const struct json *argv = json_get(m.start, "argv"), *cpus = json_get(m.start, "cpus"), *cpu;
-    const char *own[5], *first = argv != NULL && argv->first != NULL ? argv->first->text : "";
-    char **words, **variables;
-    size_t count = 0;
-    struct stat found;
-    m.usable = usable_cpus(0);
-    if (cpus != NULL && cpus->first != NULL) {
-        if (!may_run_on(cpus)) {
-            start_fails("STARTUP", formatted("it may not run on exactly the CPUs %s: one of them is not there, or not allowed to this process",
-                                             listed(cpus)));
-            return 0;
-        }
-        for (m.usable = 0, cpu = cpus->first; cpu != NULL; cpu = cpu->next) ++m.usable;
-    }
-    made = pipe2(ends + MARKS, O_CLOEXEC) == 0 && pipe2(ends + INPUT, O_CLOEXEC) == 0 && pipe2(ends + STATUS, O_CLOEXEC) == 0
-        && (m.task == COMMAND && command_terminal() ? terminal(ends + OUTPUT) : pipe2(ends + OUTPUT, O_CLOEXEC) == 0);
-    if (!made) {
-        start_fails("STARTUP", formatted("%s: %s", first, strerror(errno)));
-        close_all(ends, LENGTH(ends));
-        return 0;
-    }
-    if (input != NULL) {
-        int given = (int)json_int(m.start, "input", -1);
-        dup3(given, ends[INPUT], O_CLOEXEC);
-        close(given);
-    }
-    fstat(ends[MARKS + 1], &found);
-    own[count++] = formatted("MEMPROF_MARKS=%d:%llu:%llu", ends[MARKS + 1], (unsigned long long)found.st_dev,
-                             (unsigned long long)found.st_ino);
-    own[count++] = formatted("MEMPROF_STARTED_NS=%lld", (long long)now_ns());
-    if (m.hold != NULL) own[count++] = "MEMPROF_HOLD=1";
-    if (m.task == COMMAND && command_terminal()) {
-        const struct json *env = json_get(m.start, "env"), *item;
-        int named = 0;
-        for (item = env != NULL ? env->first : NULL; item != NULL; item = item->next) named |= strcmp(item->name, "TERM") == 0;
-        if (!named) own[count++] = "TERM=dumb";
-    }
-    own[count] = NULL;
-    words = texts(argv);
-    variables = environment(own);
-    if (group != NULL && (failed = group_make(group)) != 0) {
-        start_fails("STARTUP", formatted("%s: %s", json_text(group, "path"), strerror(failed)));
-        close_all(ends, LENGTH(ends));
-        return 0;
-    }
-    grouped = group != NULL;
-    m.begin_ns = now_ns();
-    m.pid = m.measured = fork();
-    if (m.pid == 0) {
-        become(parent, ends[INPUT], ends[OUTPUT + 1], ends[MARKS + 1], words, variables);
-        failed = errno ? errno : EINVAL;
-        if (write(ends[STATUS + 1], &failed, sizeof failed) < 0) { /* nobody to tell */ }
-        _exit(127);
-    }
-    if (m.pid < 0) failed = errno;
-    close(ends[MARKS + 1]), close(ends[OUTPUT + 1]), close(ends[INPUT]), close(ends[STATUS + 1]);
-    while (m.pid > 0 && read(ends[STATUS], &failed, sizeof failed) < 0 && errno == EINTR) {} /* ends at the exec */
-    close(ends[STATUS]);
-    if (failed) {
-        if (m.pid > 0) waitpid(m.pid, NULL, 0);
-        start_fails("STARTUP", formatted("%s: %s", first, strerror(failed)));
-        close(ends[MARKS]), close(ends[OUTPUT]), close(ends[INPUT + 1]);
-        return 0;
-    }
-    m.marks = ends[MARKS], m.output = ends[OUTPUT], m.input = ends[INPUT + 1];
-    fcntl(m.marks, F_SETFL, O_NONBLOCK);
-    fcntl(m.output, F_SETFL, fcntl(m.output, F_GETFL) | O_NONBLOCK);
-    fcntl(m.input, F_SETFL, O_NONBLOCK | O_WRONLY);
-    if (m.task == OWN_SIDE) statm_open(&m.statm, m.pid);
-    unsent = text != NULL ? text->text : "";
-    unsent_length = text != NULL ? text->length : 0;
-    send_input();
-    return 1;
 }
 
 /* -- following */
@@ -548,8 +261,7 @@ static void check_layout(void) {
     warn("address space randomisation could not be turned off here: --deterministic is only partly so");
 }
 
-/* Until the child has ended; 0 where whoever asked for this is gone, or wants no more of it. */
-static int loop(void) {
+int loop(void) {
     i64 end_ns = m.begin_ns + m.timeout_ns, next_ns = now_ns(), tick_ns = 0, interval = interval_of("");
     i64 grace_ns = json_int(m.start, "grace_ns", 0), reports = 0;
     int leaving = 0, last;
@@ -609,52 +321,10 @@ static int loop(void) {
     return 1;
 }
 
-/* -- whether the kernel killed it for want of memory: see memprof/probe/kills.py */
-
-static struct {
-    i64 before, before_inside;
-    int log;
-} kills;
-
-static void kills_begin(void) {
-    struct stat names;
-    kills.before = oom_kills(), kills.before_inside = oom_kills_inside(), kills.log = -1;
-    if (stat("/proc/self/ns/pid", &names) != 0 || names.st_ino != FIRST_NAMESPACE) return;
-    kills.log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (kills.log >= 0 && lseek(kills.log, 0, SEEK_END) < 0) close(kills.log), kills.log = -1;
-}
-
-/* 1 if the log names it, 0 if it names only others, -1 if it cannot be known. */
-static int kills_named(void) {
-    static const char killed[] = ": Killed process ";
-    i64 count = 0, end_ns = now_ns() + LOG_WITHIN_NS;
-    while (kills.log >= 0 && now_ns() < end_ns) {
-        char record[8192], *line;
-        ssize_t length = read(kills.log, record, sizeof record - 1);
-        if (length < 0 && errno != EAGAIN) return -1; /* EPIPE: some of the log is lost */
-        if (length < 0) {
-            if (count >= oom_kills() - max64(kills.before, 0)) return 0;
-            pause_ns(5000000);
-            continue;
-        }
-        record[length] = 0;
-        line = strstr(record, killed);
-        if (line != NULL) {
-            i64 pid = read_int(line + strlen(killed), NULL);
-            ++count;
-            if (pid == m.pid || pid == m.measured) return 1;
-        }
-    }
-    return -1;
-}
-
 static int out_of_memory(void) {
-    i64 peak, group_kills = -1, inside = oom_kills_inside();
-    if (grouped) group_figures(&peak, &group_kills);
-    if (group_kills > 0) return 1;
-    if (oom_kills() <= max64(kills.before, 0)) return 0;
-    if (inside >= 0 && kills.before_inside >= 0 && inside <= kills.before_inside) return 0;
-    return kills_named();
+    i64 peak, group_kills = -1;
+    if (m.grouped) group_figures(&peak, &group_kills);
+    return group_kills > 0 ? 1 : kills_ended();
 }
 
 static void judge(void) {
@@ -779,55 +449,10 @@ int follow(void) {
         }
     }
     sweep(ended_alone);
-    if (grouped) {
+    if (m.grouped) {
         m.charged = 1;
         group_figures(&m.charged_peak, &m.charged_kills);
         group_remove();
     }
     return done;
-}
-
-/* -- a process that already runs: see memprof/probe/attach.py */
-
-int attach(void) {
-    struct memory before = memory_of(m.pid), after;
-    struct mark record;
-    i64 rss, file, vms, end_ns, peak, low, high;
-    int alone, rose;
-    m.begin_ns = now_ns();
-    m.usable = usable_cpus(m.pid);
-    tree_begin(m.pid, m.begin_ns, 0);
-    if (before.rss < 0 || !tree_poll(m.begin_ns, &rss, &file, &vms)) {
-        start_fails("RUN", formatted("process %d has ended, or is one of the kernel's own", m.pid));
-        return 1;
-    }
-    m.phase = interned("RUN");
-    if (!loop()) return 0;
-    command_settle_all();
-    end_ns = now_ns();
-    after = memory_at_end(m.pid);
-    alone = tree.most == 1;
-    rose = alone && after.hwm > before.hwm;
-    peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? before.rss : 0));
-    record = mark_seen(m.phase, m.begin_ns, end_ns, peak);
-    record.exact = rose;
-    record.samples = m.polls;
-    record.interval_ns = interval_of("");
-    record.figures[RSS_BEGIN] = before.rss;
-    mark_memory_end(&record, &after);
-    if (tree.most > 1) {
-        sum_highest(tree.own, m.begin_ns, end_ns, &low, &high);
-        record.peak = max64(peak, low);
-        record.high = max64(record.peak, high);
-    }
-    if (after.hwm > 0) {
-        record.figures[HWM] = after.hwm;
-        record.figures[VMS_PEAK] = after.vms_peak;
-    } else {
-        warn("the process ended while it was polled");
-    }
-    swapped_tell(&record);
-    marks_insert(0, record);
-    command_words();
-    return 1;
 }

@@ -117,6 +117,10 @@ int shares_of(int pid, struct shares *found);
 int reset_high_water(int pid);
 void command_of(int pid, char command[], int size);
 int same_memory(int pid, int other);
+i64 field(const char *text, const char *name); /* of status or meminfo, in bytes */
+
+/* -- machine.c */
+
 i64 oom_kills(void);
 i64 oom_kills_inside(void); /* those in this container; -1 outside of one */
 i64 huge_faults(void);
@@ -317,6 +321,7 @@ extern struct measurement {
     i64 timeout_ns, silence_ns, heard_ns, report_ns; /* report_ns: how often to tell how far it has come, 0 for never */
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
+    int grouped;       /* whether it is in a control group that was made for it */
     i64 begin_ns, polls, polls_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
@@ -351,12 +356,26 @@ extern struct measurement {
 void warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *formatted(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int is_late(i64 now);
-int usable_cpus(int pid);
 void report(void); /* tell how far it has come */
+int loop(void); /* until the child has ended; 0 where whoever asked for this is gone, or wants no more of it */
 int follow(void); /* 0 where it was told to stop */
-int attach(void);
 i64 interval_of(const char *phase);
 void start_fails(const char *phase, const char *message);
+
+/* -- launching.c */
+
+int launch(void); /* 0 where it cannot be started, which is the outcome */
+void send_input(void);
+int usable_cpus(int pid);
+
+/* -- kills.c */
+
+void kills_begin(void);
+int kills_ended(void); /* 1 if the kernel has killed the child for want of memory since then, 0 if not, -1 if it may have */
+
+/* -- attach.c */
+
+int attach(void); /* 0 where it was told to stop */
 
 /* -- command.c */
 
@@ -381,6 +400,10 @@ void command_words(void);
 int command_keeps(struct mark *record);
 void command_kept(const char *phase, i64 begin_ns, i64 end_ns);
 const char *command_why_not(const char *message);
+
+/* -- values.c */
+
+int take_value(const struct json *mark); /* whether it was understood */
 void out_values(void);
 
 /* -- group.c, pagecache.c */

@@ -1,0 +1,155 @@
+"""What each release of a runtime costs in memory: `make atlas`, or PARTS="onnxruntime ncnn" for some runtimes.
+
+The last releases of every runtime that pip packages, each in an environment of memprof's, measure three models (see subjects.py). Figures are
+kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
+where it was stopped, and a new release is all that a later call adds. At the end the page, atlas/site/index.html, and the tables of
+docs/atlas.md are written from all that is there; --no-measure does nothing else.
+
+Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps torch away, which no runtime here needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench import docs
+
+from memprof import files
+from memprof.cache import cache_folder
+from memprof.errors import InputError, MemprofError
+from memprof.history import folder as kept
+from memprof.history import lines
+from memprof.installing import making, pip
+from memprof.judge import steps
+from memprof.measuring import campaign
+from memprof.measuring.keeping import keeping
+from memprof.measuring.orders import plan
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite, Variant
+from memprof.reports import history as page
+from memprof.units import counted, format_duration
+
+from . import releases, subjects, tables
+
+TITLE = "What releases of runtimes cost in memory"
+
+
+class Place:
+    """The folder of the atlas. points: the history; models; unable: why releases could not be measured."""
+
+    def __init__(self) -> None:
+        self.folder = cache_folder("atlas")
+        self.points, self.models, self._unable = self.folder / "points", self.folder / "models", self.folder / "unable.json"
+        for folder in (self.points, self.models):
+            folder.mkdir(exist_ok=True)
+
+    def done(self) -> set[str]:
+        """The hashes of the releases that are measured."""
+        return set(kept.load(self.points).commits) if any(self.points.glob("*.json")) else set()
+
+    def unable(self) -> dict[str, str]:
+        """Reasons by `runtime version`."""
+        return dict(json.loads(self._unable.read_bytes())) if self._unable.exists() else {}
+
+    def note(self, release: str, reason: str) -> None:
+        """Keep the reason why a release could not be measured."""
+        files.write(self._unable, json.dumps({**self.unable(), release: reason}, indent=1).encode())
+
+
+def main() -> None:
+    """Measure, then write the page and the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runtimes", nargs="*", metavar="RUNTIME", help=", ".join(subjects.RUNTIMES))
+    parser.add_argument("--releases", type=int, default=6, metavar="N", help="the last N of each runtime")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N")
+    parser.add_argument("--again", action="store_true", help="try again what could not be measured")
+    parser.add_argument("--no-measure", action="store_true", help="only write the page and the tables")
+    words = parser.parse_args()
+    if unknown := set(words.runtimes) - set(subjects.RUNTIMES):
+        parser.error(f"there is no runtime {sorted(unknown)[0]}: {', '.join(subjects.RUNTIMES)}")
+    place, began = Place(), time.monotonic()
+    if not words.no_measure:
+        with _without_torch():
+            for runtime in words.runtimes or subjects.RUNTIMES:
+                _runtime(place, runtime, words.releases, words.repeats, words.again)
+        _say(f"measured in {format_duration(int((time.monotonic() - began) * 1e9))}")
+    _write(place)
+
+
+def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) -> None:
+    distribution = making.known(runtime).distribution
+    assert distribution is not None
+    versions = pip.versions(sys.executable, distribution)
+    if versions is None:
+        raise InputError(f"pip cannot tell the versions of {distribution}: there is no network, or the registry refuses")
+    models = subjects.models(runtime, place.models)
+    for version in releases.chosen(versions, count):
+        release = releases.commit(subjects.RUNTIMES.index(runtime), runtime, version)
+        if release.hash in place.done() or (release.subject in place.unable() and not again):
+            continue
+        began = time.monotonic()
+        try:
+            python = making.ensure(runtime, version, _say)
+            making.leave_page_cache(Path(python).parent.parent)
+            with tempfile.TemporaryDirectory() as folder:
+                runs = Path(folder) / "runs.jsonl"
+                for name, model in models.items():
+                    _measure(runs, model, name, subjects.variant(runtime, python), repeats)
+                kept.add(place.points, release, [str(runs)])
+        except MemprofError as error:
+            # Where this machine has the environment is no part of the reason.
+            reason = re.sub(r"/\S*/site-packages/", "", str(error))
+            place.note(release.subject, reason)
+            _say(f"{release.subject}: {reason}")
+        else:
+            _say(f"{release.subject}: measured in {format_duration(int((time.monotonic() - began) * 1e9))}")
+
+
+def _measure(runs: Path, model: Path, name: str, variant: Variant, repeats: int) -> None:
+    suite = Suite(models=(str(model),), variants=(variant,), name=name, warmup=1, runs=2, repeats=repeats)
+    with keeping(runs, lambda said: None, append=True) as keep:
+        for run in campaign.measure(plan(suite).orders, Silent(), keep):
+            if not run.outcome.ok:
+                _say(f"{run.job.variant}, {name}: {run.outcome.sentence}")
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """The block in which pip refuses what needs torch."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("torch<0\n")
+        file.flush()
+        os.environ["PIP_CONSTRAINT"] = file.name
+        yield
+        del os.environ["PIP_CONSTRAINT"]
+
+
+def _write(place: Place) -> None:
+    history = lines.read(kept.load(place.points), None, find=steps.between)
+    # In the order of the runtimes; the page shows the first line's model first.
+    history = replace(history, lines=tuple(sorted(history.lines, key=lambda line: line.places)))
+    atlas = tables.of(history, place.unable())
+    html = page.render(history, TITLE, noun="release", tables=atlas.tables, notices=atlas.notes)
+    site = place.folder / "site"
+    site.mkdir(exist_ok=True)
+    files.write(site / "index.html", html.encode())
+    manual = docs.write("atlas", tables.markdown(atlas), atlas.notes)
+    _say(f"{site / 'index.html'} has the page of {counted(len(history.commits), 'release')}, {manual} the tables")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The tables of the atlas: for each model a row a runtime, the releases from left to right, with arrows at steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from memprof.history.lines import History, Line
+from memprof.reports.tables import grid
+from memprof.reports.tables.grid import Section, Table
+from memprof.runs.records import PEAK
+
+_METRIC = "rss_peak_bytes"
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The tables, one a group of runtimes that ran the same model, and notes on what is missing."""
+
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+
+def of(history: History, unable: Mapping[str, str]) -> Atlas:
+    """The atlas of a history whose commits are releases. unable: reasons by `runtime version`."""
+    peaks = [line for line in history.lines if (line.phase, line.metric) == (PEAK, _METRIC)]
+    names = dict.fromkeys(line.key.model for line in sorted(peaks, key=lambda line: line.places))
+    failed = (f"{history.commits[place].subject}, {variant.rpartition(', ')[0]}: {words}" for (place, variant), words in _failures(history))
+    missing = (f"{release} is missing: {reason.removeprefix(release).lstrip(': ')}" for release, reason in sorted(unable.items()))
+    return Atlas(tuple(_table(history, name, [line for line in peaks if line.key.model == name]) for name in names), (*failed, *missing))
+
+
+def _failures(history: History) -> Iterable[tuple[tuple[int, str], str]]:
+    return sorted(history.failures.items())
+
+
+def _table(history: History, model: str, peaks: Sequence[Line]) -> Table:
+    columns = max(len(line.places) for line in peaks)
+    ordered = sorted(peaks, key=lambda line: line.places)
+    header = ("runtime", *(f"{columns - 1 - number} before" for number in range(columns - 1)), "newest")
+    rows = [(line.key.variant, *[""] * (columns - len(line.places)), *_cells(history, line)) for line in ordered]
+    return Table(f"{model}: PEAK (MiB)", header, tuple(rows))
+
+
+def _cells(history: History, line: Line) -> Iterable[str]:
+    steps = {line.places[step.at]: step for step in line.steps}
+    for place, samples in zip(line.places, line.samples, strict=True):
+        arrow = ""
+        if step := steps.get(place):
+            share = f" {step.share:+.1%}" if step.share is not None else ""
+            arrow = f" {'▲' if step.size > 0 else '▼'}{share}"
+        yield f"{history.commits[place].short}: {grid.number(median(samples) / _MIB)}{arrow}"
+
+
+def markdown(atlas: Atlas) -> str:
+    """The tables for the manual."""
+    return grid.markdown(Section("", atlas.tables))

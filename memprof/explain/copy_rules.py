@@ -1,0 +1,182 @@
+"""Rules about weights that are held more than once: one rule a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..runs.records import MODEL_LOAD
+from ..units import format_bytes
+from .facts import Facts, at, when
+from .records import MODEL_FILE, Finding, Held, Phase, Proposal
+from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
+
+
+def library_copied(facts: Facts) -> Iterator[Finding]:
+    looks = [
+        look for look in facts.phases if _size(look, where=(IN_LIBRARY,)) >= facts.least and (look.beyond_one_bytes or 0) >= facts.least
+    ]
+    if not looks:
+        return
+    worst, last = max(looks, key=lambda look: look.beyond_one_bytes or 0), looks[-1]
+    evidence = [_words_of(worst)]
+    if last is not worst:
+        evidence.append(_words_of(last) + f": {format_bytes(last.beyond_one_bytes or 0)} beyond one copy stay")
+    proposals = (
+        *facts.propose("keep the weights out of the library, in a file of parameters", weights="separate"),
+        *_if_none(facts, "weights", "link the weights apart from the code, and map them or read them once"),
+    )
+    yield Finding(
+        "library_copied", "weights in a library are mapped and copied", worst.beyond_one_bytes or 0, worst.name, tuple(evidence), proposals
+    )
+
+
+def load_twice(facts: Facts) -> Iterator[Finding]:
+    """The file's bytes and the weights parsed from them, side by side while the model is loaded."""
+    look, last = facts.highest_load, facts.steady
+    if look is None or last is None or _size(look, where=(IN_LIBRARY,)) >= facts.least:
+        return
+    beyond_one = look.beyond_one_bytes or 0
+    if look is last or beyond_one - (last.beyond_one_bytes or 0) < facts.least:
+        return
+    evidence = [_words_of(look)]
+    load = next((phase for phase in facts.measured if phase.name == MODEL_LOAD), None)
+    if load is not None and load.transient_bytes >= facts.least:
+        evidence.append(f"MODEL_LOAD peaks {format_bytes(load.transient_bytes)} above its end")
+    proposals = (
+        *facts.propose("map the weights instead of reading them into memory", mmap="on"),
+        *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
+        *facts.propose("weights as external data, which is mapped", weights="separate"),
+    ) or (Proposal("read the file piece by piece, or free each piece once it is parsed"),)
+    yield Finding(
+        "load_twice",
+        "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
+        beyond_one,
+        look.name,
+        tuple(evidence),
+        proposals,
+    )
+
+
+def shared_repacked(facts: Facts) -> Iterator[Finding]:
+    """A weight that stays as stored and is held again folded or repacked. In TFLite's runtimes XNNPACK does it, which has a separate rule."""
+    look = facts.steady
+    if look is None or _has_xnnpack(facts):
+        return
+    repacked = _size(look, repacked=True, where=(ANONYMOUS, SHARED))
+    stored = _size(look, repacked=False, where=(ANONYMOUS, SHARED, IN_FILE))
+    beyond = (look.beyond_one_bytes or 0) - _size(look, where=(IN_LIBRARY,)) - _made_running(facts)
+    if not repacked or not stored or beyond < facts.least:
+        return
+    both_off = facts.propose("both: one copy is left", prepacking="off", constant_folding="off")
+    proposals = (
+        *facts.propose("do not repack weights for the kernels: removes the prepacked copies", prepacking="off"),
+        *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
+        *(both_off if both_off and len(both_off[0].settings) > 1 else ()),
+        *facts.propose(
+            "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
+        ),
+        *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
+        Proposal("change the model: if several operators share a weight, transpose their small operands, not the weight"),
+    )
+    evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
+    yield Finding(
+        "shared_repacked", "folded or prepacked copies of weights that also stay as stored", beyond, look.name, tuple(evidence), proposals
+    )
+
+
+def xnnpack(facts: Facts) -> Iterator[Finding]:
+    look = facts.steady
+    if look is None or not _has_xnnpack(facts):
+        return
+    repacked = _size(look, repacked=True, where=(ANONYMOUS,))
+    evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS,)), "repacked copies")]
+    if look.size(MODEL_FILE) >= facts.least:
+        evidence.append(
+            f"{format_bytes(look.size(MODEL_FILE))} of the model's file stay resident beside them, clean: the kernel can drop these"
+        )
+    proposals = (
+        *facts.propose("let XNNPACK keep its repacked weights in a file and map that", api="compiled_model", weight_cache="on"),
+        *facts.propose("switch XNNPACK off: the other kernels compute from the file's own pages", xnnpack="off"),
+    )
+    yield Finding("xnnpack", "XNNPACK's repacked weights", repacked, look.name, tuple(evidence), proposals)
+
+
+def mapped_and_read(facts: Facts) -> Iterator[Finding]:
+    """The file is mapped, or read whole, and its weights are held in memory besides, to the end."""
+    look = facts.steady
+    if look is None or (_has_xnnpack(facts) and facts.knobs.get("source") != "buffer"):
+        return
+    in_file, stored = _size(look, where=(IN_FILE,)), _size(look, repacked=False, where=(ANONYMOUS,))
+    if facts.knobs.get("source") == "buffer" and stored >= facts.least:
+        buffer = facts.propose("give the runtime the file's name: it maps the file, and the kernel can drop unused pages", source="file")
+        yield Finding("read_whole", "the model's file is held in a buffer", stored, look.name, (_words_of(look),), buffer)
+        return
+    twice = min(in_file, look.beyond_one_bytes or 0)
+    proposals = (
+        *facts.propose("map the weights instead of reading them into memory", mmap="on"),
+        *facts.propose("weights as external data, which is mapped", weights="separate"),
+    ) or (Proposal("unmap the file once its weights are read, or use them where they are mapped"),)
+    yield Finding(
+        "mapped_and_read",
+        "the model's file is mapped, and its weights are read into memory too",
+        twice,
+        look.name,
+        (_words_of(look),),
+        proposals,
+    )
+
+
+def loop_copies(facts: Facts) -> Iterator[Finding]:
+    """Copies that the model's own operators make while it runs: a loop whose state holds weights. Folding has nothing to do with these."""
+    look, before = facts.steady, facts.prepared
+    if look is None or before is None:
+        return
+    evidence = (
+        _words_of(before),
+        _words_of(look),
+        f"{format_bytes(_made_running(facts))} beyond one copy were not there before the model first ran",
+    )
+    advice = (Proposal("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
+    yield Finding(
+        "loop_copies",
+        "copies of weights made while the model runs, for example by a loop's state",
+        _made_running(facts),
+        look.name,
+        evidence,
+        advice,
+    )
+
+
+def _made_running(facts: Facts) -> int:
+    """Bytes of weights held beyond one copy only since the model first ran. XNNPACK's repacked copies have a separate rule."""
+    look, before = facts.steady, facts.prepared
+    if look is None or before is None or look is before:
+        return 0
+    repacked = False if _has_xnnpack(facts) else None
+    grown = _size(look, where=(ANONYMOUS, SHARED), repacked=repacked) - _size(before, where=(ANONYMOUS, SHARED), repacked=repacked)
+    return max(0, min(grown, (look.beyond_one_bytes or 0) - (before.beyond_one_bytes or 0)))
+
+
+def _has_xnnpack(facts: Facts) -> bool:
+    return facts.knobs.get("xnnpack") == "on"
+
+
+def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) -> int:
+    copies = [copy for copy in look.held if copy.where in where and not copy.freed]
+    return sum(copy.bytes for copy in copies if repacked is None or repacked == (copy.layout != "as stored" or bool(copy.converted)))
+
+
+def _words_of(look: Phase) -> str:
+    """The copies of a look in a sentence, the largest first."""
+    parts = [_words(copy) for copy in look.held if not copy.freed][:6]
+    return f"{at(look)} the weights lie {', '.join(parts)}" if parts else f"{at(look)} no copy of the weights was found"
+
+
+def _words(copy: Held) -> str:
+    kind = f"{copy.layout}{f' as {copy.converted}' if copy.converted else ''}"
+    where = {ANONYMOUS: "private anonymous memory", SHARED: "shared memory"}.get(copy.where, copy.where)
+    return f"{kind} in {where} ({format_bytes(copy.bytes)})"
+
+
+def _if_none(facts: Facts, knob: str, text: str) -> tuple[Proposal, ...]:
+    return () if facts.runtime.knob(knob) is not None else (Proposal(text),)

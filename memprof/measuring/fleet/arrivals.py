@@ -1,0 +1,112 @@
+"""Files on a worker's side: the pieces that a desk sends, kept by content, and the folder of a comparison made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...cache import cache_folder
+from ...errors import InputError, os_reason
+from ...files import sha256_of
+from ...units import format_bytes
+from . import message
+from .message import Sent, Task
+from .stand import Cancelled
+
+_LOOK_S = 0.2  # how often a thread that waits looks whether its comparison was cancelled
+_SILENCE_S = 60.0  # how long a desk may send nothing of a file that is needed
+
+
+def keep(task: str, sha256: str, offset: int, size: int, data: bytes) -> str:
+    """A piece of a file, from a desk. The reason if it cannot be kept, else nothing."""
+    path = _kept(sha256)
+    if path.exists():
+        return ""
+    part = path.with_name(f"{sha256}.{hashlib.sha256(task.encode()).hexdigest()[:8]}.part")
+    try:
+        if offset == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(b"")
+            free = shutil.disk_usage(path.parent).free
+            if free < size:
+                raise InputError(f"{format_bytes(size)} are to be sent and {format_bytes(free)} are free")
+        with part.open("r+b") as file:
+            file.seek(offset)
+            file.write(data)
+        if offset + len(data) >= size:
+            if sha256_of(part)[0] != sha256:
+                part.unlink()
+                raise InputError("it was damaged or changed on its way")
+            part.chmod(0o700)
+            part.rename(path)
+    except (OSError, InputError) as error:
+        part.unlink(missing_ok=True)
+        _ARRIVALS.refused[sha256] = os_reason(error) if isinstance(error, OSError) else str(error)
+        _ARRIVALS.last = time.monotonic()
+        return f"{path.parent} on {os.uname().nodename}: {_ARRIVALS.refused[sha256]}"
+    _ARRIVALS.last = time.monotonic()
+    return ""
+
+
+@dataclass
+class _Arrivals:
+    """Files on their way to this process: why one could not be kept, and when the last piece of any came."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    refused: dict[str, str] = field(default_factory=dict)
+    last: float = 0.0
+
+
+_ARRIVALS = _Arrivals()
+
+
+def _kept(sha256: str) -> Path:
+    return cache_folder("fleet") / "files" / sha256
+
+
+def bring(task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) -> None:
+    """All files of a comparison in its folder, the missing ones asked for first. Raises InputError and Cancelled."""
+    while not _ARRIVALS.lock.acquire(timeout=_LOOK_S):  # another place of this worker may be asking for the same file
+        if cancelled():
+            raise Cancelled
+    try:
+        missing = {file.sha256: file for file in task.files if not _kept(file.sha256).exists()}
+        if missing:
+            _await(missing, tell, cancelled)
+    finally:
+        _ARRIVALS.lock.release()
+    folder = message.folder_of(task)
+    shutil.rmtree(folder, ignore_errors=True)
+    for file in task.files:
+        target = folder / file.name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"the desk named a file outside of its folder: {file.name}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(_kept(file.sha256), target)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _await(missing: Mapping[str, Sent], tell: Callable[..., None], cancelled: Callable[[], bool]) -> None:
+    for sha256 in missing:
+        _ARRIVALS.refused.pop(sha256, None)
+    _ARRIVALS.last = time.monotonic()
+    tell(needs=tuple(missing))
+    while any(not _kept(sha256).exists() for sha256 in missing):
+        for sha256, file in missing.items():
+            if sha256 in _ARRIVALS.refused:
+                name = os.path.basename(file.name)
+                raise InputError(
+                    f"{name} cannot be kept on {os.uname().nodename}, in {_kept(sha256).parent}: {_ARRIVALS.refused[sha256]}; "
+                    "XDG_CACHE_HOME of its worker can name another place"
+                )
+        if cancelled():
+            raise Cancelled
+        if time.monotonic() - _ARRIVALS.last > _SILENCE_S:
+            raise InputError(f"the desk sent nothing of a file for {_SILENCE_S:.0f} s")
+        time.sleep(_LOOK_S / 4)

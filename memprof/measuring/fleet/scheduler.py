@@ -1,0 +1,112 @@
+"""Dask's scheduler as memprof sees it: the connection, Dask's own settings, and the places that workers offer there.
+
+What Dask would do to keep itself busy or observed (stealing, profiling, memory limits) is off: a measurement may be running on the same machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ...units import counted
+from . import message
+from .message import FACTS, PROTOCOL, Doing, Offered
+from .planning import Labels
+from .security import Security, unreachable
+
+_CONNECT_S = 10
+
+CALM = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+
+
+def calm() -> None:
+    """Take these settings, and keep Dask from talking. To be called before anything of Dask is made."""
+    import dask
+
+    dask.config.set(CALM)
+    for name in ("distributed", "tornado"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
+
+
+@dataclass(frozen=True)
+class There:
+    """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
+
+    name: str
+    address: str
+    offered: Offered
+    doing: Doing
+
+    @property
+    def kind(self) -> str:
+        """Places of one kind are as fast as one another, as far as labels say."""
+        own = {"host", "place", "machine"}
+        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels.items()) if label not in own)
+
+
+@contextmanager
+def connected(address: str, security: Security) -> Iterator[Any]:
+    """A client of the scheduler at an address. Raises InputError if that cannot be reached."""
+    from distributed import Client
+
+    calm()
+    try:
+        client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
+    except (OSError, TimeoutError) as error:
+        raise unreachable(address, error) from None
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # the scheduler may be gone
+            client.close(timeout=2)
+
+
+def places(client: Any) -> tuple[list[There], list[str]]:
+    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
+    there, sentences = [], []
+    for address, facts in client.scheduler_info(n_workers=-1)["workers"].items():
+        if not isinstance(facts.get(FACTS), dict):
+            continue  # somebody else's worker
+        told = facts[FACTS]
+        if told.get("protocol") != PROTOCOL:
+            sentences.append(
+                f"{told.get('place')} of {told.get('host')} has memprof {told.get('version')}, and this is memprof {message.version()}: "
+                f"they do not understand one another (protocol {told.get('protocol')} and {PROTOCOL})"
+            )
+            continue
+        doing = (facts.get("metrics") or {}).get(FACTS) or {}
+        try:
+            offered = msgspec.convert(told, Offered)
+            there.append(There(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
+        except msgspec.ValidationError as error:
+            sentences.append(f"the worker at {address} says of its place what this memprof does not understand: {error}")
+    names = Counter(place.name for place in there)
+    # Containers of one machine, each with a worker: they have the same names for themselves.
+    return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
+
+
+def described(labels: Labels) -> str:
+    """Labels for people."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
+
+
+def offered_words(there: Sequence[There]) -> str:
+    """What is there, for the error of a request that fits nothing."""
+    if not there:
+        return "there is no place at all: start `memprof worker` beside the machines"
+    kinds = Counter(sorted(place.kind or "no labels" for place in there))
+    return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))

@@ -1,0 +1,183 @@
+"""The fixture: a model or a function measured in separate processes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import secrets
+import sys
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..errors import MeasurementError, UsageError
+from ..units import parse_bytes
+from .limit import ONLY_LINUX, PEAK_RSS, Limit
+
+if TYPE_CHECKING:
+    from ..api import Runs
+    from ..judge.growth import Verdict
+    from ..runs.records import Run
+
+_BUDGET_NS = 60 * 10**9  # of memprof.grows
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measurement: its Runs, one a repeat, all of them ended well.
+
+    peak_bytes: the largest RSS of all repeats and phases. grown_bytes: by how much the peak is above the memory before: for a model the baseline
+    (its runtime imported), for a function the moment before the call; the largest of all repeats.
+    """
+
+    runs: Runs = field(repr=False)  # pytest shows what a failed assert was about
+    peak_bytes: int
+    grown_bytes: int
+
+    def phase_peak_bytes(self, phase: str) -> int:
+        """The largest RSS in a phase, over all repeats. Raises UsageError for an unknown phase."""
+        peaks = [mark.height_bytes for run in self.runs for mark in run.marks if mark.phase == phase]
+        if not peaks:
+            raise UsageError(f"there is no phase {phase!r}")
+        return max(peaks)
+
+
+@dataclass(frozen=True)
+class Grows:
+    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.judge.growth's, with the rate and its interval."""
+
+    reason: str
+    verdict: Verdict = field(repr=False)
+
+    def __bool__(self) -> bool:
+        return self.verdict.word == "grows"
+
+
+class Memprof:
+    """The fixture: measures in separate processes, and fails the test if a process does not end well or exceeds the test's limit."""
+
+    def __init__(self, folder: Path, limit: Limit | None) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._peaks_bytes: list[int] = []
+
+    def around(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Around the test's call: its property in JUnit XML, and a failure if it has a limit and measures nothing."""
+        try:
+            result = yield
+        finally:
+            item.user_properties += [("peak_rss_bytes", max(self._peaks_bytes))] if self._peaks_bytes else []
+        if self._limit is not None and not self._peaks_bytes:
+            pytest.fail(f"@pytest.mark.{PEAK_RSS} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
+        return result
+
+    @staticmethod
+    def size(text: str) -> int:
+        """Bytes in `120 MiB`."""
+        return parse_bytes(text)
+
+    def model(
+        self,
+        model: str | Path,
+        runtime: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        warmup: int = 1,
+        runs: int = 1,
+        repeats: int = 1,
+    ) -> Measured:
+        """Measure a model in a runtime, as `memprof run` does. Raises UsageError and InputError as that does."""
+        from .. import api
+
+        sweep = [threads] if threads else ()
+        measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats, release=False)
+        return self._measured(measured_runs, Path(model).name, "STARTUP")
+
+    def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
+        """Call a function once a repeat, in a new interpreter that imports its module for it.
+
+        Raises UsageError for a function that no other process can import (a lambda, a function inside a function) or whose arguments cannot be
+        pickled.
+        """
+        from .. import api
+        from ..measuring.suite import Variant
+        from ..programs.runtimes import runners_path
+
+        name, path, environment = self._callable(function, args, kwargs)
+        variant = Variant(str(runners_path() / "function.py"), env=environment)
+        measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats, release=False)
+        return self._measured(measured_runs, name, "PREPARE")
+
+    def grows(self, function: Callable[..., object], *args: object, **kwargs: object) -> Grows:
+        """Whether memory rises when a function is called again and again, in three processes. It takes seconds, up to about a minute.
+
+        Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
+        """
+        from ..judge import growing
+        from ..measuring.progress import Silent
+        from ..programs.runtimes import runners_path
+        from ..runs.summary import Key
+        from ..seek import grow
+
+        name, path, environment = self._callable(function, args, kwargs)
+        request = grow.GrowRequest(
+            str(path), str(runners_path() / "function.py"), budget=grow.Budget(time_ns=_BUDGET_NS), env=environment, variant=name
+        )
+        try:
+            verdict = grow.grow(request, Silent(), lambda line: None).verdict
+        except MeasurementError as error:
+            pytest.fail(str(error), pytrace=False)
+        row = growing.judged(growing.Measured(Key(name, name, None, ""), "iteration", verdict), growing.Limit("iteration", 0))
+        reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
+        if verdict.word == "undecided":
+            pytest.fail(f"{name}: {reason}", pytrace=False)
+        return Grows(reason, verdict)
+
+    def _callable(self, function: Callable[..., object], args: object, kwargs: object) -> tuple[str, Path, dict[str, str]]:
+        """A function's name, the file that tells another process how to call it, and the variables of that process."""
+        name = getattr(function, "__qualname__", "<>")
+        if "<" in name:
+            raise UsageError(f"{name} cannot be imported by another process: measure a function at the top of a module")
+        try:
+            call = base64.b64encode(pickle.dumps((args, kwargs))).decode()
+        except Exception as error:
+            raise UsageError(f"{name}: its arguments cannot be handed to another process: {error}") from None
+        module = sys.modules.get(function.__module__)
+        request = {"module": function.__module__, "file": getattr(module, "__file__", None), "name": name, "path": sys.path, "call": call}
+        token = secrets.token_hex(16)  # the file's content is executed, so only this very file is taken
+        path = self._folder / f"{name}.json"
+        path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
+        return name, path, {"MEMPROF_FUNCTION": token}
+
+    def _measured(self, runs: Runs, what: str, before: str) -> Measured:
+        failed = next((run.outcome for run in runs if not run.outcome.ok), None)
+        if failed is not None:
+            pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
+        measured = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
+        self._peaks_bytes.append(measured.peak_bytes)
+        if self._limit is not None:
+            worst = max(runs, key=_peak)
+            self._limit.check(_peak(worst), _end(worst, before), what)
+        return measured
+
+
+def _peak(run: Run) -> int:
+    return max(mark.height_bytes for mark in run.before_release)
+
+
+def _end(run: Run, phase: str) -> int:
+    mark = run.mark(phase)
+    return mark.rss_end_bytes or 0 if mark else 0
+
+
+@pytest.fixture
+def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
+    """Measures a model or a function in a separate process: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip(ONLY_LINUX)
+    return Memprof(tmp_path, Limit.of(request.node))

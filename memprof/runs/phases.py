@@ -1,0 +1,20 @@
+"""The words by which options name phases, and the phases that they stand for."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from .records import EXECUTE, MODEL_LOAD, PREPARE, RELEASE, RESERVED, STARTUP, WARMUP
+
+WORDS = {"load": MODEL_LOAD, "prepare": PREPARE, "warmup": WARMUP, "execute": EXECUTE, "release": RELEASE}
+
+
+def named(word: str) -> str:
+    """The phase that a word stands for: load is MODEL_LOAD, and a name of the program's own stands for itself."""
+    return {"startup": STARTUP, **WORDS}.get(word, "_".join(word.split()))
+
+
+def own(name: str) -> str:
+    """The name of a user's phase. Raises UsageError for the name of memprof's own figures."""
+    if name in RESERVED:
+        raise UsageError(f"a phase cannot be called {name}: memprof has a figure of that name; choose another name")
+    return name

@@ -1,0 +1,145 @@
+"""The sentences under the answer of `memprof scale`: what a law is held against, and what it leaves open.
+
+A law stands beside the planner's own peak at the same places, the size of the weights, the arithmetic of the KV cache, and the pages that
+processes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..judge.laws import Coefficient
+from ..models.gguf import kv_cache
+from ..runs.records import EXECUTE
+from ..units import counted, format_bytes
+from .dimensions import PROCESSES, SESSIONS
+from .scaled import ANONYMOUS, CHARGED, Scaled, words_of
+
+_CONTEXT = "context"
+_DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
+_TOO_FEW_VALUES = 4
+_MOST_NOISE = 4  # a difference of no more than so many times the noise is none
+
+
+def findings(answer: Scaled, weight_bytes: int, token_costs: list[str], noise_bytes: float) -> tuple[str, ...]:
+    """All that is to be said of an answer. token_costs: see `of_token`. noise_bytes: what two runs at the same place differ by."""
+    return (
+        *_kept(answer, noise_bytes),
+        *_flat(answer),
+        *_sessions(answer, weight_bytes),
+        *_processes(answer),
+        *token_costs,
+        *_growth(answer, noise_bytes),
+    )
+
+
+def _kept(answer: Scaled, noise_bytes: float) -> Iterator[str]:
+    kept = max(point.shift_bytes for point in answer.points)
+    if kept > _MOST_NOISE * noise_bytes:
+        yield (
+            f"PREPARE keeps up to {format_bytes(kept)} more or less freed memory by chance, with the same settings; laws are of runs that keep "
+            f"the most, and a run may need so much less."
+        )
+
+
+def _flat(answer: Scaled) -> Iterator[str]:
+    """The dimensions that the law does not depend on."""
+    law = answer.law
+    if law is None or answer.undecided:
+        return
+    for dimension in answer.varying:
+        if not any(dimension.label in dict(entry.term.powers) for entry in law.coefficients):
+            yield f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}."
+
+
+def _slope(answer: Scaled, label: str, name: str | None = None) -> Coefficient | None:
+    law = answer.named(name or answer.main)
+    return law.coefficient(label) if law is not None else None
+
+
+def _sessions(answer: Scaled, weight_bytes: int) -> list[str]:
+    """Whether sessions share their weights."""
+    slope = _slope(answer, SESSIONS, ANONYMOUS) or _slope(answer, SESSIONS)
+    peak = _slope(answer, SESSIONS)
+    if peak is None or slope is None or not weight_bytes:
+        return []
+    costs = f"Each further session costs {format_bytes(peak.bytes)} of {answer.main}; the model's weights are {format_bytes(weight_bytes)}"
+    if peak.bytes < 0.5 * weight_bytes:
+        return [f"{costs}: sessions share them."]
+    copies = peak.bytes / weight_bytes
+    return [f"{costs}: sessions do not share them" + (f" ({copies:.1f} times their size each)." if copies > 1.5 else ".")]
+
+
+def _processes(answer: Scaled) -> list[str]:
+    """What the next process costs, by the sum of their memory and by the control group."""
+    slope = _slope(answer, PROCESSES)
+    if slope is None:
+        return []
+    text = f"The next process costs {format_bytes(slope.bytes)} ({format_bytes(slope.low_bytes)} to {format_bytes(slope.high_bytes)})"
+    charged = _slope(answer, PROCESSES, CHARGED)
+    if charged is not None:
+        text += f"; the control group is charged {format_bytes(charged.bytes)} for it, page tables included"
+    findings = [f"{text}."]
+    if answer.shared:
+        files = ", ".join(f"{Path(entry.path).name} {format_bytes(entry.bytes)}" for entry in answer.shared)
+        findings.append(f"The processes share pages of {files}.")
+    return findings
+
+
+def of_token(answer: Scaled, path: Path, kv_type: str) -> list[str]:
+    """The KV cache of a .gguf model, by its file's arithmetic, beside what a token of context costs. Raises InputError."""
+    law = answer.named(ANONYMOUS)
+    if path.suffix != ".gguf" or law is None:
+        return []
+    arithmetic = kv_cache(path).bytes_per_token(kv_type)
+    if _CONTEXT not in {dimension.label for dimension in answer.varying}:
+        return []
+    cost = next((entry for entry in law.coefficients if len(entry.term.powers) == 1 and dict(entry.term.powers).get(_CONTEXT) == 1), None)
+    if cost is None:
+        return [
+            f"A token of KV cache is {format_bytes(arithmetic)} by the file, and no such term was found: memory does not grow with context so."
+        ]
+    said = f"A token of context costs {cost.bytes / 1024:.2f} KiB of anonymous memory, of which {arithmetic / 1024:.2f} KiB is the KV cache"
+    return [f"{said} by the file: it is not kept whole." if cost.bytes < (1 - _DIFFERENT) * arithmetic else f"{said}."]
+
+
+def _growth(answer: Scaled, noise_bytes: float) -> list[str]:
+    """EXECUTE's growth beside the plan's, where they differ."""
+    whole = [point for point in answer.points if not point.ended and not point.held_out]
+    low, high = whole[0], max(whole, key=lambda point: point.planned_bytes or 0)
+    if not low.planned_bytes or not high.planned_bytes or EXECUTE not in low.sizes or high.planned_bytes <= low.planned_bytes:
+        return []
+    grown, planned = high.sizes[EXECUTE] - low.sizes[EXECUTE], high.planned_bytes - low.planned_bytes
+    more = grown - planned
+    if abs(more) <= max(_DIFFERENT * planned, _MOST_NOISE * noise_bytes):
+        return []
+    reason = "kernels' scratch memory, an arena's rounding, or a copy" if more > 0 else "operators are fused, or run in another order"
+    return [
+        f"From {words_of(low.at)} to {words_of(high.at)} the peak of EXECUTE grows by {format_bytes(grown)}, the planner's own peak by "
+        f"{format_bytes(planned)}: {format_bytes(abs(more))} {'more' if more > 0 else 'less'} than the activations of the graph ({reason})."
+    ]
+
+
+def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
+    """What there is too little of to know the law, and what to add. noise: what two runs differ by, in bytes and as a share."""
+    law = answer.law
+    whole = [point for point in answer.points if not point.ended]
+    for dimension in answer.varying:
+        values = {point.at[dimension.label] for point in whole}
+        possible = (dimension.high - dimension.low) // dimension.step + 1
+        if len(values) < 3 and possible < _TOO_FEW_VALUES:
+            wide = max(4 * dimension.low, dimension.high)
+            return (
+                f"{dimension.label}={dimension.low}..{dimension.high} has {counted(possible, 'value')}, and a line goes through any two: "
+                f"widen the range, such as --vary {','.join(dimension.names)}={dimension.low}..{wide}"
+            )
+    if law is not None and law.error is None:
+        fewest = len(law.coefficients) + 2
+        return f"{counted(law.points, 'run')} are as many as the law has terms, so that nothing tests it: give --points {fewest} or more"
+    sizes = [point.sizes[answer.main] for point in whole if answer.main in point.sizes]
+    change = max(sizes) - min(sizes)
+    if law is not None and change < _MOST_NOISE * max(noise[0], noise[1] * max(sizes)) and len(law.coefficients) == 1:
+        ranges = ", ".join(f"{dimension.label}={dimension.low}..{dimension.high}" for dimension in answer.varying)
+        return f"over {ranges} the figure changes by {format_bytes(change)}, which is within the noise: widen the range"
+    return ""

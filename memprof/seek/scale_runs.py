@@ -1,0 +1,194 @@
+"""A place of `memprof scale` measured: the order for it, its runs, alone or side by side, and the planner's own peak there.
+
+A run that dies of want of memory is a measurement too, "at least so much". A run that the runtime refuses is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from ..errors import InputError, MemprofError, UsageError
+from ..measuring import campaign, limits, orders, together
+from ..measuring.order import Order
+from ..measuring.places.place import HERE, Place
+from ..measuring.progress import Progress, Quiet
+from ..measuring.suite import Suite, Variant
+from ..measuring.together import Shared
+from ..models.identity import identify
+from ..plan.analysis import describe
+from ..plan.graphs.read import read
+from ..plan.graphs.reduced import problem
+from ..programs import runtimes
+from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
+from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
+
+_SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
+_NOISE = 0.001
+_LEAST_NOISE_BYTES = 128 << 10
+_WANT = re.compile(
+    r"bad_alloc|out of memory|cannot allocate|memoryerror|failed to allocate|unable to allocate|alloc\w* failed", re.IGNORECASE
+)
+
+
+class Places:
+    """Measures a request's model at one place after another.
+
+    noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
+    there is one. shared: files whose pages processes share. Raises UsageError and InputError for a fault of the request.
+    """
+
+    def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep = request, progress, keep
+        self.model = identify(request.model)
+        self._python = request.place.interpreter(request.python)
+        runtime = runtimes.find(request.runtime, self._python, request.place)
+        if not runtime.takes(self.model.path):
+            raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
+        self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
+        if self.space.side_by_side:
+            request.place.only_here("--vary processes")
+        self.main = ALL if self.space.side_by_side else PEAK
+        self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
+        self.job: Job | None = None
+        self.unplanned = ""
+        self.shared: tuple[Shared, ...] = ()
+        self._guard = _guard(request.place)
+
+    def check(self, at: Mapping[str, int]) -> None:
+        """Say now what is wrong with the request's words. Raises UsageError and InputError."""
+        self._order(at)
+
+    def measure(self, at: Mapping[str, int], count: int) -> Measured:
+        """The sizes at a place, where `count` places were measured before."""
+        if self.space.side_by_side:
+            self._progress.say(f"{words_of(at)}: measuring")
+            point = self._side_by_side(at)
+        else:
+            point = self._alone(at, count)
+        return replace(point, planned_bytes=self._planned(at))
+
+    def too_large(self, least_bytes: float) -> bool:
+        """Whether a run that needs so much should not be started."""
+        return self._request.place is HERE and least_bytes > _free()
+
+    def _order(self, at: Mapping[str, int]) -> Order:
+        request = self._request
+        threads = self.space.value(THREADS, at) or request.threads
+        suite = Suite(
+            threads=(threads,) if threads else (),
+            shapes=self.space.shapes(at, request.shapes),
+            inputs=request.inputs,
+            warmup=1,
+            runs=request.runs,
+            deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
+            env=request.env,
+            place=request.place,
+            release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
+        )
+        name = words_of(at) if request.variant is None else f"{request.variant}, {words_of(at)}"
+        variant = Variant(runtime=request.runtime, name=name, set={**request.knobs, **self.space.knobs(at)}, python=self._python)
+        order = orders.order(suite, self.model, variant)
+        return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False))
+
+    def _alone(self, at: Mapping[str, int], count: int) -> Measured:
+        order = self._order(at)
+        if self._guard is not None:
+            order = replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
+        (run,) = campaign.measure([order], Quiet(self._progress, count), self._keep)
+        self._known(run)
+        sizes = {mark.phase: mark.rss_peak_bytes for mark in run.marks if mark.phase != STARTUP and mark.rss_peak_bytes}
+        if not run.outcome.ok:
+            return _failed(at, run, {name: int(size) for name, size in sizes.items()})
+        sizes[PEAK] = max(sizes.values())
+        last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
+        if last.anon_end_bytes is not None:
+            sizes[ANONYMOUS] = last.anon_end_bytes
+        prepared = run.mark(PREPARE)
+        heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
+        return Measured(at, {name: int(size) for name, size in sizes.items()}, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+
+    def _side_by_side(self, at: Mapping[str, int]) -> Measured:
+        count = self.space.value(PROCESSES, at) or 1
+        seen = together.measure(self._order(at), count, self._progress, self._keep, _free())
+        run = seen.runs[0]
+        self._known(run)
+        sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
+        if not run.outcome.ok:
+            return _failed(at, run, sizes, ALL, seen.charged_peak_bytes)
+        last = list(seen.phases)[-1]
+        sizes[ALL] = seen.phases[last].bytes
+        charged = seen.phases[last].charged_bytes
+        if charged is not None:
+            sizes[CHARGED] = charged
+        if seen.shared:
+            self.shared = seen.shared
+        return Measured(at, sizes)
+
+    def _known(self, run: Run) -> None:
+        self.job = run.job
+        self.noise = (max(float(_LEAST_NOISE_BYTES), run.machine.peak_bound_bytes / 4), _NOISE)
+
+    def _planned(self, at: Mapping[str, int]) -> int | None:
+        """The planner's own peak at a place, with the operators in the order of the file."""
+        if self.unplanned:
+            return None
+        path = Path(self.model.path)
+        if path.suffix not in (".onnx", ".tflite", ".circle"):
+            self.unplanned = "there is no plan to hold it against: graphs are read from .onnx, .tflite and .circle files"
+            return None
+        if self._request.inputs is not None:
+            self.unplanned = "there is no plan to hold it against: inputs come from a file"
+            return None
+        try:
+            graph = read(path, self.space.shapes(at, self._request.shapes))
+            if graph.unsized:
+                raise InputError(f"the size of {graph.unsized[0]} is not known")
+            mapped = problem(graph)
+            return describe(mapped, range(mapped.problem.count), "model").peak_bytes
+        except MemprofError as error:
+            self.unplanned = f"there is no plan to hold it against: {error}"
+            return None
+
+
+def _failed(at: Mapping[str, int], run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:
+    """A run that failed. If it died of want of memory, it needs at least what it was last seen with."""
+    outcome = run.outcome
+    if not ran_out(outcome):
+        return Measured(at, {}, outcome.sentence)
+    seen = [outcome.rss_last_bytes or 0, charged or 0, *sizes.values()]
+    if run.charged is not None:
+        seen.append(run.charged.peak_bytes or 0)
+    least = max([*seen, run.timeline.rss_max_bytes])
+    if not least:
+        return Measured(at, {}, outcome.sentence)
+    if outcome.phase:
+        sizes = {**sizes, str(outcome.phase): least}
+    return Measured(at, {**sizes, main: least}, f"out of memory {outcome.where}", least=True)
+
+
+def ran_out(outcome: Outcome) -> bool:
+    """Whether a run died of want of memory: by the kernel's hand, or by the runtime's own words."""
+    if outcome.ok:
+        return False
+    if outcome.out_of_memory is not False:
+        return True
+    return outcome.status in ("error", "exit", "signal") and bool(_WANT.search(outcome.sentence))
+
+
+def _guard(place: Place) -> limits.Groups | None:
+    """A control group that bounds each run by the memory that is free, so that a place too large ends that run and nothing else."""
+    if place is not HERE:
+        return None
+    limiter = limits.find("auto")
+    return limiter if isinstance(limiter, limits.Groups) else None
+
+
+def _free() -> int:
+    """The memory that a run may take, in bytes."""
+    return int(_SHARE * psutil.virtual_memory().available)
