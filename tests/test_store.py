@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import random
 import re
@@ -44,6 +45,50 @@ def test_a_torn_end_is_left_out_with_a_warning(tmp_path):
 
     assert len(loaded.runs) == 4
     assert "torn" in loaded.warnings[0]
+
+
+def test_a_line_that_is_being_written_is_waited_for(tmp_path, monkeypatch):
+    path = written(tmp_path / "runs.jsonl", runs())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-50])
+
+    def wait(_, how):
+        if how == fcntl.LOCK_SH:
+            path.write_bytes(whole)  # who held the lock has done its work
+
+    monkeypatch.setattr(fcntl, "flock", wait)
+    loaded = store.load([path])
+
+    assert list(loaded.runs) == runs()
+    assert loaded.warnings == ()
+
+
+def test_two_may_make_the_file_that_both_add_to(tmp_path, monkeypatch):
+    path = tmp_path / "runs.jsonl"
+    exists = type(path).exists
+    monkeypatch.setattr(type(path), "exists", lambda self, **_: self != path and exists(self))  # the other one makes it a moment later
+    written(path, runs())
+
+    store.Writer(path, append=True).write(store.encode(run("b")))
+
+    assert [kept.job.variant for kept in store.load([path]).runs] == ["a"] * 5 + ["b"]
+
+
+def test_a_file_that_goes_while_it_is_opened_is_made_again(tmp_path, monkeypatch):
+    path = written(tmp_path / "runs.jsonl", runs())
+    is_file = type(path).is_file
+
+    def removed(self, **_):
+        there = is_file(self)
+        self.unlink(missing_ok=True)
+        return there
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(path), "is_file", removed)
+        writer = store.Writer(path, append=True)
+    writer.write(store.encode(run("b")))
+
+    assert [kept.job.variant for kept in store.load([path]).runs] == ["b"]
 
 
 def test_appending_cuts_the_torn_end_off_first(tmp_path):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
@@ -150,7 +150,7 @@ def lines(path: Path, warn: Callable[[str], None]) -> Iterator[tuple[str, bytes]
     count, torn = 0, b""
     try:
         with opened(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(_each_line(file), 1):
                 if not line.endswith(b"\n") and not _is_whole(line):
                     torn = line
                 elif line.strip():
@@ -164,6 +164,21 @@ def lines(path: Path, warn: Callable[[str], None]) -> Iterator[tuple[str, bytes]
         if torn and not _looks_like_a_run(torn):
             raise InputError(f"{path} is not a memprof runs file")
         raise InputError(f"{path} holds no complete run")
+
+
+def _each_line(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file. A last one without an end may be half of one that another memprof writes just now: it is read again when that is done."""
+    while line := file.readline():
+        if not line.endswith(b"\n"):
+            with suppress(ImportError, OSError):  # no locks in this system or on this disk, or no file
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_SH)
+                file.seek(-len(line), os.SEEK_CUR)
+                line = file.readline()
+                fcntl.flock(file, fcntl.LOCK_UN)
+        if line:
+            yield line
 
 
 def decode(line: bytes, where: str) -> Run:
@@ -261,16 +276,10 @@ class Writer:
     def __init__(self, path: Path, *, append: bool) -> None:
         self.path = path
         self.written = 0
-        self._created = not (append and path.exists())
+        self._created = _create(path)
+        if not self._created and not append:
+            raise InputError(f"{path} exists; append to it, or name another file")
         self.mended = not self._created and _mend(path)
-        if not self._created:
-            return
-        try:
-            path.open("xb").close()
-        except FileExistsError:
-            raise InputError(f"{path} exists; append to it, or name another file") from None
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
     def write(self, line: bytes) -> None:
         """Append one encoded Run."""
@@ -293,6 +302,17 @@ class Writer:
         with suppress(OSError), _locked(self.path, "r+b") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 self.path.unlink()
+
+
+def _create(path: Path) -> bool:
+    """Make an empty file; False if there is one, which another memprof may have made a moment ago. Raises InputError."""
+    try:
+        path.open("xb").close()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
+    return True
 
 
 @contextmanager
@@ -333,6 +353,8 @@ def _mend(path: Path) -> bool:
                 return False
             file.truncate(len(whole) + len(end))
             return bool(torn)
+    except FileNotFoundError:
+        return False  # the other memprof that made it has had nothing to write
     except OSError as error:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
