@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,13 @@ class Server:
     def cut(self) -> None:
         """Kill all sessions at once, as if the cable was pulled and the server noticed."""
         for session in self.sessions():
-            for process in (session, *(child for child in session.children() if child.name().startswith("sshd"))):
-                process.kill()
+            with suppress(psutil.Error):  # a session, or a child of it, may end by itself meanwhile
+                below = session.children()
+                session.kill()
+                for child in below:
+                    with suppress(psutil.Error):
+                        if child.name().startswith("sshd"):
+                            child.kill()
 
     def stop(self) -> None:
         """End the server and all its sessions."""

@@ -215,25 +215,20 @@ def test_a_new_crash_in_release_is_a_regression_and_its_other_figures_are_judged
     assert not [row for row in rows if row.verdict == "gone"]
 
 
-def test_what_stays_is_judged_and_may_have_a_budget_and_its_peak_is_not(tmp_path):
+def test_only_a_budget_judges_what_stays(tmp_path):
+    """Whether freed pages are given back turns on the size of the environment: the comparison would fail for code that did not change."""
     more = {**RELEASED, "RELEASE": (90, 900)}
     base = baseline.entries([released(repeat=repeat, extra_mib=repeat / 100) for repeat in range(5)])
     head = baseline.entries([run(memory=more, release=True, repeat=repeat, extra_mib=repeat / 100) for repeat in range(5)])
     limits = tmp_path / "budgets.toml"
     limits.write_text('[[budget]]\nphase = "RELEASE"\nanon_end_bytes = "60 MiB"\n')
 
-    worse = [(row.phase, row.metric) for row in verdicts.judge(base, head) if row.verdict == "regressed"]
+    compared = verdicts.judge(base, head)
     over = [(row.phase, row.verdict) for row in budgets.judge(budgets.read(limits), head)]
 
-    assert worse == [("RELEASE", "anon_end_bytes")]
+    assert {row.verdict for row in compared} == {"ok"}
+    assert "RELEASE" not in {row.phase for row in compared}
     assert over == [("RELEASE", "over")]
-
-
-def test_a_baseline_from_before_release_finds_its_rows_new():
-    base, head = (baseline.entries(side) for side in (runs(), [released(repeat=repeat) for repeat in range(5)]))
-
-    assert {(row.phase, row.verdict) for row in verdicts.judge(base, head) if row.verdict == "new"} == {("RELEASE", "new")}
-    assert verdicts.Report("", tuple(verdicts.judge(base, head))).exit_code == 0
 
 
 def test_the_picture_of_peaks_shows_what_stays_and_not_the_peak_of_release():

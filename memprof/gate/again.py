@@ -141,8 +141,7 @@ class Checks:
         except MemprofError as error:
             self.progress.say(f"no positive control: {error}")
             return None
-        # Without RELEASE, where little is left: an increase that stays would be seen there too easily.
-        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]
+        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
         sides = {
             "first": [_called(order, "as it is") for order in orders],
             "second": [_called(order, _AGAIN) for order in orders],
