@@ -236,6 +236,16 @@ def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
     assert run.mark("B").rss_peak_exact
 
 
+def test_marks_of_a_program_that_has_ended_before_the_probe_reads_them_count(probe):
+    first, second = (program(f'memprof_begin("{name}"); drop(hold(8 * MIB), 8 * MIB); memprof_end();') for name in "AB")
+
+    run = ran("sh", "-c", f"kill -STOP $PPID; {quote(first)}; {quote(second)}; kill -CONT $PPID")
+
+    assert phases(run)[-2:] == ["A", "B"]
+    assert abs(peak_mib(run, "B") - 8) <= NEAR_MIB
+    assert run.mark("B").rss_peak_exact
+
+
 def test_a_program_that_closes_all_descriptors_never_writes_marks_to_its_own_files(tmp_path):
     target = tmp_path / "mine.txt"
     body = f"""memprof_begin("A"); memprof_end();

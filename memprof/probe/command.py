@@ -150,7 +150,12 @@ class Command(child.Measurement):
     def _measure(self, pid):
         ancestor = pid
         while ancestor not in (self.measured, self.pid, os.getpid()):
-            ancestor = procfs.parent(ancestor)  # as in Listener: None, which ends here, for a process that does not belong to the child
+            above = procfs.parent(ancestor)
+            if above == 0:
+                raise ValueError("a mark of a process that does not belong to the child")
+            if above is None and ancestor == pid:
+                break  # it has ended by now; its marks have its figures
+            ancestor = above or pid  # a process between the two has just ended: the ones below it have another parent
         self._settle_all()
         self._tree.add(pid, time.monotonic_ns())
         self._tree.measure(pid, self._alone)

@@ -5,6 +5,7 @@
 
 #define LINE 4096
 #define OUTSIDE "between phases"
+#define MOST_STEPS 1000 /* from a process to the one that was started */
 
 struct pattern { const char *phase, *text; struct pattern_code *code; int matched; };
 struct gap { i64 begin_ns, end_ns, peak, high; const char *after, *before; int exact; };
@@ -151,9 +152,13 @@ void command_marks_closed(void) {
 }
 
 static int measure_another(int pid) {
-    int ancestor = pid;
-    while (ancestor != m.measured && ancestor != m.pid && ancestor != getpid())
-        if ((ancestor = parent_of(ancestor)) == 0) return 0;
+    int ancestor = pid, above, steps = 0;
+    while (ancestor != m.measured && ancestor != m.pid && ancestor != getpid()) {
+        if (ancestor == 1 || ++steps > MOST_STEPS) return 0; /* 0 may also be the parent of who came into a namespace of processes from outside */
+        above = parent_of(ancestor);
+        if (!above && ancestor == pid) break; /* it has ended by now; its marks have its figures */
+        ancestor = above ? above : pid;       /* a process between the two has just ended: the ones below it have another parent */
+    }
     command_settle_all();
     tree_add(pid, now_ns());
     tree_measure(pid, alone);
