@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import json
@@ -54,12 +55,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end: the collector of garbage need not look at it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A worker that is to run all tests imports their modules, each worker from another module on.
 
     Each module is then compiled, with its assertions, by the worker that comes to it first; all workers would do it side by side for the same
     module, 10 s of CPU time each.
     """
+    gc.disable()
     if config.getoption("--quick"):
         hypothesis.settings.load_profile("quick")
     worker: dict[str, object] = getattr(config, "workerinput", {})
