@@ -96,7 +96,8 @@ with phase("EXECUTE"):
 
         after_first = [rss for rss, done in zip(seen.rss, seen.counts["iteration"], strict=True) if done >= 100]
         assert len(after_first) > 4000
-        assert after_first[-1] - after_first[0] <= PAGE, words
+        # A slow moment may run code for the first time, whose pages then come from the file. 36 bytes an iteration would be 79 pages.
+        assert after_first[-1] - after_first[0] <= 4 * PAGE, words
 
 
 @processes
