@@ -55,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take long begin first: a worker that begins one when the others have nothing left would be waited for."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays until the end: the collector of garbage need not look at it again and again."""
     gc.enable()

@@ -67,6 +67,7 @@ def test_a_fault_at_a_door_is_right_and_a_torn_file_is_seen(tmp_path):
     assert faults.torn(torn, None) is not None
 
 
+@pytest.mark.long
 def test_hostile_files_end_in_a_sentence_within_200_mib_and_a_slow_end_is_seen(monkeypatch):
     hostile, sandbox = script("hostile"), script("sandbox")
     with sandbox.place() as place:

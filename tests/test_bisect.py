@@ -437,6 +437,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "a checkout")
 
 
+@pytest.mark.long
 def test_commits_are_built_and_searched(memprof, checkout) -> None:
     """Four commits, one of which cannot be built; the suite is younger than the others."""
     suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"

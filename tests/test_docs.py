@@ -104,6 +104,7 @@ def test_every_page_with_examples_is_in_the_order() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measuring is for Linux")
+@pytest.mark.long
 def test_the_examples_print_what_the_manual_says(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing or shutil.which("cc") is None:

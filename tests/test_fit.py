@@ -98,6 +98,7 @@ def test_what_a_program_holds_is_found_within_2_mib(held, clean):
     assert abs(large - small - 50 * MIB) <= 2 * MIB
 
 
+@pytest.mark.long
 def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):
     path = held(20, prepare=[{"spike": 60 * MIB, "hold_s": 0.0}])
 
@@ -108,6 +109,7 @@ def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):
     assert abs(execute - load) <= 2 * MIB
 
 
+@pytest.mark.long
 def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_path, monkeypatch, clean):
     monkeypatch.setattr(fit, "_CURVE", (1.0,))
     done = memprof(
@@ -161,6 +163,7 @@ def test_a_runtime_that_fails_anyway_is_a_failed_measurement(scenario, memprof):
     assert "it fails without any limit: in MODEL_LOAD: RuntimeError: no weights" in done.stderr
 
 
+@pytest.mark.long
 def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, coarser, monkeypatch, clean):
     trial = fit._Fitter._trial
 

@@ -50,6 +50,7 @@ def scenarios(scenario, *names, **phases):
         scenario(f"{name}.json", load=[{"allocate": name, "bytes": 1 << 20}], **phases)
 
 
+@pytest.mark.long
 def test_a_suite_is_measured_on_the_fleet_and_goes_on_where_it_was(memprof, scenario, lab, tmp_path):
     scenarios(scenario, "m1", "m2", "m3")
     words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab), "-o", "runs.jsonl")
@@ -224,6 +225,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     assert number > again
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
     extra = lab.begin("extra", "--labels", "kind=extra,pool=deadly")
     lab.worker("spare", "--labels", "kind=spare,pool=deadly")
@@ -324,6 +326,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
     assert b"is offered at" in lab.log("leased").read_bytes()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ends_is_said_and_what_was_measured_is_kept(scenario, memprof, tmp_path):
     scenarios(scenario, "m", execute=[{"sleep_s": 0.3}])
     (tmp_path / "fleet").mkdir()

@@ -478,6 +478,7 @@ def test_a_report_that_is_too_long_is_cut_and_one_that_is_missing_is_said(github
 # -- this project's own gate
 
 
+@pytest.mark.long
 def test_a_deliberately_worse_build_of_memprof_fails_this_projects_own_gate(tmp_path):
     """The measured side made to hold 8 MiB more in every child: through the same recipe, suite and budgets that CI runs."""
     if find_spec("onnx") is None or find_spec("onnxruntime") is None:

@@ -122,6 +122,7 @@ def test_expected():
 """
 
 
+@pytest.mark.long
 def test_what_a_test_starts_counts(pytester, lean):
     pytester.makepyfile(CHILDREN)
 
@@ -303,6 +304,7 @@ def test_with_the_fixture(memprof): ...
 """
 
 
+@pytest.mark.long
 def test_a_test_that_must_not_grow_is_called_again_and_again(pytester, lean, monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     pytester.makepyfile(GROWING)

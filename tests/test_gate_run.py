@@ -41,6 +41,7 @@ def suite(scenario, tmp_path):
     return write
 
 
+@pytest.mark.long
 def test_a_suite_is_measured_and_judged_by_a_baseline(memprof, suite, tmp_path):
     assert memprof("run", "--suite", "suite.toml", "-o", "base.jsonl").returncode == 0
     assert memprof("baseline", "update", "base.jsonl", "-o", "base.json").returncode == 0

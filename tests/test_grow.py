@@ -318,6 +318,7 @@ class Runtime:
 """
 
 
+@pytest.mark.long
 def test_a_runtime_that_keeps_something_of_each_load_grows_by_reloads(memprof, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     (tmp_path / "m.json").write_text("{}")
@@ -392,6 +393,7 @@ def test_a_long_run_tells_how_far_it_has_come_and_ends_by_time(tmp_path):
     assert rows[0] < rows[1]
 
 
+@pytest.mark.long
 def test_memprof_that_is_killed_leaves_what_is_known(tmp_path):
     import signal
     import subprocess

@@ -280,6 +280,7 @@ def test_real_profiles(name: str, heap_bytes: int, is_peak: bool, site: str, mod
         assert not wanted or names[top[0][0]].startswith(wanted)
 
 
+@pytest.mark.long
 def test_the_three_tools_agree_on_one_job_within_what_they_count() -> None:
     massif_peak = load(DATA / "massif_onnxruntime_inception_v3.gz").peak.heap_bytes
     # The heaptrack recording kept here holds only blocks of 64 KiB and more.

@@ -42,6 +42,7 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
+@pytest.mark.long
 def test_commits_are_added_on_a_branch_and_a_step_is_told_once(project, tmp_path):
     alert = tmp_path / "alert"
     alert.write_text('#!/bin/sh\necho "$1" >>../alerts\ncat "$2" >>../alerts\n')

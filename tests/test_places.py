@@ -552,6 +552,7 @@ def test_a_cable_that_is_pulled_leaves_an_outcome_and_no_process(memprof, board,
     assert not processes_of(there)
 
 
+@pytest.mark.long
 def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, tmp_path):
     """The server's side is stopped: nothing closes the probe's input, and nothing comes there any more."""
     mark = tmp_path / "there" / "sleeper"

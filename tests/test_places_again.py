@@ -29,6 +29,7 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.long
 def test_a_campaign_whose_connection_is_gone_goes_on_when_it_is_back(memprof, board, server, scenario, tmp_path):
     model = scenario(load=failing.QUICK["load"], execute=[{"sleep_s": 1}])
     path, ssh = tmp_path / "r.jsonl", server.bin / "ssh"

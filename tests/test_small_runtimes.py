@@ -81,6 +81,7 @@ class TestOutputs:
             ("mnist", ("litert", "ncnn", "mnn")),
         ],
     )
+    @pytest.mark.long
     def test_of_a_net_are_the_same_in_every_format_and_runtime(
         self, nets: Path, tmp_path: Path, name: str, others: tuple[str, ...]
     ) -> None:

@@ -143,6 +143,7 @@ def search_wholly(folder):
     (folder / "out.json").write_text(done.stdout)
 
 
+@pytest.mark.long
 def test_it_finds_the_least_peak_and_says_what_it_costs(whole):
     answer, _ = whole
     best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
@@ -313,6 +314,7 @@ def test_a_budget_that_nothing_keeps_is_said(tuned, imagined):
     assert "no settings were found that stay within 1.0 MiB" in done.stdout
 
 
+@pytest.mark.long
 def test_it_is_taken_up_again_where_it_was_interrupted(tuned, folder):
     fixed = ["--set", "bad=no", "--set", "rounding=exact", "--set", "idle=a", "--set", "slow=no"]
     words = [
@@ -387,6 +389,7 @@ def test_a_search_of_something_else_is_not_taken_up(tuned, imagined, folder):
     assert "are of another model" in done.stderr
 
 
+@pytest.mark.long
 def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch):
     measured = tune._Tuner._measured
 

@@ -7,6 +7,7 @@ import pytest
 from .booting import Board
 
 
+@pytest.mark.long
 def test_it_is_an_aarch64_linux_without_python(board: Board) -> None:
     assert board.run("uname -m; nproc; command -v python3 || echo none").split() == [b"aarch64", b"2", b"none"]
 

@@ -120,6 +120,7 @@ def test_a_model_needs_an_interpreter_there(memprof: Memprof, scenario: Scenario
         assert done.returncode == 5 and "has no python3 on its PATH; --python names an interpreter there" in failing.sentence(done)
 
 
+@pytest.mark.long
 def test_a_model_runs_in_the_interpreter_there(
     memprof: Memprof, scenario: Scenario, python_board: Board, reach: Callable[[Board], Words], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ static void *touch(void *number) {
 
 
 @pytest.mark.parametrize("kind", ["board", "wide_board"])
+@pytest.mark.long
 def test_status_lags_by_thread_whatever_the_number_of_cpus(kind: str, request: pytest.FixtureRequest) -> None:
     there: Board = request.getfixturevalue(kind)
     source = HEAD + LAGS + "int main(void) { int at; (void)hold; (void)drop;\n" + LAG + "\nreturn 0; }"
