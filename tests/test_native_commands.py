@@ -298,7 +298,6 @@ def test_a_command_has_an_empty_input_its_folder_and_its_variables(tmp_path):
 
 
 @pytest.mark.parametrize("given", ["file", "pipe"])
-@pytest.mark.long
 def test_exec_hands_its_standard_input_on(memprof, tmp_path, given):
     (tmp_path / "in").write_text("b\na\n")
     words = ("exec", "-o", "r.jsonl", "--", "sh", "-c", "sort > out")
