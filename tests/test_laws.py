@@ -51,6 +51,16 @@ CASES = {
         line("c", 1, 4000, 1700, 400, 2900, 900),
         ["", "(c rounded up to a multiple of 256)"],
     ),
+    "a dimension and an arena that doubles": (
+        lambda a: 80 + 0.8 * a + 2 * 2 ** (int(a) - 1).bit_length(),
+        line("a", 1, 64, 26, 7, 35, 38),
+        ["", "a", "(a rounded up to a power of two)"],
+    ),
+    "pages and an arena that doubles": (
+        lambda a: 80 + 1.3 * 16 * -(-a // 16) + 0.9 * 2 ** (int(a) - 1).bit_length(),
+        line("a", 1, 64, 26, 7, 35, 38),
+        ["", "(a rounded up to a multiple of 16)", "(a rounded up to a power of two)"],
+    ),
 }
 
 

@@ -285,7 +285,11 @@ def test_a_group_of_processes_is_removed(scenario):
 @pytest.mark.parametrize(
     ("slope", "sentence"),
     [
-        (8.05 * KIB, "A token of context costs 8.05 KiB of anonymous memory, of which 8.00 KiB is the KV cache."),
+        (
+            8 * KIB + 52,
+            "A token of context costs 8.05 KiB of anonymous memory, of which 8.00 KiB is the KV cache and 52 B llama.cpp's table of its cells.",
+        ),
+        (8.05 * KIB + 52, "A token of context costs 8.10 KiB of anonymous memory, of which 8.00 KiB is the KV cache."),
         (4 * KIB, "8.00 KiB is the KV cache by the file: it is not kept whole."),
         (0, "no such term was found"),
     ],

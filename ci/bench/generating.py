@@ -32,6 +32,7 @@ from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, parse_cmd
 from memprof.models import gguf
 from memprof.runs.records import Run
+from memprof.seek.scale_findings import TABLE_OF_CELLS_BYTES
 from memprof.units import format_bytes, parse_bytes
 
 MIB = 1 << 20
@@ -97,19 +98,19 @@ def _kv(model: Path, repeats: int) -> list[str]:
         ]
         measured[kind] = (sizes[1] - sizes[0]) / (contexts[1] - contexts[0])
         arithmetic[kind] = cache.bytes_per_token(kind)
-    beside = statistics.median(measured[kind] - arithmetic[kind] for kind in measured)
     lines = [
         "| KV cache | by the file, bytes a token | measured | less the table of cells | off by |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     for kind, size in measured.items():
-        off = (size - beside) / arithmetic[kind] - 1
-        lines.append(f"| {kind} | {arithmetic[kind]:.0f} | {size:.1f} | {size - beside:.1f} | {off:+.2%} |")
+        cache_bytes = size - TABLE_OF_CELLS_BYTES
+        off = cache_bytes / arithmetic[kind] - 1
+        lines.append(f"| {kind} | {arithmetic[kind]:.0f} | {size:.1f} | {cache_bytes:.1f} | {off:+.2%} |")
     shape = f"{len(cache.kv_heads)} layers with {cache.kv_heads[0]} KV heads of {cache.key_width}"
     return [
         "\n".join(lines),
         f"{shape}; contexts of {contexts[0]} and {contexts[1]}; anonymous memory at the end of PREPARE, medians of {repeats} runs.",
-        f"Beside the cache llama.cpp keeps a table of its cells: {beside:.1f} bytes a token, the same for each type (the median of the three).",
+        f"Beside the cache llama.cpp keeps a table of its cells: {TABLE_OF_CELLS_BYTES} bytes a token, as the sizes of its allocations say.",
     ]
 
 

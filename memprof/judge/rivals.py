@@ -39,7 +39,7 @@ def rivals_of(points: Sequence[Point], noise: tuple[float, float], quick: bool =
     if simple:
         return _weighted(fits)
     if problem.misfit(fits[0]):
-        fits = _merged(fits, _rounded(problem, fits))
+        fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:
         return _weighted(fits)
     if problem.misfit(fits[0]) and len(whole) >= 5:
@@ -111,6 +111,22 @@ def _rounded(problem: Problem, fits: Sequence[Fit]) -> list[Fit]:
                     if rounded is not None:
                         better.append(rounded)
     return better
+
+
+def _stepped(problem: Problem, names: Sequence[str]) -> list[Fit]:
+    """Fits of simple terms and roundings side by side, such as a dimension and the same rounded up, which no simple law becomes term by term.
+
+    In two dimensions they are more than a few points tell apart.
+    """
+    simple = _simple(names)
+    steps = [
+        Term(term.powers, kind, name, size)
+        for name, values in problem.measured(3)
+        for kind, size in _roundings(values)
+        for term in simple
+        if (name, 1) in term.powers
+    ]
+    return _beam(problem, [*simple, *steps], _BEAM)
 
 
 def _roundings(values: Sequence[float]) -> list[tuple[Kind, float]]:

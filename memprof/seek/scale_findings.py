@@ -19,6 +19,9 @@ from .scaled import ANONYMOUS, CHARGED, Scaled, words_of
 _CONTEXT = "context"
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
 _TOO_FEW_VALUES = 4
+# What llama.cpp keeps for each cell of a KV cache beside it: its position and shift of 4 bytes each, a place in a picture with its token of 12, and
+# a set of 256 sequences of 32. They are the allocations of xllamacpp 2026.10 that grow with the context.
+TABLE_OF_CELLS_BYTES = 52
 _MOST_NOISE = 4  # a difference of no more than so many times the noise is none
 
 
@@ -101,7 +104,11 @@ def of_token(answer: Scaled, path: Path, kv_type: str) -> list[str]:
             f"A token of KV cache is {format_bytes(arithmetic)} by the file, and no such term was found: memory does not grow with context so."
         ]
     said = f"A token of context costs {cost.bytes / 1024:.2f} KiB of anonymous memory, of which {arithmetic / 1024:.2f} KiB is the KV cache"
-    return [f"{said} by the file: it is not kept whole." if cost.bytes < (1 - _DIFFERENT) * arithmetic else f"{said}."]
+    if cost.bytes < (1 - _DIFFERENT) * arithmetic:
+        return [f"{said} by the file: it is not kept whole."]
+    if arithmetic < cost.bytes and cost.low_bytes <= arithmetic + TABLE_OF_CELLS_BYTES <= cost.high_bytes:
+        return [f"{said} and {TABLE_OF_CELLS_BYTES} B llama.cpp's table of its cells."]
+    return [f"{said}."]
 
 
 def _growth(answer: Scaled, noise_bytes: float) -> list[str]:
