@@ -15,6 +15,7 @@ from made import MIB, job, run
 from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.bisecting import Request
 from memprof.history.versions import Versions
@@ -71,6 +72,12 @@ def test_a_difference_below_the_threshold_is_none_and_a_lower_threshold_finds_it
     assert bisect.search(16, levels(*figures), fine).steps[0].at == 5
 
 
+def test_a_change_below_the_threshold_beside_the_step_is_not_taken_for_it() -> None:
+    figures = [200.0] * 4 + [200.1] * 6 + [220.0] * 6
+    for noise in (0.0, 0.00001):
+        assert bisect.search(16, levels(*figures, noise=noise), QUESTION).steps[0].at == 10
+
+
 def test_of_several_steps_the_first_is_found_and_every_one_if_asked() -> None:
     figures = [200] * 20 + [210] * 20 + [230] * 20
     assert [step.at for step in bisect.search(60, levels(*figures), QUESTION).steps] == [20]
@@ -105,7 +112,7 @@ def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
     def three_modes(place: int, repeats: int) -> tuple[float, ...]:
         return tuple((200 + 10 * ((number * (place + 1)) % (2 + place % 2))) * MIB for number in range(repeats))
 
-    with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 40 repeats each: 3 modes"):
+    with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 64 repeats each: 3 modes"):
         bisect.search(3, lambda place, repeats: three_modes(0 if place == 0 else 3, repeats), QUESTION)
     # One version is between both modes of noise: it is skipped, and the answer is a range.
     figures = levels(*stepped(16, 8, 0.05))
@@ -437,7 +444,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "a checkout")
 
 
-def test_commits_are_built_and_searched(memprof, checkout) -> None:
+def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
     """Four commits, one of which cannot be built; the suite is younger than the others."""
     suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"
     for number, mib in enumerate((40, 40, 45)):
@@ -457,6 +464,15 @@ def test_commits_are_built_and_searched(memprof, checkout) -> None:
     assert step["difference"] == pytest.approx(10 * MIB, abs=MIB)  # the engine holds its weights twice for a moment
     assert "cannot be built" in told["skipped"][hashes[1]] and "ended with exit code 1" in told["skipped"][hashes[1]]
     assert checkout.is_clean() and (checkout.folder / "b.jsonl").exists()
+
+    def refuse(*words: object) -> None:
+        raise AssertionError("built before")
+
+    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None)
+    monkeypatch.setattr(worktrees, "built", refuse)
+    for number in (0, 2, len(hashes) - 1):
+        with again.open(number, pytest.fail) as kept:
+            assert kept.python is not None
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ..runs.summary import Key, Row
 
 RISK = 0.01
 # Repeats of a version after each look; the ends have at least as many as the version beside them.
-LOOKS = (6, 12, 24, 40)
+LOOKS = (6, 12, 24, 40, 64)
 _ENDS = 12
 # Versions that are tried as an end: what keeps so many from being built keeps the others too.
 MOST_ENDS = 4
