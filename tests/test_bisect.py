@@ -65,6 +65,13 @@ def test_the_ends_come_first_and_alike_ends_stop_the_search() -> None:
     assert (searched.steps, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_as_large_as_the_distance_of_two_modes_is_one(seed: int) -> None:
+    """The upper mode of the one side lies where the lower of the other does, so that each has a mode that the other lacks."""
+    searched = bisect.search(16, levels(*stepped(16, 7, -0.02), seed=seed, modes=0.02), QUESTION)
+    assert (searched.ends.verdict, [step.at for step in searched.steps]) == ("improved", [7])
+
+
 def test_a_difference_below_the_threshold_is_none_and_a_lower_threshold_finds_it() -> None:
     figures = stepped(16, 5, 0.006)
     assert not bisect.search(16, levels(*figures), QUESTION).steps
@@ -112,7 +119,7 @@ def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
     def three_modes(place: int, repeats: int) -> tuple[float, ...]:
         return tuple((200 + 10 * ((number * (place + 1)) % (2 + place % 2))) * MIB for number in range(repeats))
 
-    with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 64 repeats each: 3 modes"):
+    with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 40 repeats each: 3 modes"):
         bisect.search(3, lambda place, repeats: three_modes(0 if place == 0 else 3, repeats), QUESTION)
     # One version is between both modes of noise: it is skipped, and the answer is a range.
     figures = levels(*stepped(16, 8, 0.05))
