@@ -15,6 +15,7 @@ from made import MIB, job, run
 from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.bisecting import Request
 from memprof.history.versions import Versions
@@ -64,11 +65,24 @@ def test_the_ends_come_first_and_alike_ends_stop_the_search() -> None:
     assert (searched.steps, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_as_large_as_the_distance_of_two_modes_is_one(seed: int) -> None:
+    """The upper mode of the one side lies where the lower of the other does, so that each has a mode that the other lacks."""
+    searched = bisect.search(16, levels(*stepped(16, 7, -0.02), seed=seed, modes=0.02), QUESTION)
+    assert (searched.ends.verdict, [step.at for step in searched.steps]) == ("improved", [7])
+
+
 def test_a_difference_below_the_threshold_is_none_and_a_lower_threshold_finds_it() -> None:
     figures = stepped(16, 5, 0.006)
     assert not bisect.search(16, levels(*figures), QUESTION).steps
     fine = Question(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
     assert bisect.search(16, levels(*figures), fine).steps[0].at == 5
+
+
+def test_a_change_below_the_threshold_beside_the_step_is_not_taken_for_it() -> None:
+    figures = [200.0] * 4 + [200.1] * 6 + [220.0] * 6
+    for noise in (0.0, 0.00001):
+        assert bisect.search(16, levels(*figures, noise=noise), QUESTION).steps[0].at == 10
 
 
 def test_of_several_steps_the_first_is_found_and_every_one_if_asked() -> None:
@@ -438,7 +452,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 @pytest.mark.long
-def test_commits_are_built_and_searched(memprof, checkout) -> None:
+def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
     """Four commits, one of which cannot be built; the suite is younger than the others."""
     suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"
     for number, mib in enumerate((40, 40, 45)):
@@ -458,6 +472,15 @@ def test_commits_are_built_and_searched(memprof, checkout) -> None:
     assert step["difference"] == pytest.approx(10 * MIB, abs=MIB)  # the engine holds its weights twice for a moment
     assert "cannot be built" in told["skipped"][hashes[1]] and "ended with exit code 1" in told["skipped"][hashes[1]]
     assert checkout.is_clean() and (checkout.folder / "b.jsonl").exists()
+
+    def refuse(*words: object) -> None:
+        raise AssertionError("built before")
+
+    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None)
+    monkeypatch.setattr(worktrees, "built", refuse)
+    for number in (0, 2, len(hashes) - 1):
+        with again.open(number, pytest.fail) as kept:
+            assert kept.python is not None
 
 
 @pytest.mark.parametrize(

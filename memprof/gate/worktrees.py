@@ -21,8 +21,9 @@ from pathlib import Path, PurePath
 
 from ..cache import cache_folder
 from ..errors import InputError, UsageError, os_reason
-from ..measuring.leftovers import Scratch, end_leftovers, scratch
+from ..measuring.leftovers import end_leftovers, scratch
 from ..measuring.suite import Build, Suite, read
+from ..programs import lasting
 from ..runs.store import is_runs_file
 
 _PURPOSE = "gate"
@@ -86,7 +87,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
     """
     commit = repository.commit(ref)
     end_leftovers()
-    _forget_leftovers(repository)
+    forget_leftovers(repository)
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
         sides = []
         # CI services name base by its commit: the label has it once.
@@ -99,7 +100,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
             say(f"{label}: {side_build.command}")
             try:
-                sides.append(Tree(folder, built(folder, work, side_build, label), label))
+                sides.append(Tree(folder, built(folder, work.variables, side_build, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
@@ -108,26 +109,29 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
 
 
 @contextmanager
-def tree_at(repository: Repository, commit: str, build: Build, label: str, say: Callable[[str], None]) -> Iterator[Tree]:
-    """The tree of one commit, built, with the checkout's suite laid over it: every version is asked the same. Gone when the block ends.
+def checked_out(repository: Repository, folder: Path, commit: str, label: str) -> Iterator[None]:
+    """A commit in a folder, a worktree of git's as long as the block lasts. Afterwards git's list is as before, and the files stay.
 
-    Raises InputError if it cannot be checked out or built.
+    Raises InputError if it cannot be checked out.
     """
-    end_leftovers()
-    _forget_leftovers(repository)
-    with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
-        folder = work.folder / "head"
-        git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
-        (folder / repository.suite).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(repository.root / repository.suite, folder / repository.suite)
-        say(f"{label}: {build.command}")
-        yield Tree(folder, built(folder, work, build, label), label)
+    forget_leftovers(repository)
+    git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+    try:
+        yield
+    finally:
+        # Git takes a worktree off its list only with its files, unless they are somewhere else.
+        aside = folder.with_name(f"{folder.name}.aside")
+        folder.rename(aside)
+        _remove(repository, folder)
+        aside.rename(folder)
+        (folder / ".git").unlink(missing_ok=True)
 
 
-def suite_in(repository: Repository, tree: Tree) -> Suite:
+def suite_in(repository: Repository, tree: Tree, lent: bool = False) -> Suite:
     """A tree's suite, with the tree's interpreter if it names none.
 
-    A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides.
+    A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides. lent: so is any
+    other that the tree lacks, because the suite is the checkout's and may be younger than the tree.
     """
     suite = read(tree.folder / repository.suite)
 
@@ -136,7 +140,7 @@ def suite_in(repository: Repository, tree: Tree) -> Suite:
             return path
         inside = Path(os.path.normpath(path)).relative_to(tree.folder)
         here = repository.root / inside
-        return str(here) if here.exists() and not repository.tracks(inside) else path
+        return str(here) if here.exists() and (lent or not repository.tracks(inside)) else path
 
     def interpreter(python: str | None) -> str | None:
         # A path with a folder in it lies in the tree; a bare name is looked for on PATH, the same for both sides.
@@ -202,29 +206,37 @@ def _remove(repository: Repository, folder: Path) -> None:
         git(repository.root, "worktree", "remove", "--force", str(folder), what="")
 
 
-def _forget_leftovers(repository: Repository) -> None:
+def forget_leftovers(repository: Repository) -> None:
     """Remove from git's list the worktrees of memprofs that were killed, whose folders have been removed."""
+    commits = cache_folder(lasting.COMMITS)
     for line in git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
         folder = Path(line.removeprefix("worktree "))
-        if line.startswith("worktree ") and _SCRATCH_NAME.fullmatch(folder.parent.name) and not folder.parent.exists():
+        ours = _SCRATCH_NAME.fullmatch(folder.parent.name) or folder.parent.parent == commits
+        if line.startswith("worktree ") and ours and not folder.parent.exists():
             _remove(repository, folder)
 
 
 # -- environments
 
 
-def built(folder: Path, work: Scratch, build: Build, label: str) -> str:
-    """The interpreter of an environment in which the build command has run."""
+def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> str:
+    """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known."""
     environment = folder.with_name(f"{folder.name}-env")
-    python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
-    if python is None:
-        raise InputError(f"[build] python = {build.python!r}: no such interpreter")
-    variables = {**_clean(os.environ), **work.variables}
+    python = base_interpreter(build)
+    variables = {**_clean(os.environ), **marks}
     _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
     variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
     _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`")
     return str(environment / "bin" / "python")
+
+
+def base_interpreter(build: Build) -> str:
+    """The interpreter that makes the environment of a build. Raises InputError if there is none."""
+    python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
+    if python is None:
+        raise InputError(f"[build] python = {build.python!r}: no such interpreter")
+    return python
 
 
 def _clean(variables: Mapping[str, str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ from .undoing import Undoing, undo
 from .versions import Versions
 
 _FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
-_OPEN = 4  # builds that exist at a time
+_OPEN = 4  # builds held at a time; those that are not held may go from the cache
 _AT = " @ "
 _ITERATION = "iteration"
 
@@ -149,7 +149,7 @@ class _State:
 
 
 class _Lab:
-    """Opens versions and measures them. At most `_OPEN` builds exist at a time; the one that was used least recently goes first."""
+    """Opens versions and measures them. At most `_OPEN` builds are held at a time; the one that was used least recently goes first."""
 
     def __init__(self, request: Request, state: _State, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._state, self._progress, self._keep = request, state, progress, keep

@@ -11,10 +11,10 @@ from pathlib import Path
 from ..errors import InputError, UsageError
 from ..gate import worktrees
 from ..installing import making, pip
-from ..measuring import built, suite
+from ..measuring import suite
 from ..measuring.suite import Build, Suite
 from ..programs import environments
-from . import commits
+from . import builds, commits
 
 Say = Callable[[str], None]
 
@@ -41,20 +41,15 @@ def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
     build = suite.read(file).build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
 
-    @contextmanager
-    def open_tree(number: int, say: Say) -> Iterator[Suite]:
-        with worktrees.tree_at(repository, names[number], build, names[number][:9], say) as tree:
-            try:
-                yield worktrees.suite_in(repository, tree)
-            finally:
-                built.forget_made_below(tree.folder.parent)
+    def open_build(number: int, say: Say) -> AbstractContextManager[Suite]:
+        return builds.suite_of(repository, names[number], build, names[number][:9], say)
 
     def named(number: int) -> str:
         subject = worktrees.git(repository.root, "log", "-1", "--format=%s", names[number], what=f"{names[number]} cannot be read")
         return f"{names[number][:9]} ({subject})"
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
-    return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_tree, named, key)
+    return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key)
 
 
 def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) -> Versions:

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError, near_or_all, os_reason
 from ..measuring.leftovers import TOKEN, end_leftovers, end_marked, new_token
-from ..programs import environments, runtimes
+from ..programs import environments, lasting, runtimes
 from ..programs.environments import Environment
 from ..programs.runtimes import Runtime
 from ..units import counted, format_bytes, format_duration
@@ -189,7 +190,7 @@ def _make(wish: Wish, runtime: Runtime, say: Say, agree: Callable[[Estimate], No
             end_marked({token})
             raise
         finally:
-            environments.remove_unless_finished(folder)
+            lasting.remove_unless_finished(folder)
 
 
 def _requirements(wish: Wish, runtime: Runtime) -> list[str]:
@@ -252,7 +253,7 @@ def _filled(
         raise InputError(f"{estimate.subject} was installed, but cannot be imported: {error}; the environment was removed")
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     leave_page_cache(folder)
-    environment = Environment(runtime.name, estimate.version, _python_version(python), python, _disk_bytes(folder), kept, packages)
+    environment = Environment(runtime.name, estimate.version, _python_version(python), python, disk_bytes(folder), kept, packages)
     took = format_duration(int((time.monotonic() - began) * 1e9))
     say(f"{estimate.subject} is installed in {folder}: {format_bytes(environment.bytes)}, {took}")
     return environment
@@ -264,7 +265,7 @@ def leave_page_cache(folder: Path) -> None:
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
-            with path.open("rb") as file:
+            with suppress(PermissionError), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -308,7 +309,7 @@ def _python_version(python: str) -> str:
     return next((runtime.python for runtime in runtimes.describe(python)), "")
 
 
-def _disk_bytes(folder: Path) -> int:
+def disk_bytes(folder: Path) -> int:
     """What a folder takes on the disk; a file with several names counts once."""
     sizes = {}
     for path in folder.rglob("*"):

@@ -25,7 +25,7 @@ from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
 from ..probe import procfs
-from ..programs import environments
+from ..programs import lasting
 
 TOKEN = "MEMPROF_TOKEN"
 
@@ -87,7 +87,7 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
 
 
 def end_leftovers() -> int:
-    """End the processes of memprofs that were killed, remove their folders, half-converted models and half-made environments.
+    """End the processes of memprofs that were killed, remove their folders, half-converted models, half-made environments and builds.
 
     Returns the number of processes ended.
     """
@@ -98,7 +98,7 @@ def end_leftovers() -> int:
             shutil.rmtree(work, ignore_errors=True)
         _remove_folder(note)
         note.unlink(missing_ok=True)
-    environments.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
+    lasting.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
     return ended
 
 

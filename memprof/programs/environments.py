@@ -1,19 +1,12 @@
-"""Environments of memprof's own: in its cache, a folder each, with one runtime at one version and the packages that it needs.
+"""Environments of memprof's own: in its cache, a folder each (see lasting.py), with one runtime at one version and the packages that it needs.
 
-    environments/NAME.TOKEN/
-        bin/python, lib/...      made by `python -m venv`. An environment works only where it was made, so it is never renamed
-        environment.json         written last: without it the environment is half made, and nobody uses it
-        used                     locked, shared, by every memprof that measures with it; its time is that of the last use
-
-Here they are found, held and removed; memprof.installing makes them.
+Here they are found, held and removed; memprof.installing makes them, by `python -m venv`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,12 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from .. import files
 from ..cache import cache_folder
-from ..errors import InputError, os_reason
-
-_STAMP = "environment.json"
-_USED = "used"
+from . import lasting
 
 
 @dataclass(frozen=True)
@@ -52,10 +41,7 @@ class Environment:
     @property
     def last_used(self) -> float:
         """When it was last used, in seconds since 1970."""
-        try:
-            return (self.folder / _USED).stat().st_mtime
-        except OSError:
-            return 0.0
+        return lasting.last_used(self.folder)
 
 
 def version_key(version: str) -> tuple[object, ...]:
@@ -85,7 +71,7 @@ def is_line(wanted: str) -> bool:
 def every() -> list[Environment]:
     """All whole environments, the newest version of each runtime first."""
     environments = []
-    for stamp in place().glob(f"*/{_STAMP}"):
+    for stamp in place().glob(f"*/{lasting.STAMP}"):
         with suppress(OSError, msgspec.DecodeError):
             environment = msgspec.json.decode(stamp.read_bytes(), type=Environment)
             # A cache that was moved or copied has stamps of environments that do not work there.
@@ -109,36 +95,17 @@ def use(environment: Environment) -> str:
     """The interpreter of an environment, which nobody removes from now on until this memprof ends. Raises InputError if it is gone."""
     folder = environment.folder
     if folder not in _held:
-        try:
-            descriptor = os.open(folder / _USED, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        except OSError as error:
-            raise InputError(f"the environment {folder} cannot be used: {os_reason(error)}") from None
-        if not (folder / _STAMP).exists():
-            raise InputError(f"the environment {folder} was removed just now")
-        _held[folder] = descriptor
-    os.utime(folder / _USED)
+        _held[folder] = lasting.hold(folder)
+    lasting.touch(folder)
     return environment.interpreter
 
 
 def remove(environment: Environment) -> bool:
     """Remove an environment; False, and nothing is removed, if another memprof uses it. Raises InputError."""
-    folder = environment.folder
-    held = _held.pop(folder, None)
+    held = _held.pop(environment.folder, None)
     if held is not None:
         os.close(held)
-    try:
-        with (folder / _USED).open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            (folder / _STAMP).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):  # another memprof that starts now removes the rest of it too
-                shutil.rmtree(folder)
-    except OSError as error:
-        raise InputError(f"{error.filename or folder} cannot be removed: {os_reason(error)}") from None
-    return True
+    return lasting.remove(environment.folder)
 
 
 # -- making
@@ -151,40 +118,16 @@ def new_folder(runtime: str, token: str) -> Path:
 
 def finish(environment: Environment) -> None:
     """From now on the environment is whole. Raises InputError."""
-    (environment.folder / _USED).touch()
-    files.write(environment.folder / _STAMP, msgspec.json.encode(environment))
-
-
-def remove_unless_finished(folder: Path) -> None:
-    """Remove what is left of an environment that was not finished."""
-    if not (folder / _STAMP).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_unfinished(is_being_made: Callable[[str], bool]) -> None:
-    """Remove what is left of environments that were never finished, or not wholly removed. is_being_made: whether a token's memprof runs."""
-    for folder in place().iterdir():
-        if folder.is_dir() and not (folder / _STAMP).exists() and not is_being_made(folder.name.rpartition(".")[2]):
-            shutil.rmtree(folder, ignore_errors=True)
+    lasting.finish(environment.folder, msgspec.json.encode(environment))
 
 
 @contextmanager
 def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
     """The block in which environments of a runtime are made, for one memprof at a time: the second says so and waits. Raises InputError."""
-    path = place() / f"{runtime}.lock"
-    try:
-        file = path.open("ab")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another memprof installs {runtime}: waiting until it is done")
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with lasting.locked(place() / f"{runtime}.lock", f"another memprof installs {runtime}", say):
         yield
 
 
 def place() -> Path:
     """The folder of all environments. Raises InputError if it cannot be made."""
-    return cache_folder("environments")
+    return cache_folder(lasting.ENVIRONMENTS)

@@ -28,6 +28,8 @@ RISK = 0.01
 # Repeats of a version after each look; the ends have at least as many as the version beside them.
 LOOKS = (6, 12, 24, 40)
 _ENDS = 12
+# Ends that the gate takes for alike are measured again while chance explains their distance in less than this share of cases.
+_LIKELY = 0.2
 # Versions that are tried as an end: what keeps so many from being built keeps the others too.
 MOST_ENDS = 4
 
@@ -145,7 +147,8 @@ class _Search:
 
     def _ends(self, first: int, last: int) -> Judged:
         """The gate's verdict on both ends; where it sees no difference, by how alike they are as wholes. Raises Unanswered if neither can."""
-        for repeats in (_ENDS, *(look for look in LOOKS if look > _ENDS)):
+        looks = (_ENDS, *(look for look in LOOKS if look > _ENDS))
+        for repeats in looks:
             for place in (first, last):
                 if not self._have(place, repeats):
                     raise Unanswered("an end cannot be measured any more, as it could before")
@@ -155,10 +158,12 @@ class _Search:
             before, after = self.values[first], self.values[last]
             size = statistics.median(there - here for here in before for there in after)
             floor = self._least(before)
-            if abs(size) > floor and (p := likeness.chance(before, after, floor)) <= RISK:
+            p = likeness.chance(before, after, floor)
+            if p <= RISK / len(looks) and abs(size) > floor:
                 verdict: verdicts.Verdict = "regressed" if size > 0 else "improved"
                 return replace(judged, verdict=verdict, reason=f"the values lie apart as wholes ({p_words(p)})", p=p, threshold=floor)
-            if judged.verdict == "ok":
+            # A step as large as two modes lie apart looks like a mode that came or went, which the gate lets pass.
+            if judged.verdict == "ok" and (p > _LIKELY or repeats == looks[-1]):
                 return judged
         raise Unanswered(f"the ends cannot be told apart from noise in {LOOKS[-1]} repeats each: {judged.reason}")
 

@@ -179,6 +179,11 @@
         const box = { left: Math.min(Math.max(left - wide / 2, 0), plot.wide - wide), top: Math.max(top - 10, 12), wide };
         if (texts.some((other) => Math.abs(other.top - box.top) < 13 && box.left < other.left + other.wide + 4 && other.left < box.left + wide + 4)) continue;
         texts.push(box);
+        // A text may stand on another line or on its own: a rim of the page's colour keeps it legible.
+        pen.strokeStyle = colour("--page");
+        pen.lineWidth = 4;
+        pen.lineJoin = "round";
+        pen.strokeText(words, box.left, box.top);
         pen.fillStyle = colour("--ink");
         pen.fillText(words, box.left, box.top);
       }
@@ -194,7 +199,8 @@
       if (places[at] !== place) return [];
       const [unit, size] = unitFor(line.metric, middles[at]);
       const step = line.steps.find(([, where]) => where === place);
-      const reach = above[at] + below[at] > 0 ? ` (${number((middles[at] - below[at]) / size)} to ${number((middles[at] + above[at]) / size)})` : "";
+      const [least, most] = [number((middles[at] - below[at]) / size), number((middles[at] + above[at]) / size)];
+      const reach = least !== most ? ` (${least} to ${most})` : "";
       return [element("div", { style: { "--tone": `var(${tone})` } }, element("span", { class: "swatch" }), ` ${label(line)}: ${number(middles[at] / size)} ${unit}${reach}${step ? `, ${step[2]}` : ""}`)];
     });
     const head = element("b", {}, `${commit.tags || commit.hash.slice(0, 9)}`);
@@ -223,7 +229,8 @@
       },
       over: (pen, plot) => steps(pen, plot, lines),
       hover: (x, y, plot) => hover(x, plot, lines),
-      zoom: (range) => show(range),
+      // A double click would open what a click opens, twice: the button shows all again.
+      zoom: (range) => range && show(range),
       click: (x, y, plot) => {
         const place = Math.round(plot.at(x));
         if ((all.runUrl || all.commitUrl) && commits[place]) open(address(place), "_blank", "noopener");
