@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from conftest import need_tool
 from failing import NEAR, processes, wait_for
 from made import MIB, job
 
+from memprof.cache import cache_folder
 from memprof.gate import interleaved, worktrees
 from memprof.gate.again import orders_again
+from memprof.measuring import leftovers
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite as Wanted
@@ -529,7 +532,7 @@ def test_an_interrupted_gate_leaves_nothing(checkout, nothing_left):
     assert checkout.is_clean()
 
 
-def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothing_left):
+def test_what_a_killed_gate_left_is_removed_by_the_next_memprof(checkout, nothing_left):
     checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 614"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py="")
     words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
     process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -540,11 +543,23 @@ def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothi
     process.wait()
     left = checkout.git("worktree", "list").splitlines()
     assert len(left) == 2
-    checkout.commit(bench__suite_dot_toml=quick(checkout, "exit 1"))
 
-    memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", cwd=checkout.folder)
+    leftovers.end_leftovers()  # of any command, not only of a gate
 
+    assert not list(cache_folder("logs").glob(f"build-{process.pid}.log"))
     assert checkout.is_clean()
     assert not os.path.exists(left[1].split()[0])
     assert not processes("sleep", "614")
     process.communicate()
+
+
+def test_a_worktree_whose_folder_somebody_else_removed_is_taken_from_git_s_list(checkout, tmp_path):
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+    folder = tmp_path / "memprof-gate-0123456789abcdef"
+    checkout.git("worktree", "add", "--detach", str(folder / "base"), "HEAD")
+    shutil.rmtree(folder)
+    assert not checkout.is_clean()
+
+    worktrees._forget_leftovers(worktrees.Repository.of(checkout.folder / "bench" / "suite.toml"))
+
+    assert checkout.is_clean()

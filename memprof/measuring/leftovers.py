@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -146,4 +147,16 @@ def _remove_folder(note: Path) -> None:
         facts = folder.lstat()
         own = folder.name.startswith(_FOLDER) and folder.name.endswith(f"-{note.name}") and facts.st_uid == os.geteuid()
         if named and own and stat.S_ISDIR(facts.st_mode):
+            _forget_worktrees(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_worktrees(folder: Path) -> None:
+    """Remove git's worktrees in a folder (see gate.worktrees), which the list of their repository would still have without it."""
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    }  # inside a hook they name another repository
+    for tree in folder.glob("*/.git"):
+        if tree.is_file():
+            words = ["git", "-C", str(tree.parent), "worktree", "remove", "--force", str(tree.parent)]
+            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=variables, check=False)
