@@ -219,7 +219,9 @@ def built(folder: Path, work: Scratch, build: Build, label: str) -> str:
     python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
     if python is None:
         raise InputError(f"[build] python = {build.python!r}: no such interpreter")
-    variables = {**_clean(os.environ), **work.variables}
+    temporary = work.folder / "tmp"  # what a build that is killed leaves there goes with the rest
+    temporary.mkdir(exist_ok=True)
+    variables = {**_clean(os.environ), **work.variables, "TMPDIR": str(temporary)}
     _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
     variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
