@@ -210,7 +210,7 @@ def folder():
     made.mkdir()
     yield made
     for group in (*made.glob("*/"), made):
-        group.rmdir()
+        wait_for(lambda: limits.remove(group) or not group.exists())  # noqa: B023  (called before the next)
 
 
 def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(folder):
@@ -240,7 +240,7 @@ def test_the_next_memprof_of_any_kind_removes_a_group_whose_owner_is_gone(folder
     leftovers.end_leftovers()
     assert gone.exists(), "nothing is noted, so nothing is looked at"
 
-    assert limits._usable(folder, grouped().version)  # what makes groups there notes the folder
+    limits._usable(folder, grouped().version)  # what makes groups there, or tries to, notes the folder
     leftovers.end_leftovers()
 
     assert not gone.exists()
