@@ -11,11 +11,11 @@ from pathlib import Path
 import made as made_up
 import psutil
 import pytest
-from failing import wait_for
+from failing import measured, runtime_file, wait_for
 
 from memprof.cli import seeking
 from memprof.errors import InputError
-from memprof.measuring import cgroups, limits
+from memprof.measuring import cgroups, leftovers, limits
 from memprof.measuring.progress import Silent
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
@@ -206,8 +206,17 @@ def test_no_group_stays_behind(held, number, tmp_path, clean, nothing_left):
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
 
 
-def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(clean):
-    folder = grouped().folder
+@pytest.fixture
+def folder():
+    """A folder for groups that no memprof beside this test cleans up."""
+    made = grouped().folder / f"{limits.PREFIX}-test-{os.getpid()}"
+    made.mkdir()
+    yield made
+    for group in (*made.glob("*/"), made):
+        wait_for(lambda: limits.remove(group) or not group.exists())  # noqa: B023  (called before the next)
+
+
+def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(folder):
     own = folder / f"{limits.PREFIX}-{limits._owner()}-99"
     gone = folder / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
     foreign = folder / f"{limits.PREFIX}-mine"
@@ -223,8 +232,46 @@ def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(clean):
         assert own.exists()
         assert foreign.exists()
     finally:
-        for group in (own, foreign):
-            group.rmdir()
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_the_next_memprof_of_any_kind_removes_a_group_whose_owner_is_gone(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    gone = folder / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    gone.mkdir()
+    leftovers.end_leftovers()
+    assert gone.exists(), "nothing is noted, so nothing is looked at"
+
+    limits._usable(folder, grouped().version)  # what makes groups there, or tries to, notes the folder
+    leftovers.end_leftovers()
+
+    assert not gone.exists()
+
+
+def test_a_note_on_groups_of_another_container_is_left_alone_and_one_on_a_folder_that_is_gone_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    group = tmp_path / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    group.mkdir()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(limits, "pid_namespace", lambda: "another/1")
+        limits._note(tmp_path)
+    limits._note(tmp_path / "gone")
+
+    limits.remove_noted_orphans()
+
+    assert group.exists()
+    (note,) = (tmp_path / "memprof" / "groups").iterdir()
+    assert note.read_text() == f"another/1\n{tmp_path}"
+
+
+def test_the_group_of_a_killed_probe_is_removed_at_once(scenario, tmp_path):
+    made = grouped().folder
+
+    run = measured(scenario(), runtime_file(tmp_path, load="os.kill(os.getppid(), 9)"), no_swap=True)
+
+    assert run.outcome.status == "lost"
+    assert not list(made.glob(f"{limits.PREFIX}-{limits._owner()}-*"))
 
 
 def test_without_a_group_the_second_best_is_said(held, coarser, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +15,10 @@ from conftest import need_tool
 from failing import NEAR, processes, wait_for
 from made import MIB, job
 
+from memprof.cache import cache_folder
 from memprof.gate import interleaved, worktrees
 from memprof.gate.again import orders_again
+from memprof.measuring import leftovers
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite as Wanted
@@ -243,6 +245,36 @@ def test_both_sides_are_measured_each_with_its_own_code(memprof, checkout):
     assert len(store.load([checkout.folder / "out.jsonl"]).runs) == len(store.load([checkout.folder / "out.base.jsonl"]).runs) == 5
     assert checkout.is_clean()
     assert "engine (base), repeat 1" in done.stderr
+
+
+SHAPED = """
+class Runtime:
+    version = "1"
+    def load(self, model, options):
+        self.held = bytearray(b"x" * (options.shapes["x"][0] << 20))
+    def prepare(self):
+        pass
+    def execute(self):
+        pass
+"""
+
+
+def test_each_side_runs_a_model_at_the_shapes_of_its_own_suite(memprof, checkout):
+    """A suite's [[model]] says the shapes: a change of them is named beside what it made. A model that git does not track is the checkout's."""
+    suite = quick(checkout).replace('models = ["net.bin"]', "").replace("repeats = 5", "repeats = 1")
+    suite += "[[model]]\npath = 'net.bin'\nshape.x = [{}]\n[[model]]\npath = 'large.bin'\nshape.x = [20]\n"
+    checkout.commit(
+        runtime_dot_py=SHAPED, bench__suite_dot_toml=suite.format(30), bench__net_dot_bin="1", _dot_gitignore="large.bin\nquick-python\n"
+    )
+    checkout.commit(bench__suite_dot_toml=suite.format(36))
+    checkout.write(bench__large_dot_bin="2")
+
+    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", cwd=checkout.folder)
+
+    sides = [store.load([checkout.folder / name]).runs for name in ("o.base.jsonl", "o.jsonl")]
+    shapes = [{(run.job.model.name, run.job.shapes["x"]) for run in runs} for runs in sides]
+    assert shapes == [{("net.bin", (30,)), ("large.bin", (20,))}, {("net.bin", (36,)), ("large.bin", (20,))}], done.stderr
+    assert "net.bin, engine: shape of x differs: 30 against 36" in json.loads(done.stdout)["remarks"]
 
 
 def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch):
@@ -530,8 +562,12 @@ def test_an_interrupted_gate_leaves_nothing(checkout, nothing_left):
     assert checkout.is_clean()
 
 
-def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothing_left):
-    checkout.commit(bench__suite_dot_toml=quick(checkout, "sleep 614"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py="")
+def test_what_a_killed_gate_left_is_removed_by_the_next_memprof(checkout, nothing_left, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    checkout.commit(
+        bench__suite_dot_toml=quick(checkout, "mktemp; sleep 614"), bench__net_dot_bin="1", runtime_dot_py=RUNTIME, engine_dot_py=""
+    )
     words = [sys.executable, "-m", "memprof", "gate", "--run", "bench/suite.toml", "--base-ref", "HEAD"]
     process = subprocess.Popen(words, cwd=checkout.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -541,11 +577,23 @@ def test_what_a_killed_gate_left_is_removed_by_the_next(memprof, checkout, nothi
     process.wait()
     left = checkout.git("worktree", "list").splitlines()
     assert len(left) == 2
-    checkout.commit(bench__suite_dot_toml=quick(checkout, "exit 1"))
 
-    memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", cwd=checkout.folder)
+    leftovers.end_leftovers()  # of any command, not only of a gate
 
+    assert not list(cache_folder("logs").glob(f"build-{process.pid}.log"))
     assert checkout.is_clean()
-    assert not os.path.exists(left[1].split()[0])
+    assert not list((tmp_path / "tmp").iterdir())
     assert not processes("sleep", "614")
     process.communicate()
+
+
+def test_a_worktree_whose_folder_somebody_else_removed_is_taken_from_git_s_list(checkout, tmp_path):
+    checkout.commit(bench__suite_dot_toml=quick(checkout))
+    folder = tmp_path / "memprof-gate-0123456789abcdef"
+    checkout.git("worktree", "add", "--detach", str(folder / "base"), "HEAD")
+    shutil.rmtree(folder)
+    assert not checkout.is_clean()
+
+    worktrees._forget_leftovers(worktrees.Repository.of(checkout.folder / "bench" / "suite.toml"))
+
+    assert checkout.is_clean()

@@ -12,7 +12,7 @@ import pytest
 from failing import QUICK, processes, runtime_file, started, wait_for
 
 from memprof.cache import cache_folder
-from memprof.measuring import leftovers
+from memprof.measuring import leftovers, limits
 
 # A memprof that works in a folder and has started a process for it.
 WORKS = """
@@ -77,7 +77,7 @@ def test_a_note_that_names_anything_else_removes_nothing(tmp_path, name):
     else:
         precious.mkdir()
     note = cache_folder("running") / token
-    note.write_text(f"{2**22} 1 {leftovers._place()}\n{precious}")
+    note.write_text(f"{2**22} 1 {limits.pid_namespace()}\n{precious}")
 
     leftovers.end_leftovers()
 

@@ -23,14 +23,15 @@ from plan_models import node, save, value, weight
 from memprof.errors import InputError, MeasurementError, MemprofError
 from memprof.models import Torn, flatbuffer
 from memprof.models.identity import identify
-from memprof.models.inputs import inputs
-from memprof.models.tensors import Unparsed, tensors
+from memprof.models.inputs import inputs, names
+from memprof.models.tensors import Files, Unparsed, tensors
 from memprof.plan import executed
 from memprof.plan.analysis import Question, analyse, planned
 from memprof.plan.graphs import graph as graphs
 from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.weights import account
+from memprof.plan.graphs.written import reorder
 from memprof.programs import native
 
 FAST = Question(time_limit_s=0)
@@ -309,3 +310,141 @@ def test_shapes_and_offsets_that_overflow_in_a_tflite_file(tmp_path: Path) -> No
         tensors(path)
     with pytest.raises(InputError, match="not a TFLite model, or not a complete one"):
         read(path)
+
+
+@pytest.fixture
+def boxed(tmp_path: Path) -> Path:
+    """A model of somebody else, box/m.onnx with its data in box/w.bin, beside a file of the reader's."""
+    (tmp_path / "mine.bin").write_bytes(bytes(256))
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "w.bin").write_bytes(bytes(range(256)))
+    return _stored_in(tmp_path / "box" / "m.onnx", "w.bin")
+
+
+def _stored_in(path: Path, location: str) -> Path:
+    tensor = weight("w", 8, 8)
+    onnx.external_data_helper.set_external_data(tensor, location, 0, 256)
+    tensor.ClearField("raw_data")
+    return save(path, [node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 8])], [value("y", [1, 8])], [tensor])
+
+
+def _linked(link: Path, target: str) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def test_a_link_out_of_the_folder_is_refused_by_every_reader(boxed: Path) -> None:
+    for target in ("../mine.bin", str(boxed.parents[1] / "mine.bin"), "../gone.bin"):
+        _linked(boxed.parent / "w.bin", target)
+        for reader in (identify, tensors, read):
+            with pytest.raises(InputError, match=r"w\.bin is a link to .*\.bin, which is not a file in the model's folder: it is not read"):
+                reader(boxed)
+
+
+def test_a_folder_that_is_a_link_does_not_lead_out_either(boxed: Path) -> None:
+    (boxed.parent / "sub").symlink_to("..")
+    _stored_in(boxed, "sub/mine.bin")
+    for reader in (identify, tensors, read):
+        with pytest.raises(InputError, match="which is not a file in the model's folder"):
+            reader(boxed)
+
+
+def test_a_link_that_stays_in_the_folder_is_followed(boxed: Path) -> None:
+    (boxed.parent / "w.bin").rename(boxed.parent / "kept.bin")
+    _linked(boxed.parent / "w.bin", "kept.bin")
+
+    assert [Path(file.path).name for file in identify(boxed).files] == ["m.onnx", "w.bin"]
+    (tensor,) = tensors(boxed)
+    with Files() as files:
+        assert bytes(files.data(tensor)) == bytes(range(256))
+    assert read(boxed)
+
+
+def test_the_folder_of_a_linked_model_is_where_the_link_points(boxed: Path) -> None:
+    """People link models, under another name too. What the model names lies beside the model itself."""
+    alias = boxed.parents[1] / "best.onnx"
+    alias.symlink_to(boxed)
+
+    model = identify(alias)
+
+    assert (model.name, model.path) == ("best.onnx", str(boxed))
+    assert [file.path for file in model.files] == [str(boxed), str(boxed.parent / "w.bin")]
+    assert tensors(alias) == tensors(boxed)
+    assert read(alias)
+    (boxed.parents[1] / "other").mkdir()
+    reorder(read(alias), [0], boxed.parents[1] / "other" / "new.onnx")
+    assert (boxed.parents[1] / "other" / "w.bin").read_bytes() == bytes(range(256))
+
+
+def test_the_links_of_hugging_face_s_cache_are_the_reader_s_own(boxed: Path) -> None:
+    """snapshots/REVISION/NAME is a link to blobs/HASH: the only way out of a model's folder, and into one place."""
+    top = boxed.parents[1]
+    snapshot = top / "hub" / "snapshots" / "1f" / "onnx"
+    snapshot.mkdir(parents=True)
+    (top / "hub" / "blobs").mkdir()
+    for name, blob in (("m.onnx", "b0"), ("w.bin", "b1")):
+        (boxed.parent / name).rename(top / "hub" / "blobs" / blob)
+        (snapshot / name).symlink_to(f"../../../blobs/{blob}")
+
+    model = identify(snapshot / "m.onnx")
+
+    assert model.path == str(snapshot / "m.onnx"), "its ending tells the format, and the blob has none"
+    assert [file.path for file in model.files] == [str(snapshot / "m.onnx"), str(snapshot / "w.bin")]
+    assert tensors(snapshot / "m.onnx") and read(snapshot / "m.onnx")
+    _linked(snapshot / "w.bin", "../../../../mine.bin")
+    with pytest.raises(InputError, match="which is not a file in the model's folder"):
+        identify(snapshot / "m.onnx")
+    (top / "hub" / "blobs" / "mine").symlink_to("../../mine.bin")
+    _linked(snapshot / "w.bin", "../../../blobs/mine")
+    with pytest.raises(InputError, match="which is not a file in the model's folder"):
+        identify(snapshot / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("model", "link"),
+    [
+        ("net.xml", "net.bin"),
+        ("net.param", "net.bin"),
+        ("net.mnn", "net.mnn.weight"),
+        ("net-00001-of-00002.gguf", "net-00002-of-00002.gguf"),
+        ("package/metadata/MANIFEST", "package/secret.bin"),
+        ("genai/genai_config.json", "genai/tokenizer.json"),
+        ("ct2/model.bin", "ct2/vocabulary.json"),
+    ],
+)
+def test_a_link_out_of_a_pair_or_a_folder_is_refused(tmp_path: Path, model: str, link: str) -> None:
+    (tmp_path / "mine.bin").write_bytes(bytes(256))
+    box = tmp_path / "box"
+    (box / model).parent.mkdir(parents=True)
+    (box / model).write_bytes(b"<net/>")
+    (box / link).symlink_to(tmp_path / "mine.bin")
+    named = box / Path(model).parts[0]
+
+    with pytest.raises(InputError, match=r"is a link to .*, which is not a file in the model's folder: it is not read"):
+        identify(named)
+
+    (box / link).unlink()
+    (box / link).write_bytes(b"x")
+    assert len(identify(named).files) == 2
+
+
+def test_the_weights_of_an_openvino_pair_are_not_read_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir()
+    path = tmp_path / "box" / "net.xml"
+    path.write_text('<net><layer type="Const" name="w"><data element_type="u8" shape="4" offset="0" size="4"/></layer></net>')
+    (tmp_path / "box" / "net.bin").symlink_to(tmp_path / "mine.bin")
+
+    with pytest.raises(InputError, match="which is not a file in the model's folder"):
+        tensors(path)
+
+
+@pytest.mark.parametrize("name", ["../mine.tflite", "/etc/passwd", "linked.tflite"])
+def test_the_manifest_of_a_package_does_not_name_a_file_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.tflite").write_bytes(bytes(256))
+    (tmp_path / "package" / "metadata").mkdir(parents=True)
+    (tmp_path / "package" / "metadata" / "MANIFEST").write_text(json.dumps({"models": [name]}))
+    (tmp_path / "package" / "linked.tflite").symlink_to("../mine.tflite")
+
+    with pytest.raises(InputError, match="which is not a file in the model's folder: it is not read"):
+        tensors(tmp_path / "package")
+    assert inputs(tmp_path / "package") == names(tmp_path / "package") == ()

@@ -222,12 +222,15 @@ def forget_leftovers(repository: Repository) -> None:
 def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> str:
     """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known."""
     environment = folder.with_name(f"{folder.name}-env")
+    temporary = folder.with_name(f"{folder.name}-tmp")  # what a build that is killed leaves there goes with the rest
+    temporary.mkdir(exist_ok=True)
     python = base_interpreter(build)
-    variables = {**_clean(os.environ), **marks}
+    variables = {**_clean(os.environ), **marks, "TMPDIR": str(temporary)}
     _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
     variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
     _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`")
+    shutil.rmtree(temporary, ignore_errors=True)
     return str(environment / "bin" / "python")
 
 
@@ -246,7 +249,7 @@ def _clean(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str) -> None:
     """Run a command to its end. Raises InputError with the last line of its output and the log's path; an interruption ends its whole group."""
-    log = cache_folder("logs") / f"build-{os.getpid()}.log"
+    log = folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -257,14 +260,13 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            log.unlink(missing_ok=True)
             raise
     if code:
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
         last = (errors or lines or ["it printed nothing"])[-1]
-        raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {log})")
-    log.unlink(missing_ok=True)
+        kept = shutil.move(log, cache_folder("logs") / f"build-{os.getpid()}.log")
+        raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {kept})")
 
 
 def git(folder: Path, *words: str, what: str, given: bytes = b"") -> str:

@@ -10,10 +10,13 @@ no runs file, so that a run under a tool is never compared with a plain one.
 from __future__ import annotations
 
 import json
+import stat
 import time
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -21,26 +24,32 @@ from ..errors import InputError
 from ..files import content
 from ..files import write as write_whole
 from ..runs.records import Run
-from .profile import HeapProfile, PhaseSpan, Snapshot, TimeUnit
+from ..units import format_bytes
+from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"
 # How much later than its process's start a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
 _ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
+# A run of a hundred thousand phases takes 10 MiB.
+_MOST_BYTES = 16 << 20
 _SCALES: dict[TimeUnit, float] = {"ms": 1e6, "s": 1e9}  # nanoseconds in a profile's unit of time
+
+
+_Ns = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
 
 
 class _Phase(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    begin_ns: int
-    end_ns: int | None
+    begin_ns: _Ns
+    end_ns: _Ns | None
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
     memprof_heap: int
     tool: str
     files: list[str]
-    begin_ns: int
-    wall_offset_ns: int
+    begin_ns: _Ns
+    wall_offset_ns: _Ns
     partial: str | None
     phases: list[_Phase]
 
@@ -78,9 +87,10 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
     phases = _spans(record, profile.time_unit, profile.started_ns)
     if not phases:
         return replace(profile, partial=partial)
+    names = _names((snapshot.time for snapshot in profile.snapshots), phases)
     return replace(
         profile,
-        snapshots=tuple(replace(snapshot, phase=_phase(snapshot, phases)) for snapshot in profile.snapshots),
+        snapshots=tuple(replace(snapshot, phase=names.get(snapshot.time)) for snapshot in profile.snapshots),
         phases=phases,
         phase_error=_ERROR_S.get(record.tool, 0.5) * (1e9 / _SCALES[profile.time_unit]),
         partial=partial,
@@ -99,6 +109,11 @@ def spans(path: Path, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan
 def _beside(path: Path) -> _Record | None:
     beside = path.parent / NAME
     try:
+        facts = beside.stat()
+        if not stat.S_ISREG(facts.st_mode):  # nobody named this file: a pipe there is not waited for
+            return None
+        if facts.st_size > _MOST_BYTES:
+            raise InputError(f"{beside} is not what `memprof heap record` writes: it is larger than {format_bytes(_MOST_BYTES)}")
         data = content(beside)
     except OSError:
         return None
@@ -125,8 +140,26 @@ def _spans(record: _Record, unit: TimeUnit, started_ns: int | None) -> tuple[Pha
     )
 
 
-def _phase(snapshot: Snapshot, spans: Sequence[PhaseSpan]) -> str | None:
+def _names(times: Iterable[float], spans: Sequence[PhaseSpan]) -> dict[float, str]:
+    """The phase of each time that is in one; where phases lie over one another, the last of them.
+
+    Each time is named once: spans are taken from the last, and step over the times that have a name by `following`, the next without one or a
+    time on the way there. So a file full of phases takes no longer than to sort its times.
+    """
+    ordered = sorted(set(times))
+    following = list(range(len(ordered) + 1))
+    names: dict[float, str] = {}
+
+    def unnamed(at: int) -> int:
+        while following[at] != at:
+            following[at] = following[following[at]]
+            at = following[at]
+        return at
+
     for span in reversed(spans):
-        if span.begin <= snapshot.time and (span.end is None or snapshot.time <= span.end):
-            return span.name
-    return None
+        at = unnamed(bisect_left(ordered, span.begin))
+        while at < len(ordered) and (span.end is None or ordered[at] <= span.end):
+            names[ordered[at]] = span.name
+            following[at] = at + 1
+            at = unnamed(at)
+    return names

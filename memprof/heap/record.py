@@ -205,7 +205,15 @@ def _wrap(tool: Tool, request: Request, scratch: str, python: str | None) -> tup
     if tool == "memray":
         # --native: a runtime's memory is in C++. --follow-fork: a forked child gets another file.
         return (python or sys.executable, "-m", "memray", "run", "--native", "--follow-fork", "--quiet", "-o", f"{scratch}/memray.bin")
-    words = ["valgrind", "--tool=massif", "--time-unit=ms", f"--massif-out-file={scratch.replace('%', '%%')}/massif.out.%p", "--depth=60"]
+    # vgdb would make pipes in the temporary folder, which stay if valgrind is killed.
+    words = [
+        "valgrind",
+        "--vgdb=no",
+        "--tool=massif",
+        "--time-unit=ms",
+        f"--massif-out-file={scratch.replace('%', '%%')}/massif.out.%p",
+        "--depth=60",
+    ]
     if request.suite is None:
         words.append("--trace-children=yes")  # the program that a script starts
     if request.pages_as_heap:

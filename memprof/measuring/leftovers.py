@@ -1,4 +1,5 @@
-"""Leftovers of a memprof that was killed: its processes, marked by a token in their environment, are ended, and temporary folders are removed.
+"""Leftovers of a memprof that was killed: its processes, marked by a token in their environment, are ended, and its temporary folders and control
+groups are removed.
 
 A memprof that starts something notes its token, itself and its temporary folder in a file of the cache's `running`, and removes the note at the
 end. A note whose memprof is gone tells the next memprof what to clean up:
@@ -13,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +28,7 @@ from ..cache import cache_folder
 from ..errors import InputError, os_reason
 from ..probe import procfs
 from ..programs import lasting
+from . import limits
 
 TOKEN = "MEMPROF_TOKEN"
 
@@ -73,7 +76,7 @@ def scratch(purpose: str) -> Iterator[Scratch]:
 def _noted(token: str, folder: Path | None) -> Iterator[None]:
     note = cache_folder("running") / token
     pid = os.getpid()
-    words = f"{pid} {procfs.started(pid)} {_place()}" + (f"\n{folder}" if folder is not None else "")
+    words = f"{pid} {procfs.started(pid)} {limits.pid_namespace()}" + (f"\n{folder}" if folder is not None else "")
     try:
         # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead memprof's.
         with files.replacing(note) as (file,):
@@ -87,7 +90,7 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
 
 
 def end_leftovers() -> int:
-    """End the processes of memprofs that were killed, remove their folders, half-converted models, half-made environments and builds.
+    """End the processes of memprofs that were killed, remove their folders, control groups, half-converted models, half-made environments and builds.
 
     Returns the number of processes ended.
     """
@@ -98,6 +101,7 @@ def end_leftovers() -> int:
             shutil.rmtree(work, ignore_errors=True)
         _remove_folder(note)
         note.unlink(missing_ok=True)
+    limits.remove_noted_orphans()
     lasting.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
     return ended
 
@@ -128,7 +132,7 @@ def _owner_lives(note: Path) -> bool:
     """Whether the memprof that wrote a note still runs. A memprof on another machine or in another container is taken to run."""
     try:
         pid, started, place = note.read_bytes().split(b"\n", 1)[0].decode().split()
-        return place != _place() or str(procfs.started(int(pid))) == started
+        return place != limits.pid_namespace() or str(procfs.started(int(pid))) == started
     except OSError:
         return True  # it has just ended
     except ValueError:
@@ -143,8 +147,16 @@ def _remove_folder(note: Path) -> None:
         facts = folder.lstat()
         own = folder.name.startswith(_FOLDER) and folder.name.endswith(f"-{note.name}") and facts.st_uid == os.geteuid()
         if named and own and stat.S_ISDIR(facts.st_mode):
+            _forget_worktrees(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place() -> str:
-    return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
+def _forget_worktrees(folder: Path) -> None:
+    """Remove git's worktrees in a folder (see gate.worktrees), which the list of their repository would still have without it."""
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    }  # inside a hook they name another repository
+    for tree in folder.glob("*/.git"):
+        if tree.is_file():
+            words = ["git", "-C", str(tree.parent), "worktree", "remove", "--force", str(tree.parent)]
+            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=variables, check=False)

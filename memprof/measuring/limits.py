@@ -1,10 +1,12 @@
 """Ways to limit memory on this machine: a control group of version 1 or 2, or as second best a limit of the process itself.
 
-A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that a group whose owner is gone is known and removed.
+A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that a group whose owner is gone is known and removed. Where
+groups were made is noted in the cache's `groups`, a file a folder (the folder, and the host and pid namespace), for the next memprof of any kind.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import resource
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from .. import files
+from ..cache import cache_folder
 from ..errors import InputError
 from ..probe import procfs
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
@@ -177,6 +181,7 @@ def _usable(folder: Path, version: int) -> bool:
     except OSError:
         return False
     try:
+        _note(folder)
         name = GROUP_FILES[version].limit
         return os.access(trial / name, os.W_OK) and os.access(trial / "cgroup.procs", os.W_OK) and _may_join(trial)
     finally:
@@ -214,6 +219,35 @@ def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 
 
+def _note(folder: Path) -> None:
+    text = f"{pid_namespace()}\n{folder}"
+    # Without a cache the groups are still removed by the next memprof that makes some.
+    with suppress(InputError, OSError):
+        note = cache_folder("groups") / hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+        if not note.exists():
+            with files.replacing(note) as (file,):
+                file.write(os.fsencode(text))
+
+
+def pid_namespace() -> str:
+    """This host and its process numbers: a memprof elsewhere, which may share the cache, cannot be looked up here."""
+    return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def remove_noted_orphans() -> None:
+    """`remove_orphans` wherever this user's memprofs made groups, on this machine and in this container. Raises InputError if there is no cache."""
+    for note in cache_folder("groups").iterdir():
+        with suppress(OSError):
+            place, _, named = note.read_bytes().partition(b"\n")
+            folder = Path(os.fsdecode(named))
+            if note.name.startswith(".") or place.decode("utf-8", "replace") != pid_namespace():
+                continue
+            if folder.is_dir():
+                remove_orphans(folder)
+            else:
+                note.unlink(missing_ok=True)
+
+
 def remove_orphans(folder: Path) -> None:
     """End and remove the groups of memprofs that are gone."""
     for group in folder.glob(f"{PREFIX}-*-*-*-*"):
@@ -221,16 +255,20 @@ def remove_orphans(folder: Path) -> None:
         if not (len(words) == 5 and words[2].isdigit()):
             continue
         _, boot, pid, started, _ = words
-        if boot == _boot() and str(procfs.started(int(pid))) == started:
-            continue
-        with suppress(OSError):
-            for process in (group / "cgroup.procs").read_text().split():
-                os.kill(int(process), signal.SIGKILL)
-        for _ in range(100):
-            try:
-                group.rmdir()
-                break
-            except FileNotFoundError:
-                break
-            except OSError:
-                time.sleep(0.01)
+        if boot != _boot() or str(procfs.started(int(pid))) != started:
+            remove(group)
+
+
+def remove(group: Path) -> None:
+    """End what is in a group, and remove it. The kernel lets go of its processes a moment after their end."""
+    with suppress(OSError):
+        for process in (group / "cgroup.procs").read_text().split():
+            os.kill(int(process), signal.SIGKILL)
+    for _ in range(100):
+        try:
+            group.rmdir()
+            return
+        except (FileNotFoundError, PermissionError):  # removed by another memprof, or another user's
+            return
+        except OSError:
+            time.sleep(0.01)

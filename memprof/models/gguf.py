@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import InputError, near_or_all, os_reason
 from ..files import mapped
-from . import Torn
+from . import Torn, beside
 
 MAGIC = b"GGUF"
 ALIGNMENT = 32
@@ -217,7 +217,8 @@ _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 def parts(path: Path) -> list[Path]:
-    """All files of a model, the named one first. Raises InputError if a part of a split model is missing."""
+    """All files of a model, the named one first. Raises InputError if a part of a split model is missing or elsewhere."""
+    path = beside.place(path)
     match = _SPLIT.fullmatch(path.name)
     if match is None:
         return [path]
@@ -227,7 +228,7 @@ def parts(path: Path) -> list[Path]:
     for file in others:
         if not file.is_file():
             raise InputError(f"model {path}: its part {file.name} is missing")
-        files += [file] if file.name != path.name else []
+        files += [beside.inside(path, file)] if file.name != path.name else []
     return files
 
 

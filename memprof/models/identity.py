@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import Torn, beside, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .protobuf import Data, Field
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
@@ -39,7 +39,7 @@ def identify(path: str | Path, name: str | None = None) -> Model:
     together = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()
     return Model(
         name=name or path.name,
-        path=str(path.resolve()),
+        path=str(beside.place(path)),
         files=tuple(files),
         bytes=sum(file.bytes for file in files),
         sha256=files[0].sha256 if len(files) == 1 else together,
@@ -48,30 +48,30 @@ def identify(path: str | Path, name: str | None = None) -> Model:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError or OSError."""
+    """The files that belong to a model, the named file first, those of a folder sorted. Raises InputError, also for a link out of its folder, or
+    OSError."""
     if path.is_dir():
         if not any((path / name).is_file() for name in _FOLDERS):  # before its files are listed: it may be a home
             raise InputError(
                 f"model {path}: this folder has no metadata/MANIFEST of an nnpackage, no genai_config.json of onnxruntime-genai, and no "
                 f"{ctranslate2_file.NAME} of CTranslate2"
             )
-        return sorted(file for file in path.rglob("*") if file.is_file())
+        return sorted(beside.inside(path, file) for file in beside.place(path).rglob("*") if file.is_file())
     if not path.exists():
         raise InputError(f"model {path}: no such file")
     if path.stat().st_size == 0:
         raise InputError(f"model {path}: the file is empty")
-    if path.suffix == ".onnx":
-        return [path, *_external_files(path)]
-    if path.suffix == ".xml" and path.with_suffix(".bin").exists():
-        return [path, path.with_suffix(".bin")]
-    if path.suffix == ".param":
-        if not path.with_suffix(".bin").is_file():
-            raise InputError(f"model {path}: its weights {path.with_suffix('.bin').name} are missing")
-        return [path, path.with_suffix(".bin")]
-    beside = path.with_name(f"{path.name}.weight")
-    if path.suffix == ".mnn" and beside.is_file():
-        return [path, beside]
-    return gguf.parts(path) if path.suffix == ".gguf" else [path]
+    file = beside.place(path)
+    if file.suffix == ".onnx":
+        return [file, *_external_files(path)]
+    if file.suffix == ".gguf":
+        return gguf.parts(path)
+    weights = file.with_name(f"{file.name}.weight") if file.suffix == ".mnn" else file.with_suffix(".bin")
+    if file.suffix not in (".xml", ".param", ".mnn") or not os.path.lexists(weights):
+        if file.suffix == ".param":
+            raise InputError(f"model {path}: its weights {weights.name} are missing")
+        return [file]
+    return [file, beside.inside(path, weights)]
 
 
 def _external_files(path: Path) -> list[Path]:
@@ -81,13 +81,13 @@ def _external_files(path: Path) -> list[Path]:
     ]
     for file in files:
         if not file.is_file():
-            raise InputError(f"model {path}: its external data {file.relative_to(path.parent)} is missing")
+            raise InputError(f"model {path}: its external data {file.relative_to(beside.place(path).parent)} is missing")
     return files
 
 
 def _hashed(path: Path) -> ModelFile:
     sha256, size = sha256_of(path)
-    return ModelFile(str(path.resolve()), size, sha256)
+    return ModelFile(str(path), size, sha256)
 
 
 def _weight_bytes(path: Path) -> int | None:

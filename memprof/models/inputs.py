@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..errors import InputError
 from ..files import mapped
 from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
 from .nnpackage import first_model
@@ -36,7 +37,7 @@ def inputs(path: Path) -> tuple[Input, ...]:
     try:
         status = path.stat()
         return _inputs(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
         return ()
 
 
@@ -47,7 +48,7 @@ def names(path: Path) -> tuple[str, ...]:
             path = first_model(path)
         reader = {".onnx": _onnx_names, ".tflite": _flatbuffer_names, ".circle": _flatbuffer_names}.get(path.suffix.lower())
         return tuple(dict.fromkeys(reader(path))) if reader is not None else ()
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
         return ()
 
 

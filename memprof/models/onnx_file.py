@@ -1,16 +1,15 @@
 """The tensors of an ONNX file, found by walking its protobuf: in the graph, in nodes, in graphs inside nodes, in functions.
 
 Message and field numbers are those of onnx.proto3, IR version 3 and later. External data (docs/ExternalData.md of onnx) is a path relative to the
-model's folder. A path that leads out of that folder is refused, or the model's author would choose which of the reader's files is read.
+model's folder, see beside.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from ..errors import InputError
-from . import Torn, protobuf
+from . import Torn, beside, protobuf
 from .protobuf import Data, Field
 
 # message: {field: the message in it}; other fields hold no tensors.
@@ -52,7 +51,4 @@ def external_entry(data: Data, part: Field) -> tuple[str, str]:
 
 def external_file(model: Path, location: str) -> Path:
     """The file that holds a model's external data. Raises InputError for a file outside the model's folder."""
-    parts = PurePosixPath(location.replace("\\", "/"))
-    if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in location:
-        raise InputError(f"model {model}: its external data is {location!r}, which is not a file in the model's folder: it is not read")
-    return model.parent / location
+    return beside.named(model, location, "its external data")

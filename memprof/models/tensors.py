@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
 from ..files import mapped
-from . import MOST_DIMENSIONS, Torn, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, beside, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -257,7 +257,7 @@ _OPENVINO_TYPES = {
 def _openvino(path: Path) -> Iterator[StoredTensor]:
     from xml.etree import ElementTree
 
-    weights = path.with_suffix(".bin")
+    weights = beside.inside(path, beside.place(path).with_suffix(".bin"))
     try:
         for layer in ElementTree.parse(path).getroot().iter("layer"):
             data = layer.find("data")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...errors import InputError, os_reason
 from ...files import sha256_of
+from ...models import beside
 from ...probe import procfs
 from ...programs import commands
 from ...programs.commands import Command
@@ -197,7 +198,7 @@ class Remote(Connection):
     def _with_model(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")
         for before, text in (("", word), (option + equals, value)):
-            if text and model.files and not os.path.isabs(text) and os.path.realpath(os.path.join(cwd or ".", text)) == model.path:
+            if text and model.files and not os.path.isabs(text) and str(beside.place(Path(cwd or ".", text))) == model.path:
                 return before + self.model(model)
         return word
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ...errors import InputError, UsageError, os_reason
 from ...files import FORCE, check_new, mapped, replacing
-from ...models import Torn, flatbuffer, tflite_file
+from ...models import Torn, beside, flatbuffer, tflite_file
 from ...models.identity import files_of
 from ...models.protobuf import BYTES, Field, fields, opening
 from . import onnx_proto
@@ -52,9 +52,10 @@ def reorder(graph: Graph, order: Sequence[int], target: Path, overwrite: bool = 
 
 def _external(source: Path, target: Path, overwrite: bool) -> list[Path]:
     """The copies of external data that a target in another folder needs, written."""
-    if source.parent.resolve() == target.parent.resolve():
+    folder = beside.place(source).parent
+    if folder == target.parent.resolve():
         return []
-    copies = {file: target.parent / file.relative_to(source.parent) for file in files_of(source)[1:]}
+    copies = {file: target.parent / file.relative_to(folder) for file in files_of(source)[1:]}
     for copy in copies.values():
         copy.parent.mkdir(parents=True, exist_ok=True)
     check_new(*copies.values(), instead=FORCE, overwrite=overwrite)
