@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from failing import QUICK, measured, runs_in, runtime_file, with_patience
-from made import MIB, USUAL, run, runs
+from made import MIB, USUAL, run
 
 from memprof.errors import EXIT_REGRESSION, MeasurementError
 from memprof.gate.again import orders_again

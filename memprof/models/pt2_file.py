@@ -53,6 +53,9 @@ def tensors(path: Path) -> Iterator[Stored]:
     """The tensors of an exported program, none in a package of AOTInductor. Raises Torn where it is no such file, OSError."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            # Of a file that was cut off, the last directory is that of an archive inside this one: sample_inputs/model.pt.
+            if min(entry.header_offset for entry in archive.infolist()) > 0:
+                raise Torn
             for config in archive.infolist():
                 if config.filename.endswith(_CONFIGS) and config.file_size <= _LARGEST_CONFIG:
                     yield from _tensors(file, archive, config)

@@ -209,19 +209,16 @@ def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tup
 def _make_genai(path: Path, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
     from . import genai_config, onnx_decoder
     from .decoder import sized
-    from .onnx_file import save
 
     shape = sized(size_bytes, item_bytes=4)
     model = onnx_decoder.decoder(shape, cached=True)
-    external = model.constant_bytes > _EMBEDDED_LIMIT
-    names = [genai_folder.NAME, genai_config.MODEL, *([f"{genai_config.MODEL}.data"] if external else [])]
-    paths = tuple(path / name for name in names)
+    config_path, model_path = path / genai_folder.NAME, path / genai_config.MODEL
     path.mkdir(exist_ok=True)
-    check_new(*paths, instead=FORCE, overwrite=overwrite)
-    with replacing(*paths) as (config, file, *side):
-        config.write(genai_config.of(shape).encode())
-        save(model, file, *side, *names[2:])
-    return paths
+    check_new(config_path, instead=FORCE, overwrite=overwrite)
+    files = _make_onnx(model, model_path, False, overwrite)
+    with replacing(config_path) as (file,):  # last: without it the folder is no model
+        file.write(genai_config.of(shape).encode())
+    return config_path, *files
 
 
 def _make_gguf(path: Path, type: str, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:

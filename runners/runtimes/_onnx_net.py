@@ -57,7 +57,11 @@ class Model:
         values = []
         for number, value in _fields(graphs[0]):
             if number == 1:
-                self.nodes.append(self._node(value))
+                node = self._node(value)
+                if node[0] == "Constant":
+                    self._constant(node)
+                else:
+                    self.nodes.append(node)
             elif number == 5:
                 name, array = self._tensor(value)
                 self.weights[name] = array
@@ -69,6 +73,12 @@ class Model:
         lacking = sorted({node[0] for node in self.nodes} - set(OPERATORS))
         if lacking:
             raise Refused("memprof cannot convert the model for PyTorch: it has no operator %s" % ", ".join(lacking))
+
+    def _constant(self, node):
+        _, _, writes, attributes = node
+        if "value" not in attributes:
+            raise Refused("memprof cannot convert the model for PyTorch: it does not read how the Constant %s is written" % writes[0])
+        self.weights[writes[0]] = attributes["value"]
 
     def _node(self, data):
         kind, domain, reads, writes, attributes = "", "", [], [], {}
@@ -183,7 +193,7 @@ def _value_info(data):
     about = dict(_fields(data))
     tensor = dict(_fields(dict(_fields(about[2])).get(1, b""))) if 2 in about else {}
     dims = [dict(_fields(value)) for number, value in _fields(tensor.get(2, b"")) if number == 1]
-    return _text(about[1]), [dim.get(1) or None for dim in dims], _TYPES.get(tensor.get(1), "?")
+    return _text(about[1]), [dim.get(1) or None for dim in dims], _TYPES.get(tensor.get(1, 0), "?")
 
 
 def exported(path, options):
@@ -198,11 +208,13 @@ def exported(path, options):
         shape = options.shapes.get(name) or options.declared.get(name) or [size or 1 for size in shape]
         examples.append(torch.zeros(tuple(shape), dtype=getattr(torch, dtype)))
     with torch.no_grad():
-        return torch.export.export(_module(torch, model), tuple(examples))
+        return torch.export.export(_module(model), tuple(examples))
 
 
-def _module(torch, model):
+def _module(model):
     """A torch.nn.Module that computes the model. Its parameters have the names of the weights."""
+    import torch
+
     functions = _Functions(torch)
     names = {}
 
@@ -225,7 +237,8 @@ def _module(torch, model):
 
     # torch.export names the program's inputs by this.
     named = [inspect.Parameter(_as_name(name), inspect.Parameter.POSITIONAL_OR_KEYWORD) for name, _, _ in model.inputs]
-    Net.forward.__signature__ = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *named])
+    signature = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *named])
+    Net.forward.__signature__ = signature  # type: ignore[attr-defined]
     return Net().eval()
 
 
@@ -259,12 +272,8 @@ class _Functions:
     def Concat(self, attributes, *parts):
         return self._torch.cat(parts, attributes["axis"])
 
-    def Constant(self, attributes):
-        if attributes.get("value") is None:
-            raise Refused("memprof cannot convert the model for PyTorch: it does not read how a Constant is written")
-        return attributes["value"]
-
     def Conv(self, attributes, x, kernel, bias=None):
+        attributes = {"kernel_shape": list(kernel.shape[2:]), **attributes}
         before, after = _pads("Conv", attributes)
         if before != after:
             x, before = self._padded(x, before, after, 0.0), [0] * len(before)
