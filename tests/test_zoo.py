@@ -413,7 +413,7 @@ class TestRefusals:
         (tmp_path / "llama").mkdir()
         (tmp_path / "llama" / "model.onnx").write_text("mine")
         with pytest.raises(InputError, match=r"llama/model\.onnx exists"):
-            zoo.make("llama", tmp_path / "llama", format="genai", size_bytes=2 * MIB)
+            zoo.make("llama", tmp_path / "llama", format="genai", size_bytes=2 * MIB, overwrite=False)
         assert [file.name for file in (tmp_path / "llama").iterdir()] == ["model.onnx"]
 
     def test_a_folder_as_the_file(self, tmp_path: Path) -> None:

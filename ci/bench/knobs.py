@@ -129,7 +129,8 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
         settings: list[dict[str, str]] = [{}]
         for knob in known[name].knobs:
             if knob.name not in common:
-                settings += [{knob.name: value} for value in (*knob.candidates(), *_BEYOND_DEFAULT.get(knob.name, ()))]
+                beyond = _BEYOND_DEFAULT.get(knob.name, ()) if knob.values == "bytes" else ()
+                settings += [{knob.name: value} for value in (*knob.candidates(), *beyond)]
         variants = [Variant(name, ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)", given) for given in settings]
         for runs in _groups([path], [], variants, repeats, count):
             first = runs[0]
