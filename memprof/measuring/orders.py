@@ -52,17 +52,20 @@ def plan(suite: Suite) -> Plan:
     if not models:
         orders += command_orders.of_commands(suite, programs, None)
     for model in models:
-        taking = []
+        taking, lacking = [], []
         for variant, runtime in variants:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
             elif why := _no_conversion(runtime, model.path):
-                if runtime.name not in by_all:
+                if runtime.name not in by_all and runtime.no_converter:
                     raise InputError(f"{model.name}: {why}")
                 remarks.append(f"{model.name}: {variant.name} is left out, {why}")
+                lacking.append(why)
             else:
                 taking.append((variant, runtime))
         if not taking and not programs:
+            if lacking:
+                raise InputError(f"{model.name}: {lacking[0]}")
             taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
             raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
         model_orders = [order for variant, runtime in taking for order in _orders(suite.of_model(model.path), model, variant, runtime)]
