@@ -1,7 +1,7 @@
 """Runtimes that live in environments apart: torch, executorch and genai. They are too large for the environment of the tests.
 
 What takes the runtime itself runs if `memprof runtimes install NAME` was done on this machine, and is skipped otherwise. The nets in tests/data are
-one net with the same weights, so that their outputs must agree.
+one net with the same weights, as are those that the zoo makes, so that their outputs must agree.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from failing import NEAR
 from once import USERS_CACHE, once
 
 import memprof
+from memprof import zoo
+from memprof.errors import InputError
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
-from memprof.programs import environments
+from memprof.programs import environments, runtimes
 from memprof.programs.runtimes import runners_path
 from memprof.seek.tune import output_error
 
@@ -80,17 +82,34 @@ def planned(model: str) -> int:
 
 def test_the_outputs_of_one_net_agree(tmp_path):
     pythons = {name: interpreter(name) for name in NETS}
-    files = []
-    for name, models in NETS.items():
-        for model in models:
-            target = tmp_path / f"{model}.npz"
-            suite = Suite(models=(str(DATA / model),), runtimes=(name,), python=pythons[name], warmup=0, runs=1, repeats=1)
-            orders = [replace(order, outputs=str(target)) for order in plan(suite).orders]
-            (run,) = campaign.measure(orders, Silent(), lambda line: None)
-            assert run.outcome.ok, run.outcome.sentence
-            files.append(target)
+    files = [outputs(name, pythons[name], DATA / model, tmp_path) for name, models in NETS.items() for model in models]
 
     assert [output_error(files[0], file) < 1e-3 for file in files] == [True] * 4
+
+
+def outputs(name: str, python: str, model: Path, folder: Path) -> Path:
+    """The outputs of a model as a file, for inputs that are the same in every runtime."""
+    target = folder / f"{model.name}.npz"
+    suite = Suite(models=(str(model),), runtimes=(name,), python=python, warmup=0, runs=1, repeats=1)
+    orders = [replace(order, outputs=str(target)) for order in plan(suite).orders]
+    (run,) = campaign.measure(orders, Silent(), lambda line: None)
+    assert run.outcome.ok, run.outcome.sentence
+    return target
+
+
+# mobilenet_v2 has convolutions with more padding on one side.
+@pytest.mark.parametrize(("net", "format", "name"), [("mnist", "pte", "executorch"), ("mobilenet_v2", "pt2", "torch")])
+def test_the_zoo_makes_the_same_net_for_them(net, format, name, tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    python = interpreter(name)
+    zoo.make(net, tmp_path / f"{net}.onnx", format="onnx")
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.environ[USERS_CACHE])
+        zoo.make(net, tmp_path / f"{net}.{format}", format=format)
+
+    expected = outputs("onnxruntime", sys.executable, tmp_path / f"{net}.onnx", tmp_path)
+    assert output_error(expected, outputs(name, python, tmp_path / f"{net}.{format}", tmp_path)) < 1e-3
 
 
 # -- without them
@@ -109,7 +128,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     yield SimpleNamespace(
         **modules, Options=importlib.import_module("runtimes").Options, Refused=importlib.import_module("runtimes").Refused
     )
-    for name in set(sys.modules) - before:
+    # No others: what a package of C brought along may not be imported twice.
+    for name in {name for name in set(sys.modules) - before if name.partition(".")[0] == "runtimes"}:
         del sys.modules[name]
 
 
@@ -227,6 +247,91 @@ def test_a_python_file_that_gives_no_module(runner, tmp_path, code, sentence):
     with pytest.raises(runner.Refused) as refused:
         runtime._from_python(str(path))
     assert sentence in str(refused.value)
+
+
+@pytest.fixture
+def reader(runner: SimpleNamespace) -> ModuleType:
+    """The measured side's reader of .onnx files. It needs numpy; of torch it needs nothing until a model is exported."""
+    pytest.importorskip("onnx")
+    return importlib.import_module("runtimes._onnx_net")
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_what_is_converted_has_the_weights_of_the_zoo(reader, tmp_path, external):
+    from memprof.zoo.architectures import ARCHITECTURES
+    from memprof.zoo.weights import values
+
+    zoo.make("mnist", tmp_path / "mnist.onnx", format="onnx", external_data=external)
+    graph = ARCHITECTURES["mnist"]()
+
+    model = reader.Model(str(tmp_path / "mnist.onnx"))
+
+    assert (model.inputs, model.outputs) == ([("input", [1, 1, 28, 28], "float32")], ["output"])
+    assert [weight.name for weight in graph.weights] == list(model.weights)
+    assert all((model.weights[weight.name] == values("mnist", weight)).all() for weight in graph.weights)
+    assert {node[0] for node in model.nodes} == {"Conv", "Relu", "MaxPool", "Flatten", "Gemm", "Softmax"}
+    assert next(node[3] for node in model.nodes if node[0] == "MaxPool")["kernel_shape"] == [2, 2]
+
+
+def test_a_constant_of_a_node_is_a_weight_and_what_cannot_be_read_is_refused(reader, tmp_path):
+    from onnx import TensorProto, helper, save
+
+    def saved(kind: str, **attributes: object) -> str:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy"]
+        nodes = [helper.make_node(kind, [], ["c"], **attributes), helper.make_node("Add", ["x", "c"], ["y"])]
+        save(helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:])), tmp_path / "m.onnx")
+        return str(tmp_path / "m.onnx")
+
+    model = reader.Model(saved("Constant", value=helper.make_tensor("c", TensorProto.FLOAT, [3], [1.0, -2.0, 3.0])))
+    assert (model.inputs, model.weights["c"].tolist(), [node[0] for node in model.nodes]) == (
+        [("x", [None, 3], "float32")],
+        [1.0, -2.0, 3.0],
+        ["Add"],
+    )
+    for sentence, path in (
+        ("it does not read how the Constant c is written", lambda: saved("Constant", value_float=1.0)),
+        ("it has no operator my.Frobnicate", lambda: saved("Frobnicate", domain="my")),
+        ("the type of c is number 9 of ONNX", lambda: saved("Constant", value=helper.make_tensor("c", TensorProto.BOOL, [3], [1, 0, 1]))),
+    ):
+        with pytest.raises(reader.Refused, match=f"^memprof cannot convert the model for PyTorch: {sentence}$"):
+            reader.Model(path())
+
+
+def test_a_damaged_onnx_file_is_not_converted(reader, tmp_path):
+    zoo.make("mnist", tmp_path / "mnist.onnx", format="onnx")
+    data = (tmp_path / "mnist.onnx").read_bytes()
+    path = tmp_path / "damaged.onnx"
+    for size in (1, 100, 3000, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(reader.Refused, match=r"^damaged\.onnx is no \.onnx file, or damaged: "):
+            reader.Model(str(path))
+
+
+def test_a_model_that_cannot_be_converted_is_said_before_anything_is_measured(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    zoo.make("loop", tmp_path / "loop.onnx", format="onnx", size_bytes=1 << 20)
+    zoo.make("mnist", tmp_path / "mnist.onnx", format="onnx")
+    known = {runtime.name: runtime for runtime in runtimes.describe(sys.executable)}
+    installed = {name: replace(known[name], version="1") for name in ("torch", "onnxruntime")}
+    monkeypatch.setattr(runtimes, "located", lambda name, *words: (installed[name], sys.executable))
+    monkeypatch.setattr(runtimes, "describe", lambda *words: [installed["torch"]])
+
+    with pytest.raises(InputError, match=r"^loop\.onnx: memprof's conversion of \.onnx for torch .* has no operator .*Loop"):
+        plan(Suite(models=(str(tmp_path / "loop.onnx"),), runtimes=("torch",)))
+    for other in ("all", "torch"):
+        planned = plan(Suite(models=(str(tmp_path / "loop.onnx"),), runtimes=("onnxruntime", other), repeats=1))
+        assert [order.job.variant for order in planned.orders] == ["onnxruntime"]
+        assert any(remark.startswith("loop.onnx: torch is left out, memprof's conversion") for remark in planned.remarks)
+    (order,) = plan(Suite(models=(str(tmp_path / "mnist.onnx"),), runtimes=("torch",), repeats=1)).orders
+    assert order.build == {}
+
+
+@pytest.mark.parametrize(("format", "name"), [("pt2", "torch"), ("pte", "executorch")])
+def test_the_zoo_says_which_environment_a_format_needs(format, name, tmp_path):
+    pytest.importorskip("onnx")
+    with pytest.raises(InputError, match=rf"{name} is not installed .*: memprof runtimes install {name}$"):
+        zoo.make("mnist", tmp_path / f"mnist.{format}", format=format)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_their_environment_the_way_to_get_it_is_said(memprof):

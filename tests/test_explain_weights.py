@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from memprof import zoo
 from memprof.errors import InputError
 from memprof.models import tensors
+from memprof.models.identity import identify
 from memprof.models.tensors import Files, Unparsed
 
 onnx = pytest.importorskip("onnx")
@@ -120,3 +122,57 @@ def test_external_data_that_is_too_short_is_a_sentence(tmp_path: Path, content: 
 def test_external_data_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
     with Files() as files, pytest.raises(InputError, match="No such file"):
         files.data(tensors.StoredTensor("w", "float32", (100,), 400, str(tmp_path / "w.bin"), 0))
+
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_the_tensors_of_a_pt2_are_entries_of_its_archive(tmp_path: Path) -> None:
+    path = DATA / "net.pt2"
+    weights = read(path)
+    with zipfile.ZipFile(path) as archive:
+        kernel = np.frombuffer(archive.read("net/data/weights/weight_0"), "f4").reshape(16, 3, 3, 3)
+    assert np.array_equal(weights["c.weight"][1], kernel)
+    assert weights["f.weight"][0] == (10, 16)
+    assert identify(path).weight_bytes == sum(array.nbytes for _, array in weights.values())
+
+
+@pytest.mark.parametrize("damage", ["cut", "entry", "sizes", "text"])
+def test_a_damaged_pt2_is_told(tmp_path: Path, damage: str) -> None:
+    with zipfile.ZipFile(DATA / "net.pt2") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    config = "net/data/weights/model_weights_config.json"
+    if damage == "entry":
+        del entries["net/data/weights/weight_0"]
+    elif damage == "sizes":
+        entries[config] = entries[config].replace(b'{"as_int": 16}', b'{"as_int": -16}')
+    elif damage == "text":
+        entries[config] = b"[]"
+    path = tmp_path / "m.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(Unparsed, match=r"the file is damaged or no \.pt2 file"):
+        tensors.tensors(path)
+    assert identify(path).weight_bytes is None
+
+
+def test_a_package_of_aotinductor_holds_no_weights_that_can_be_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        archive.writestr("m/data/aotinductor/model/m.so", b"\0" * 1000)
+    with pytest.raises(Unparsed, match=r"m\.pt2 holds no weights"):
+        tensors.tensors(tmp_path / "m.pt2")
+
+
+def test_the_weights_of_a_folder_of_genai_are_those_of_its_decoder(tmp_path: Path) -> None:
+    zoo.make("llama", tmp_path / "llama", format="genai", size_bytes=2 << 20)
+    weights = tensors.tensors(tmp_path / "llama")
+    assert weights == tensors.tensors(tmp_path / "llama" / "model.onnx")
+    assert identify(tmp_path / "llama").weight_bytes == identify(tmp_path / "llama" / "model.onnx").weight_bytes
+    for text in ("{}", '{"model": {"decoder": {"filename": "../model.onnx"}}}', '{"model": {"decoder": {"filename": 1}}}', "["):
+        (tmp_path / "llama" / "genai_config.json").write_text(text)
+        with pytest.raises(Unparsed, match=r"its genai_config\.json names no model"):
+            tensors.tensors(tmp_path / "llama")
+        assert identify(tmp_path / "llama").weight_bytes is None

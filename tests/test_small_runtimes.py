@@ -48,9 +48,8 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mobilenet_v2 and mnist in every format that can be made here."""
     folder = tmp_path_factory.mktemp("nets")
     for name in ("mnist", "mobilenet_v2"):
-        for format, ending in zoo.ENDINGS.items():
-            if format != "gguf" and (format != "mnn" or find_spec("MNN")):
-                zoo.make(name, folder / f"{name}{ending}", format=format)
+        for format in ("onnx", "tflite", "ncnn", *(["mnn"] if find_spec("MNN") else [])):
+            zoo.make(name, folder / f"{name}{zoo.ENDINGS[format]}", format=format)
     return folder
 
 

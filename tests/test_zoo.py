@@ -368,6 +368,22 @@ class TestSizes:
         assert json.loads(result.stdout)["bytes"] == pytest.approx(size, abs=5000)
 
 
+class TestGenai:
+    def test_its_folder_names_the_inputs_and_outputs_of_its_decoder(self, tmp_path: Path) -> None:
+        words = ["llama", "--format", "genai", "--size", "4MiB", "-o", str(tmp_path / "llama"), "--json"]
+        facts = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).stdout)
+        assert facts["path"] == str(tmp_path / "llama")
+        assert facts["files"] == [str(tmp_path / "llama" / name) for name in ("genai_config.json", "model.onnx")]
+        about = json.loads((tmp_path / "llama" / "genai_config.json").read_text())["model"]["decoder"]
+        graph = onnx.load(tmp_path / "llama" / about["filename"]).graph
+        for said, values in (("inputs", graph.input), ("outputs", graph.output)):
+            layers = range(about["num_hidden_layers"])
+            named = {name % layer if "%d" in name else name for name in about[said].values() for layer in layers}
+            assert named == {value.name for value in values}
+        cache = next(value for value in graph.input if value.name == "past_key_values.0.key").type.tensor_type.shape.dim
+        assert (cache[1].dim_value, cache[3].dim_value) == (about["num_key_value_heads"], about["head_size"])
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "options", "words"),
@@ -392,6 +408,13 @@ class TestRefusals:
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no folder"):
             zoo.make("mnist", tmp_path / "none" / "m.onnx", format="onnx")
+
+    def test_a_folder_of_genai_that_is_there_already(self, tmp_path: Path) -> None:
+        (tmp_path / "llama").mkdir()
+        (tmp_path / "llama" / "model.onnx").write_text("mine")
+        with pytest.raises(InputError, match=r"llama/model\.onnx exists"):
+            zoo.make("llama", tmp_path / "llama", format="genai", size_bytes=2 * MIB, overwrite=False)
+        assert [file.name for file in (tmp_path / "llama").iterdir()] == ["model.onnx"]
 
     def test_a_folder_as_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="it is a folder"):

@@ -1,11 +1,13 @@
 """One net in every runtime, and what each knob of the small runtimes does: `python ci/bench/knobs.py [nets] [knobs] [placed]`, all by default.
 
     nets    inception_v3 and mobilenet_v2 in every runtime that is installed: peaks by phase, anonymous and file-backed memory, an iteration
-    knobs   ncnn, MNN, TensorFlow Lite Micro and CTranslate2: memory and time with each value of each knob beside the default
+    knobs   ncnn, MNN, TensorFlow Lite Micro, CTranslate2, PyTorch, ExecuTorch and onnxruntime-genai: memory and time with each value of each
+            knob beside the default
     placed  how much of the weights' bytes `memprof explain` finds in each of them
 
-The tables go to standard output and into docs/in-every-runtime.md, progress to standard error. Models are made in bench/ where they are
-missing. `--repeats N` and `--runs N` make it shorter.
+A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard
+output and into docs/in-every-runtime.md, progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and
+`--runs N` make it shorter.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ import memprof
 from bench import docs
 from bench.table import aligned
 from memprof import zoo
+from memprof.errors import InputError
 from memprof.explain import engine
 from memprof.measuring.orders import order
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.models.identity import identify
-from memprof.programs.runtimes import describe
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, WARMUP, Run
+from memprof.programs.runtimes import describe, located
+from memprof.runs.records import EXECUTE, GENERATE, MODEL_LOAD, PREPARE, WARMUP, Run
 from memprof.units import counted
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
@@ -114,14 +117,20 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
         "mnn": model("inception_v3", ".onnx"),
         "tflite_micro": model("mobilenet_v2", ".tflite"),
         "ctranslate2": _ct2(),
+        "torch": model("inception_v3", ".onnx"),
+        "executorch": model("inception_v3", ".onnx"),
+        "genai": _genai(),
     }
     known = {runtime.name: runtime for runtime in describe(sys.executable)}
     common = {knob.name for knob in known["synthetic"].knobs} & {knob.name for knob in known["ncnn"].knobs}
     for name, path in cases.items():
+        if not _installed(name):
+            continue
         settings: list[dict[str, str]] = [{}]
         for knob in known[name].knobs:
             if knob.name not in common:
-                settings += [{knob.name: value} for value in (*knob.candidates(), *_BEYOND_DEFAULT.get(knob.name, ()))]
+                beyond = _BEYOND_DEFAULT.get(knob.name, ()) if knob.values == "bytes" else ()
+                settings += [{knob.name: value} for value in (*knob.candidates(), *beyond)]
         variants = [Variant(name, ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)", given) for given in settings]
         for runs in _groups([path], [], variants, repeats, count):
             first = runs[0]
@@ -133,9 +142,9 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
                 path.name,
                 first.job.variant,
                 _median(runs, _peak),
-                _median(runs, lambda run: _mark(run, EXECUTE).rss_end_bytes),
-                _median(runs, lambda run: _mark(run, EXECUTE).anon_end_bytes),
-                _median(runs, lambda run: _mark(run, EXECUTE).vms_end_bytes),
+                _median(runs, lambda run: _last(run).rss_end_bytes),
+                _median(runs, lambda run: _last(run).anon_end_bytes),
+                _median(runs, lambda run: _last(run).vms_end_bytes),
                 f"{_iteration_ms(runs):.3g}",
             )
 
@@ -150,20 +159,26 @@ def placed(repeats: int, count: int) -> Iterator[Sequence[str]]:
         ("mnn", model("inception_v3", ".onnx"), {}),
         ("tflite_micro", model("mobilenet_v2", ".tflite"), {}),
         ("ctranslate2", _ct2(), {}),
+        ("torch", model("inception_v3", ".onnx"), {}),
+        ("executorch", model("inception_v3", ".onnx"), {}),
+        ("genai", _genai(), {}),
     ]
     for name, path, given in cases:
+        if not _installed(name):
+            continue
         suite = Suite(models=(str(path),), threads=(1,), warmup=1, runs=2, repeats=1, release=False)
         explained = engine.explain(order(suite, identify(path), Variant(name, name, given)), Said(), lambda line: None)
         phases = {phase.name: phase for phase in explained.phases}
-        shares = [f"{1 - (phases[phase].unplaced_bytes or 0) / (explained.counted_bytes or 1):.1%}" for phase in (PREPARE, EXECUTE)]
-        layouts = dict.fromkeys(copies.layout for copies in phases[EXECUTE].held if not copies.freed)
+        last = phases.get(EXECUTE) or phases[GENERATE]
+        shares = [f"{1 - (phase.unplaced_bytes or 0) / (explained.counted_bytes or 1):.1%}" for phase in (phases[PREPARE], last)]
+        layouts = dict.fromkeys(copies.layout for copies in last.held if not copies.freed)
         yield (
             name,
             path.name,
             ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)",
             f"{(explained.counted_bytes or 0) / (explained.weight_bytes or 1):.1%}",
             *shares,
-            f"{counted(phases[EXECUTE].unplaced_tensors, 'tensor')}, {(phases[EXECUTE].unplaced_bytes or 0) / MIB:.1f} MiB",
+            f"{counted(last.unplaced_tensors, 'tensor')}, {(last.unplaced_bytes or 0) / MIB:.1f} MiB",
             ", ".join(layouts),
         )
 
@@ -171,6 +186,23 @@ def placed(repeats: int, count: int) -> Iterator[Sequence[str]]:
 def _ct2() -> Path:
     path = FOLDER / "ct2-8x512"
     return path if path.exists() else ct2_model.make(path, layers=8, width=512)
+
+
+def _genai() -> Path:
+    path = FOLDER / "llama-50MB"
+    if not path.exists():
+        FOLDER.mkdir(exist_ok=True)
+        zoo.make("llama", path, format="genai", size_bytes=50_000_000)
+    return path
+
+
+def _installed(name: str) -> bool:
+    try:
+        located(name, None)
+    except InputError as error:
+        print(f"{name} is left out: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _groups(models: Sequence[Path], names: Sequence[str], variants: Sequence[Variant], repeats: int, count: int) -> list[list[Run]]:
@@ -186,6 +218,11 @@ def _mark(run: Run, phase: str):  # type: ignore[no-untyped-def]
     return next(mark for mark in run.marks if mark.phase == phase)
 
 
+def _last(run: Run):  # type: ignore[no-untyped-def]
+    """What is timed: EXECUTE, or of a model that generates GENERATE."""
+    return run.mark(EXECUTE) or _mark(run, GENERATE)
+
+
 def _peak(run: Run) -> int:
     return max(mark.height_bytes for mark in run.marks)
 
@@ -195,7 +232,7 @@ def _median(runs: Sequence[Run], of) -> str:  # type: ignore[no-untyped-def]
 
 
 def _iteration_ms(runs: Sequence[Run]) -> float:
-    return statistics.median(time for run in runs for time in _mark(run, EXECUTE).times_ns) / 1e6
+    return statistics.median(time for run in runs for time in _last(run).times_ns) / 1e6
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ Examples:
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
   memprof zoo mobilenet_v2 --format onnx,tflite,mnn,ncnn -o mobilenet_v2
+  memprof zoo mobilenet_v2 --format onnx,pt2,pte -o mobilenet_v2
   memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
+  memprof zoo llama --format genai --size 50MB -o llama
 """
 
 
@@ -56,7 +58,7 @@ Examples:
     "-o",
     type=click.Path(path_type=Path),
     required=True,
-    help="The file to write; with several formats its name without the ending. An ncnn model is NAME.param and NAME.bin.",
+    help="The file to write; with several formats its name without the ending. An ncnn model is NAME.param and NAME.bin, a genai model is a folder.",
 )
 @click.option(
     "--type",
@@ -90,8 +92,8 @@ def command(
 ) -> None:
     """Make a model file: a real architecture with random weights.
 
-    The same name and options give the same bytes on every machine, except for MNN's, which its converter makes. Files of the same name hold the
-    same weights in all formats.
+    The same name and options give the same bytes on every machine, except for mnn, pt2 and pte, which MNN, PyTorch and ExecuTorch make. Files of
+    the same name hold the same weights in all formats.
     """
     paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
     # Of several formats, what only ONNX has is for the ONNX file.

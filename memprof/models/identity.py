@@ -15,11 +15,11 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, beside, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, tflite_file
 from .protobuf import Data, Field
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
-_FOLDERS = ("metadata/MANIFEST", "genai_config.json", ctranslate2_file.NAME)
+_FOLDERS = ("metadata/MANIFEST", genai_folder.NAME, ctranslate2_file.NAME)
 
 
 def identify(path: str | Path, name: str | None = None) -> Model:
@@ -95,10 +95,14 @@ def _weight_bytes(path: Path) -> int | None:
         return sum(tensor.bytes for tensor in _onnx_tensors(path)) or None
     if path.suffix in (".tflite", ".circle"):
         return _flatbuffer_weight_bytes(path)
+    if path.is_dir() and (path / genai_folder.NAME).is_file():
+        return _genai_weight_bytes(path)
     if path.is_dir() and (path / ctranslate2_file.NAME).is_file():
         return _ctranslate2_weight_bytes(path / ctranslate2_file.NAME)
     if path.suffix == ".gguf":
         return _gguf_weight_bytes(path)
+    if path.suffix == ".pt2":
+        return _pt2_weight_bytes(path)
     return None
 
 
@@ -168,3 +172,23 @@ def _gguf_weight_bytes(path: Path) -> int | None:
             except Torn:
                 return None
     return size or None
+
+
+# -- onnxruntime-genai
+
+
+def _genai_weight_bytes(folder: Path) -> int | None:
+    try:
+        return _weight_bytes(genai_folder.decoder(folder))
+    except (Torn, FileNotFoundError):
+        return None
+
+
+# -- PyTorch
+
+
+def _pt2_weight_bytes(path: Path) -> int | None:
+    try:
+        return sum(stored.end - stored.begin for stored in pt2_file.tensors(path)) or None
+    except Torn:
+        return None

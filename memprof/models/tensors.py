@@ -1,7 +1,8 @@
 """The weights of a model file: where each tensor's bytes lie, its type and its shape. Files are mapped, never read whole.
 
 ONNX (with external data, subgraphs, functions and constants in nodes), TFLite and circle, onert's nnpackages, OpenVINO's pairs of .xml
-and .bin, and CTranslate2's folders. A model that a runtime converted (TVM's library, an .ort file) is described by the model it was made from.
+and .bin, PyTorch's .pt2, and the folders of CTranslate2 and onnxruntime-genai. A model that a runtime converted (TVM's library, an .ort file) is
+described by the model it was made from.
 Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 """
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
 from ..files import mapped
-from . import MOST_DIMENSIONS, Torn, beside, ctranslate2_file, flatbuffer, gguf, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, tflite_file
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -57,11 +58,11 @@ def tensors(path: Path) -> list[StoredTensor]:
     """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
-    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf}
+    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf, ".pt2": _pt2}
     reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
     if reader is None:
         raise Unparsed(
-            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml and .gguf files"
+            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml, .gguf and .pt2 files"
         )
     try:
         weights = list(reader(path))
@@ -87,10 +88,12 @@ def _impossible(tensor: StoredTensor) -> bool:
 def _in_package(folder: Path) -> Path:
     if (folder / ctranslate2_file.NAME).is_file():
         return folder / ctranslate2_file.NAME
+    genai = (folder / genai_folder.NAME).is_file()
     try:
-        return first_model(folder)
+        return genai_folder.decoder(folder) if genai else first_model(folder)
     except (OSError, Torn):
-        raise Unparsed(f"the weights of {folder.name} cannot be told apart: its metadata/MANIFEST names no model") from None
+        manifest = genai_folder.NAME if genai else "metadata/MANIFEST"
+        raise Unparsed(f"the weights of {folder.name} cannot be told apart: its {manifest} names no model") from None
 
 
 class Files:
@@ -279,3 +282,11 @@ def _ctranslate2(path: Path) -> Iterator[StoredTensor]:
         for variable in ctranslate2_file.variables(data):
             size = variable.end - variable.begin
             yield StoredTensor(variable.name, variable.dtype, variable.shape, size, str(path), variable.begin)
+
+
+# -- PyTorch
+
+
+def _pt2(path: Path) -> Iterator[StoredTensor]:
+    for stored in pt2_file.tensors(path):
+        yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(path), stored.begin)

@@ -103,7 +103,7 @@ class Runtime:
 
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
-    that cannot be done here, None if it can.
+    that cannot be done here, None if it can. converts_operators: the operators of ONNX that this conversion knows; none if only it can tell.
     bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels: see runners/runtimes/__init__.py.
     """
 
@@ -115,6 +115,7 @@ class Runtime:
     always_builds: bool = False
     converts: tuple[str, ...] = ()
     no_converter: str | None = None
+    converts_operators: tuple[str, ...] = ()
     build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None
@@ -303,15 +304,15 @@ def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
 
 
 def convert(name: str, model: Path, folder: Path) -> Path:
-    """A model as this runtime loads it, converted into the folder with the runtime's defaults, by memprof's own interpreter.
+    """A model as this runtime loads it, converted into the folder with the runtime's defaults, in the environment that has it.
 
     Raises InputError if the runtime is not installed or its converter refuses.
     """
-    runtime = find(name, sys.executable)
+    runtime, python = located(name, None)
     if runtime.no_converter:
         raise InputError(runtime.no_converter)
     job = {"runtime": name, "model": str(model), "folder": str(folder)}
-    command = [sys.executable, str(runners_path()), "build"]
+    command = [python, str(runners_path()), "build"]
     done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, check=False)
     try:
         answer = json.loads((folder / "built.json").read_bytes())

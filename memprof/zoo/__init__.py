@@ -1,7 +1,8 @@
 """Model files made on the spot: real architectures with random weights, and synthetic ones for single effects.
 
-The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn file is made of the
-ONNX file by MNN's converter, and so depends on MNN's version; its weights are the same. Nothing heavy is imported before `make` is called.
+The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn, .pt2 or .pte file is
+made of the ONNX file by its runtime, and so depends on that runtime's version; its weights are the same. Nothing heavy is imported before
+`make` is called.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError, near, os_reason
 from ..files import FORCE, check_new, replacing, sha256_of
+from ..models import genai_folder
 
 if TYPE_CHECKING:
     from .onnx_file import OnnxModel
@@ -31,15 +33,24 @@ NAMES: Mapping[str, str] = {
     "founding_example": "five operators whose order decides between 225 and 300 bytes (ONNX, --size of a large tensor)",
     "shared_if": "one large weight used by two branches of an If, as stored and transposed (ONNX, --size)",
     "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
-    "llama": "a language model's decoder of any size, its tokens the bytes (GGUF, ONNX, --size; in GGUF as float16)",
+    "llama": "a language model's decoder of any size, its tokens the bytes (GGUF, ONNX, genai, --size; in GGUF as float16)",
     "llama_with_past": "the same with the KV cache as inputs and outputs (ONNX, --size)",
     "encoder": "four layers of BERT's kind with open batch and sequence (ONNX, --size)",
     "lstm": "two LSTM layers with open batch and sequence (ONNX, --size)",
     "loop": "a Loop over an open sequence with an If inside (ONNX, --size)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
 }
-FORMATS = ("onnx", "tflite", "mnn", "ncnn", "gguf")
-ENDINGS: Mapping[str, str] = {"onnx": ".onnx", "tflite": ".tflite", "mnn": ".mnn", "ncnn": ".param", "gguf": ".gguf"}
+ENDINGS: Mapping[str, str] = {
+    "onnx": ".onnx",
+    "tflite": ".tflite",
+    "mnn": ".mnn",
+    "ncnn": ".param",
+    "pt2": ".pt2",
+    "pte": ".pte",
+    "gguf": ".gguf",
+    "genai": ".genai",
+}
+FORMATS = tuple(ENDINGS)
 TYPES = ("float32", "int8", "float16", "q8_0", "q4_0")
 DEFAULT_SIZE_BYTES = 256 << 20
 FOUNDING_BYTES = 100
@@ -51,8 +62,14 @@ _FORMAT_TYPES = {
     "tflite": ("float32", "int8"),
     "mnn": ("float32",),
     "ncnn": ("float32",),
+    "pt2": ("float32",),
+    "pte": ("float32",),
+    "genai": ("float32",),
     "gguf": ("float16", "q8_0", "q4_0"),
 }
+# The runtimes that make these files of the ONNX file.
+_CONVERTED_BY = {"mnn": "mnn", "pt2": "torch", "pte": "executorch"}
+_LAYERS = ("onnx", "tflite", "ncnn", *_CONVERTED_BY)  # the formats of nets of layers
 # Nets that end in an average over the image take images of any size.
 _OPEN = frozenset({"inception_v3", "mobilenet_v2", "resnet50"})
 # A protobuf message ends at 2 GiB; this leaves room for the graph.
@@ -64,7 +81,7 @@ _UUID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model that was written. `bytes` and `sha256` are of all files one after another, the model first."""
+    """A model that was written; path: its file or folder. `bytes` and `sha256` are of all files one after another, the model first."""
 
     path: str
     bytes: int
@@ -83,7 +100,7 @@ def make(
     open_dimensions: bool = False,
     overwrite: bool = True,
 ) -> tuple[Path, ...]:
-    """Writes the model `name` to `path` and returns the files it consists of, the model first.
+    """Writes the model `name` to `path` and returns the files it consists of, the model first. In genai `path` is a folder.
 
     type: None for float32, and float16 in GGUF. size_bytes: of the weights; of llama in GGUF as float16, whatever their type is.
     open_dimensions: batch, height and width are open, for ONNX nets for images alone. external_data: ONNX only, weights go to `path` with `.data`
@@ -99,8 +116,10 @@ def make(
             return _make_tflite(name, path, type == "int8", overwrite)
         if format == "ncnn":
             return _make_ncnn(name, path, overwrite)
-        if format == "mnn":
-            return _make_mnn(name, path, overwrite)
+        if format in _CONVERTED_BY:
+            return _make_converted(name, path, _CONVERTED_BY[format], overwrite)
+        if format == "genai":
+            return _make_genai(path, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
         model = _onnx_model(name, type == "int8", size_bytes, open_dimensions)
         return _make_onnx(model, path, external_data, overwrite)
@@ -116,7 +135,9 @@ def describe(files: tuple[Path, ...]) -> ModelFiles:
         sha256, size = sha256_of(*files)
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {os_reason(error)}") from error
-    return ModelFiles(str(files[0]), size, sha256, tuple(str(path) for path in files))
+    # A folder is named as a whole: that is what a runtime takes.
+    model = files[0].parent if files[0].name == genai_folder.NAME else files[0]
+    return ModelFiles(str(model), size, sha256, tuple(str(path) for path in files))
 
 
 def check(name: str, format: str, type: str | None, size_bytes: int | None, external_data: bool, open_dimensions: bool = False) -> str:
@@ -130,7 +151,7 @@ def check(name: str, format: str, type: str | None, size_bytes: int | None, exte
         raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
     if type not in _FORMAT_TYPES[format]:
         raise UsageError(f"{format} files are made in {' or '.join(_FORMAT_TYPES[format])}, not in {type}")
-    formats = ("gguf", "onnx") if name == "llama" else ("onnx",) if name in _SIZED else ("onnx", "tflite", "mnn", "ncnn")
+    formats = ("gguf", "onnx", "genai") if name == "llama" else ("onnx",) if name in _SIZED else _LAYERS
     if format not in formats:
         raise UsageError(f"{name} is made as {' or '.join(formats)}, not as {format}")
     if name in _SIZED and format == "onnx" and type != "float32":
@@ -169,19 +190,35 @@ def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     return path, side_path
 
 
-def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
+def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tuple[Path, ...]:
     from ..programs.runtimes import convert
 
     check_new(path, instead=FORCE, overwrite=overwrite)
     with tempfile.TemporaryDirectory(prefix="memprof-zoo-") as folder:
         (model,) = _make_onnx(_onnx_model(name, False, 0, False), Path(folder) / f"{name}.onnx", False, True)
-        converted = convert("mnn", model, Path(folder))
+        converted = convert(runtime, model, Path(folder))
         with replacing(path) as (file,), converted.open("rb") as content:
-            # The converter numbers each file at random, near its beginning: this one has its number from the model's name.
-            number = str(uuid.uuid5(uuid.NAMESPACE_URL, f"memprof zoo {name}")).encode()
-            file.write(_UUID.sub(number, content.read(4096), count=1))
+            if runtime == "mnn":
+                # The converter numbers each file at random, near its beginning: this one has its number from the model's name.
+                number = str(uuid.uuid5(uuid.NAMESPACE_URL, f"memprof zoo {name}")).encode()
+                file.write(_UUID.sub(number, content.read(4096), count=1))
             shutil.copyfileobj(content, file)
     return (path,)
+
+
+def _make_genai(path: Path, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
+    from . import genai_config, onnx_decoder
+    from .decoder import sized
+
+    shape = sized(size_bytes, item_bytes=4)
+    model = onnx_decoder.decoder(shape, cached=True)
+    config_path, model_path = path / genai_folder.NAME, path / genai_config.MODEL
+    path.mkdir(exist_ok=True)
+    check_new(config_path, instead=FORCE, overwrite=overwrite)
+    files = _make_onnx(model, model_path, False, overwrite)
+    with replacing(config_path) as (file,):  # last: without it the folder is no model
+        file.write(genai_config.of(shape).encode())
+    return config_path, *files
 
 
 def _make_gguf(path: Path, type: str, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:

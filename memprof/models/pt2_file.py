@@ -1,0 +1,95 @@
+"""PyTorch's .pt2 of torch.export: the tensors of a program, each an entry of the zip archive, stored as it is.
+
+NAME/data/weights/model_weights_config.json says of each weight its entry, type and sizes; data/constants/ has the same for constants (torch 2.8 and
+later, torch/export/pt2_archive/constants.py). A package of AOTInductor ends in .pt2 too; its weights lie in a library that it compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from . import MOST_DIMENSIONS, Torn
+
+# torch/_export/serde/schema.py, ScalarType
+_TYPES = {
+    1: ("uint8", 1),
+    2: ("int8", 1),
+    3: ("int16", 2),
+    4: ("int32", 4),
+    5: ("int64", 8),
+    6: ("float16", 2),
+    7: ("float32", 4),
+    8: ("float64", 8),
+    12: ("bool", 1),
+    13: ("bfloat16", 2),
+}
+_CONFIGS = ("/data/weights/model_weights_config.json", "/data/constants/model_constants_config.json")
+_LARGEST_CONFIG = 64 << 20
+_LOCAL_HEADER = struct.Struct(
+    "<26xHH"
+)  # of a zip archive's entry: the lengths of its name and of an extra field, which the content follows
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor: its content lies from begin to end of the file. dtype: a numpy name, or bfloat16."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def tensors(path: Path) -> Iterator[Stored]:
+    """The tensors of an exported program, none in a package of AOTInductor. Raises Torn where it is no such file, OSError."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            # Of a file that was cut off, the last directory is that of an archive inside this one: sample_inputs/model.pt.
+            if min(entry.header_offset for entry in archive.infolist()) > 0:
+                raise Torn
+            for config in archive.infolist():
+                if config.filename.endswith(_CONFIGS) and config.file_size <= _LARGEST_CONFIG:
+                    yield from _tensors(file, archive, config)
+    except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+        raise Torn from None  # RuntimeError: zipfile's for what it cannot read, and json's for what lies too deep
+
+
+def _tensors(file: BinaryIO, archive: zipfile.ZipFile, config: zipfile.ZipInfo) -> Iterator[Stored]:
+    folder = config.filename.rpartition("/")[0]
+    seen = set()
+    for name, about in json.loads(archive.read(config))["config"].items():
+        entry = archive.getinfo(f"{folder}/{about['path_name']}")
+        known = _TYPES.get(about["tensor_meta"]["dtype"])
+        # The same content may have several names. Pickled tensors, and types that numpy has not, are left out.
+        if entry.filename in seen or known is None or about["use_pickle"] or entry.compress_type != zipfile.ZIP_STORED:
+            continue
+        seen.add(entry.filename)
+        sizes = about["tensor_meta"]["sizes"]
+        if len(sizes) > MOST_DIMENSIONS:  # before their product is taken
+            raise Torn
+        shape = tuple(_size(each) for each in sizes)
+        if math.prod(shape) * known[1] != entry.file_size:  # a view of a larger tensor
+            continue
+        yield Stored(name, known[0], shape, *_place(file, entry))
+
+
+def _size(said: Any) -> int:
+    if not isinstance(said["as_int"], int) or said["as_int"] < 0:
+        raise Torn
+    return int(said["as_int"])
+
+
+def _place(file: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    file.seek(entry.header_offset)
+    lengths = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    begin = entry.header_offset + _LOCAL_HEADER.size + sum(lengths)
+    return begin, begin + entry.file_size
