@@ -448,3 +448,16 @@ def test_the_manifest_of_a_package_does_not_name_a_file_elsewhere(tmp_path: Path
     with pytest.raises(InputError, match="which is not a file in the model's folder: it is not read"):
         tensors(tmp_path / "package")
     assert inputs(tmp_path / "package") == names(tmp_path / "package") == ()
+
+
+@pytest.mark.parametrize("name", ["../mine.onnx", "/etc/passwd", "linked.onnx"])
+def test_the_configuration_of_a_folder_of_genai_does_not_name_a_file_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.onnx").write_bytes(bytes(256))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "genai_config.json").write_text(json.dumps({"model": {"decoder": {"filename": name}}}))
+    (tmp_path / "folder" / "linked.onnx").symlink_to("../mine.onnx")
+
+    with pytest.raises(InputError, match="is not read"):
+        tensors(tmp_path / "folder")
+    with pytest.raises(InputError, match="is not read"):
+        identify(tmp_path / "folder")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from . import Torn
+from ..files import opened
+from . import Torn, beside
 
 NAME = "genai_config.json"
+_LARGEST = 16 << 20
 
 
 def decoder(folder: Path) -> Path:
-    """The decoder's file. Raises Torn where the configuration names none in the folder, OSError."""
+    """The decoder's file. Raises Torn where the configuration names none, OSError, InputError for one elsewhere."""
+    with opened(folder / NAME) as file:
+        content = file.read(_LARGEST)
     try:
-        name = json.loads((folder / NAME).read_bytes())["model"]["decoder"]["filename"]
-        within = PurePosixPath(name)
+        name = json.loads(content)["model"]["decoder"]["filename"]
     except (ValueError, LookupError, TypeError, RecursionError):
         raise Torn from None
-    if within.is_absolute() or ".." in within.parts or "\0" in name or not within.parts:
+    if not isinstance(name, str):
         raise Torn
-    return folder / within
+    return beside.named(folder, name, "its decoder")

@@ -32,10 +32,9 @@ _TYPES = {
     13: ("bfloat16", 2),
 }
 _CONFIGS = ("/data/weights/model_weights_config.json", "/data/constants/model_constants_config.json")
-_LARGEST_CONFIG = 64 << 20
-_LOCAL_HEADER = struct.Struct(
-    "<26xHH"
-)  # of a zip archive's entry: the lengths of its name and of an extra field, which the content follows
+_LARGEST_CONFIG = 8 << 20  # unpacked: some 400 bytes a tensor
+# Of a zip archive's entry: the lengths of its name and of an extra field, which the content follows.
+_LOCAL_HEADER = struct.Struct("<26xHH")
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,11 @@ def tensors(path: Path) -> Iterator[Stored]:
             # Of a file that was cut off, the last directory is that of an archive inside this one: sample_inputs/model.pt.
             if min(entry.header_offset for entry in archive.infolist()) > 0:
                 raise Torn
-            for config in archive.infolist():
-                if config.filename.endswith(_CONFIGS) and config.file_size <= _LARGEST_CONFIG:
-                    yield from _tensors(file, archive, config)
+            configs = [entry for entry in archive.infolist() if entry.filename.endswith(_CONFIGS)]
+            if len(configs) > len(_CONFIGS) or any(config.file_size > _LARGEST_CONFIG for config in configs):
+                raise Torn  # a small archive could hold very much of it
+            for config in configs:
+                yield from _tensors(file, archive, config)
     except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, LookupError, TypeError, AttributeError):
         raise Torn from None  # RuntimeError: zipfile's for what it cannot read, and json's for what lies too deep
 
