@@ -99,7 +99,7 @@ class Desk:
                         self._look()
                         last = time.monotonic()
                     for assignment in self._planner.next():
-                        self._start(by_key[assignment.key], assignment, incoming.name)
+                        self._start(by_key[assignment.key], assignment, incoming)
                     ended = list(self._ended)  # their last messages were put into the queue before they ended
                     try:
                         for said in self._messages(incoming):
@@ -171,14 +171,14 @@ class Desk:
 
     # -- comparisons
 
-    def _start(self, packed: Packed, assignment: Assignment, queue: str) -> None:
+    def _start(self, packed: Packed, assignment: Assignment, incoming: Any) -> None:
         place = self._there[assignment.place]
         task = replace(packed.task, attempt=assignment.attempt)
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
             worker.measure,
             message.encode(task),
-            queue,
+            incoming.name,
             key=key,
             workers=[place.address],
             allow_other_workers=False,
@@ -187,7 +187,13 @@ class Desk:
             pure=False,
         )
         self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
-        future.add_done_callback(lambda _: self._ended.append(key))
+        future.add_done_callback(lambda _: self._wake(key, incoming))
+
+    def _wake(self, key: str, incoming: Any) -> None:
+        """A task ended: the desk, which waits for messages, is sent an empty one. Its place would stand idle meanwhile."""
+        self._ended.append(key)
+        with suppress(Exception):  # the client may be closed
+            self.client.loop.add_callback(incoming.put, "")
 
     def _messages(self, incoming: Any) -> Iterator[Said]:
         """What the workers have said, after a moment if that is nothing yet."""
@@ -196,7 +202,7 @@ class Desk:
             batch = [incoming.get(timeout=_WAIT_S)] if waits else []
         except TimeoutError:
             batch = []
-        for data in [*batch, *incoming.get(batch=True)]:
+        for data in filter(None, [*batch, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same
