@@ -74,6 +74,15 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
+@pytest.mark.parametrize("words", [("tune",), ("scale", "--vary", "batch=1..4"), ("grow",)])
+def test_a_search_is_not_for_a_fleet(memprof, words):
+    command, *options = words
+    done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
+
+    assert done.returncode == 2
+    assert "only `memprof run` measures on a fleet, because its comparisons are known before they begin; name one machine" in done.stderr
+
+
 # -- what travels
 
 
