@@ -324,7 +324,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
     assert b"is offered at" in lab.log("leased").read_bytes()
 
 
-def test_a_scheduler_that_ends_is_said_and_a_desk_goes_on_with_the_next(scenario, memprof, tmp_path):
+def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path):
     scenarios(scenario, "m")
     runtime, let = held_runtime(tmp_path)
     (tmp_path / "fleet").mkdir()
@@ -334,16 +334,15 @@ def test_a_scheduler_that_ends_is_said_and_a_desk_goes_on_with_the_next(scenario
         let(2)  # and the third stands still
         with started(tmp_path, *words) as process:
             until(lambda: (tmp_path / "runs.jsonl").exists() and (tmp_path / "runs.jsonl").read_bytes().count(b"\n") == 2)
-            made.scheduler.kill()
+            made.restart()
             _, errors = process.communicate(timeout=120)
         assert process.returncode == 5, errors
-        assert "the connection to the scheduler broke" in errors and "--append goes on" in errors
+        assert "the scheduler began anew" in errors and "--append goes on" in errors
         assert len(runs_in(tmp_path / "runs.jsonl")) == 2
         until(lambda: b"waits for it" in made.log("w").read_bytes())
         assert worker.poll() is None
         until(lambda: not any(tender.children() for tender in tenders(worker)))
 
-        made.restart()
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
         done = memprof(*words, "--append")

@@ -324,6 +324,28 @@ def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
     assert list(asks._there) == ["board"] and asks._running
 
 
+def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def away(**words):
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
+    client = SimpleNamespace(status="closed", scheduler_info=away, cancel=lambda futures, force: None)
+    wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
+    with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
+        list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
+
+
+def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
+    asks, _ = asking()
+    settled = []
+    asks._settle = lambda running, result: settled.append((running.place, result))
+    assert list(asks._heard(Said("task", ended=Result(0, "refused", "why")), None)) == []
+    asks._wake("task", None)  # as Dask says it, later
+    assert settled == [("board", Result(0, "refused", "why"))] and not asks._running and not asks._ended
+
+
 def test_a_message_that_is_none_does_not_lose_the_others():
     asks, lines = asking()
     good = encode(Said("task", say="hello")).decode()
