@@ -337,6 +337,18 @@ def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
         list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
 
 
+def test_a_scheduler_that_began_anew_is_no_empty_fleet():
+    asks, _ = asking()
+    asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0)
+    told = {"workers": {"tcp://b": {"memprof": OFFERED}}, "id": "first"}
+    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: told, status="running")
+    for _ in range(2):
+        asks._look()
+    told.update(workers={}, id="second")
+    with pytest.raises(InputError, match=r"the scheduler began anew and knows nothing of this campaign; .*--append goes on"):
+        asks._look()
+
+
 def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
     asks, _ = asking()
     settled = []
