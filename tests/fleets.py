@@ -29,6 +29,7 @@ class Fleet:
     folder: Path
     address: str
     scheduler: subprocess.Popen[bytes]
+    security: Sequence[str] = ()
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _begun: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -60,6 +61,12 @@ class Fleet:
     def _wait_for_offers_of(self, name: str, process: subprocess.Popen[bytes]) -> None:
         wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes())
 
+    def restart(self) -> None:
+        """Another scheduler where the first one was, which knows nothing of it."""
+        self.scheduler.kill()
+        self.scheduler.wait()
+        self.scheduler, _ = _scheduler(self.folder, self.address, self.security)
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -71,29 +78,33 @@ class Fleet:
 @contextmanager
 def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
     """A scheduler without workers; all processes are gone at the end. certificates: of the authority, its own, and the key."""
-    facts = folder / "scheduler.json"
-    words = ["--host", f"{'tls' if certificates else 'tcp'}://127.0.0.1:0", "--no-dashboard", "--scheduler-file", str(facts)]
-    words += [
-        word
-        for option, path in zip(("--tls-ca-file", "--tls-cert", "--tls-key"), certificates, strict=False)
-        for word in (option, str(path))
-    ]
-    with (folder / "scheduler.log").open("wb") as log:
-        scheduler = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
-        )
-    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"))
-    made = Fleet(folder, json.loads(facts.read_text())["address"], scheduler)
+    options = ("--tls-ca-file", "--tls-cert", "--tls-key")
+    security = [word for option, path in zip(options, certificates, strict=False) for word in (option, str(path))]
+    process, address = _scheduler(folder, f"{'tls' if certificates else 'tcp'}://127.0.0.1:0", security)
+    made = Fleet(folder, address, process, security)
     try:
         yield made
     finally:
-        for process in (*made.workers, scheduler):
+        for process in (*made.workers, made.scheduler):
             process.terminate()
-        for process in (*made.workers, scheduler):
+        for process in (*made.workers, made.scheduler):
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
+    """A scheduler that answers, and its address."""
+    facts = folder / "scheduler.json"
+    facts.unlink(missing_ok=True)
+    words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts), *security]
+    with (folder / "scheduler.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
+        )
+    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"))
+    return process, json.loads(facts.read_text())["address"]
 
 
 def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:

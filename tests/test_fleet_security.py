@@ -74,6 +74,15 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
+@pytest.mark.parametrize("words", [("tune",), ("scale", "--vary", "batch=1..4"), ("grow",)])
+def test_a_search_is_not_for_a_fleet(memprof, words):
+    command, *options = words
+    done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
+
+    assert done.returncode == 2
+    assert "only `memprof run` measures on a fleet, because its comparisons are known before they begin; name one machine" in done.stderr
+
+
 # -- what travels
 
 
@@ -313,6 +322,40 @@ def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
     asks.client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}, status="connecting")
     asks._look()
     assert list(asks._there) == ["board"] and asks._running
+
+
+def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def away(**words):
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
+    client = SimpleNamespace(status="closed", scheduler_info=away, cancel=lambda futures, force: None)
+    wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
+    with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
+        list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
+
+
+def test_a_scheduler_that_began_anew_is_no_empty_fleet():
+    asks, _ = asking()
+    asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0)
+    told = {"workers": {"tcp://b": {"memprof": OFFERED}}, "id": "first"}
+    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: told, status="running")
+    for _ in range(2):
+        asks._look()
+    told.update(workers={}, id="second")
+    with pytest.raises(InputError, match=r"the scheduler began anew and knows nothing of this campaign; .*--append goes on"):
+        asks._look()
+
+
+def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
+    asks, _ = asking()
+    settled = []
+    asks._settle = lambda running, result: settled.append((running.place, result))
+    assert list(asks._heard(Said("task", ended=Result(0, "refused", "why")), None)) == []
+    asks._wake("task", None)  # as Dask says it, later
+    assert settled == [("board", Result(0, "refused", "why"))] and not asks._running and not asks._ended
 
 
 def test_a_message_that_is_none_does_not_lose_the_others():

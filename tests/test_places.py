@@ -27,7 +27,7 @@ from memprof.gate.again import orders_again
 from memprof.gate.interleaved import place_of
 from memprof.measuring import campaign, reaching
 from memprof.measuring.orders import plan
-from memprof.measuring.places import sending, ssh
+from memprof.measuring.places import connection, sending, ssh
 from memprof.measuring.places.place import Here, Weather, weather
 from memprof.measuring.places.sending import Sending
 from memprof.measuring.suite import Suite, parse_cmd
@@ -529,6 +529,28 @@ def test_a_lease_whose_holder_is_gone_is_taken(memprof, board, server, tmp_path)
         (tmp_path / "there" / "lease").write_text(text)
         assert memprof("exec", *board, "--", "true").returncode == 0
         assert not (tmp_path / "there" / "lease").exists()
+
+
+def test_a_lease_whose_holder_is_silent_is_taken_after_its_time(memprof, board, server, tmp_path, monkeypatch):
+    """As that of a host without power, whose connection nobody ends."""
+    there = tmp_path / "there"
+    monkeypatch.setattr(connection, "_LEASE_S", 3600)
+    monkeypatch.setattr(connection, "_BEAT_S", 0.01)
+    with reaching.remote(server.place, str(there), sys.executable):
+        (heard,) = there.glob("lease.*")
+        heard.write_text("0\n")
+        failing.wait_for(lambda: heard.read_text() not in ("", "0\n"))  # its holder says that it is there
+    failing.wait_for(lambda: not list(there.glob("lease*")))
+
+    monkeypatch.setattr(connection, "_BEAT_S", 3600)
+    with reaching.remote(server.place, str(there), sys.executable) as silent:
+        assert "it is in use by" in refused(memprof("exec", *board, "--", "true"))
+        assert len(list(there.glob("lease*"))) == 2  # one that was refused leaves nothing
+        monkeypatch.setattr(connection, "_LEASE_S", 0)
+        done = memprof("exec", *board, "--", "true")
+        failing.wait_for(lambda: silent._first.poll() is not None)  # its shell there was ended
+    assert done.returncode == 0, done.stderr
+    failing.wait_for(lambda: not list(there.glob("lease*")))
 
 
 # -- connections that break

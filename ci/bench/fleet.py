@@ -38,6 +38,7 @@ from simulated_fleet import simulate
 from bench import docs
 from bench.table import aligned
 from memprof.runs import store
+from memprof.runs.records import Run
 from memprof.units import counted
 
 _COUNTS = {"plan": 3, "lab": 1, "kills": 20}
@@ -46,6 +47,7 @@ _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, 
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
+_SHORT = ("-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
 
 
 def plan(count: int) -> None:
@@ -185,8 +187,43 @@ def _campaign(made: Lab, output: Path, models: int, sleep_s: float) -> list[str]
         path = made.folder / f"m{number}.json"
         path.write_text(json.dumps({"load": [{"allocate": f"m{number}", "bytes": 1 << 20}], "execute": [{"sleep_s": sleep_s}]}))
         scenarios.append(str(path))
-    words = ["-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH), "--on", f"dask:{made.address}", "--insecure"]
-    return made.memprof("run", *scenarios, *words, "-o", str(output))
+    return made.memprof("run", *scenarios, *_SHORT, "--on", f"dask:{made.address}", "--insecure", "-o", str(output))
+
+
+def _netns(worker: subprocess.Popen[bytes]) -> str:
+    """The namespace that a worker is in, empty for this process's own."""
+    return next((str(word) for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
+
+
+def _alone(made: Lab) -> float:
+    """What a job of the last campaign costs besides its own time, in ms, if each machine measures its share without a fleet, all at once."""
+    shares = [[str(made.folder / f"m{number}.json") for number in range(first, _JOBS // _EACH, _WORKERS)] for first in range(_WORKERS)]
+    files = [made.folder / f"alone{number}.jsonl" for number in range(_WORKERS)]
+    processes = [
+        subprocess.Popen(
+            [*_inside(_netns(worker)), _MEMPROF, "run", *share, *_SHORT, "-o", str(file)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for worker, share, file in zip(made.workers.values(), shares, files, strict=True)
+    ]
+    for process in processes:
+        process.wait()
+    idle_s, count = 0.0, 0
+    for file in files:
+        runs = store.load([file]).runs
+        file.unlink()
+        idle_s, count = idle_s + _span_s(runs) - _busy_s(runs), count + len(runs)
+    return 1000 * idle_s / count
+
+
+def _busy_s(runs: Sequence[Run]) -> float:
+    return sum((run.marks[-1].end_ns - run.marks[0].begin_ns) / 1e9 for run in runs)
+
+
+def _span_s(runs: Sequence[Run]) -> float:
+    """From the first job's start to the last one's end: the desk's start and its tables are no part of a campaign."""
+    return max(run.started_ns / 1e9 + _busy_s([run]) for run in runs) - min(run.started_ns for run in runs) / 1e9
 
 
 def real(count: int) -> None:
@@ -199,21 +236,29 @@ def real(count: int) -> None:
             subprocess.run(_campaign(made, output, _JOBS // _EACH, _SLEEP_S), check=True, capture_output=True)
             wall_s = time.monotonic() - began
             runs = store.load([output]).runs
-            # From the first job's start to the last one's end: the desk's start and its tables are no part of the campaign.
-            ends = [run.started_ns / 1e9 + (run.marks[-1].end_ns - run.marks[0].begin_ns) / 1e9 for run in runs]
-            span_s = max(ends) - min(run.started_ns for run in runs) / 1e9
-            busy = sum((run.marks[-1].end_ns - run.marks[0].begin_ns) / 1e9 for run in runs)
-            ideal_s = busy / _WORKERS
-            overhead_ms = 1000 * (span_s * _WORKERS - busy) / len(runs)
+            span_s, ideal_s = _span_s(runs), _busy_s(runs) / _WORKERS
+            overhead_ms = 1000 * (span_s - ideal_s) * _WORKERS / len(runs)
             rows.append(
-                (str(len(runs)), f"{ideal_s:.1f}", f"{span_s:.1f}", f"{span_s / ideal_s:.2f}", f"{overhead_ms:.0f}", f"{wall_s:.1f}")
+                (
+                    str(len(runs)),
+                    f"{ideal_s:.1f}",
+                    f"{span_s:.1f}",
+                    f"{span_s / ideal_s:.2f}",
+                    f"{overhead_ms:.0f}",
+                    f"{_alone(made):.0f}",
+                    f"{wall_s:.1f}",
+                )
             )
             print(rows[-1], file=sys.stderr)
-    table = aligned([("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the whole command (s)"), *rows])
+    header = ("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the same without a fleet (ms)", "the whole command (s)")
     _show(
         "fleet-lab",
-        table,
-        [f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}."],
+        aligned([header, *rows]),
+        [
+            f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
+            f"Without a fleet: {_WORKERS} `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
+            "programs, for which the CPUs are shared.",
+        ],
     )
 
 
@@ -243,12 +288,11 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
         name = next(name for name, worker in made.workers.items() if any(tender.children() for tender in _tenders(worker.pid)))
         worker = made.workers[name]
         if victim == "worker":
-            netns = next((word for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
             for process in (*psutil.Process(worker.pid).children(recursive=True), psutil.Process(worker.pid)):
                 if "memprof" in " ".join(process.cmdline()) and "tending" not in " ".join(process.cmdline()):
                     process.send_signal(signal.SIGKILL)
             worker.wait()
-            made.worker(name, str(netns))
+            made.worker(name, _netns(worker))
         else:
             _tenders(worker.pid)[0].kill()
         desk.wait(180)

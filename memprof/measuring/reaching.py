@@ -67,5 +67,10 @@ def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
             return nullcontext(adb.parse(name))
         case "labgrid":
             return labgrid.acquired(name, socket)
+        case "dask":
+            raise UsageError(
+                f"--on {name}: only `memprof run` measures on a fleet, because its comparisons are known before they begin; name one machine, "
+                "such as --on ssh:BOARD"
+            )
     kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or here"
     raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write {kinds}")

@@ -47,20 +47,29 @@ def keep(task: str, sha256: str, offset: int, size: int, data: bytes) -> str:
             part.rename(path)
     except (OSError, InputError) as error:
         part.unlink(missing_ok=True)
-        _ARRIVALS.refused[sha256] = os_reason(error) if isinstance(error, OSError) else str(error)
-        _ARRIVALS.last = time.monotonic()
-        return f"{path.parent} on {os.uname().nodename}: {_ARRIVALS.refused[sha256]}"
-    _ARRIVALS.last = time.monotonic()
+        reason = os_reason(error) if isinstance(error, OSError) else str(error)
+        with _ARRIVALS.came:
+            _ARRIVALS.refused[sha256] = reason
+            _ARRIVALS.noted()
+        return f"{path.parent} on {os.uname().nodename}: {reason}"
+    with _ARRIVALS.came:
+        _ARRIVALS.noted()
     return ""
 
 
 @dataclass
 class _Arrivals:
-    """Files on their way to this process: why one could not be kept, and when the last piece of any came."""
+    """Files on their way to this process: why one could not be kept, and when the last piece of any came, which wakes who waits for it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    came: threading.Condition = field(default_factory=threading.Condition)
     refused: dict[str, str] = field(default_factory=dict)
     last: float = 0.0
+
+    def noted(self) -> None:
+        """A piece came, or could not be kept. Called with `came` held."""
+        self.last = time.monotonic()
+        self.came.notify_all()
 
 
 _ARRIVALS = _Arrivals()
@@ -97,16 +106,17 @@ def _await(missing: Mapping[str, Sent], tell: Callable[..., None], cancelled: Ca
         _ARRIVALS.refused.pop(sha256, None)
     _ARRIVALS.last = time.monotonic()
     tell(needs=tuple(missing))
-    while any(not _kept(sha256).exists() for sha256 in missing):
-        for sha256, file in missing.items():
-            if sha256 in _ARRIVALS.refused:
-                name = os.path.basename(file.name)
-                raise InputError(
-                    f"{name} cannot be kept on {os.uname().nodename}, in {_kept(sha256).parent}: {_ARRIVALS.refused[sha256]}; "
-                    "XDG_CACHE_HOME of its worker can name another place"
-                )
-        if cancelled():
-            raise Cancelled
-        if time.monotonic() - _ARRIVALS.last > _SILENCE_S:
-            raise InputError(f"the desk sent nothing of a file for {_SILENCE_S:.0f} s")
-        time.sleep(_LOOK_S / 4)
+    with _ARRIVALS.came:
+        while any(not _kept(sha256).exists() for sha256 in missing):
+            for sha256, file in missing.items():
+                if sha256 in _ARRIVALS.refused:
+                    name = os.path.basename(file.name)
+                    raise InputError(
+                        f"{name} cannot be kept on {os.uname().nodename}, in {_kept(sha256).parent}: {_ARRIVALS.refused[sha256]}; "
+                        "XDG_CACHE_HOME of its worker can name another place"
+                    )
+            if cancelled():
+                raise Cancelled
+            if time.monotonic() - _ARRIVALS.last > _SILENCE_S:
+                raise InputError(f"the desk sent nothing of a file for {_SILENCE_S:.0f} s")
+            _ARRIVALS.came.wait(_LOOK_S)

@@ -70,6 +70,7 @@ class Desk:
     _refused: dict[str, str] = field(default_factory=dict)  # sentences about places, so that each is said once
     _why: dict[str, list[str]] = field(default_factory=dict)
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
+    _scheduler: str | None = None  # the identity of its process
     _count: int = 0
     _total: int = 0
 
@@ -99,7 +100,7 @@ class Desk:
                         self._look()
                         last = time.monotonic()
                     for assignment in self._planner.next():
-                        self._start(by_key[assignment.key], assignment, incoming.name)
+                        self._start(by_key[assignment.key], assignment, incoming)
                     ended = list(self._ended)  # their last messages were put into the queue before they ended
                     try:
                         for said in self._messages(incoming):
@@ -125,8 +126,12 @@ class Desk:
     def _look(self) -> None:
         try:
             there, sentences = places(self.client)
+            scheduler = self.client.scheduler_info(n_workers=0).get("id")
         except _LOST:
             return  # the loop notices by itself when that lasts
+        if self._scheduler not in (None, scheduler):
+            raise InputError("the scheduler began anew and knows nothing of this campaign; what was measured is kept, and --append goes on")
+        self._scheduler = scheduler
         if not there and self.client.status != "running":
             return  # a client that lost its scheduler tells of no worker
         for sentence in sentences:
@@ -171,14 +176,14 @@ class Desk:
 
     # -- comparisons
 
-    def _start(self, packed: Packed, assignment: Assignment, queue: str) -> None:
+    def _start(self, packed: Packed, assignment: Assignment, incoming: Any) -> None:
         place = self._there[assignment.place]
         task = replace(packed.task, attempt=assignment.attempt)
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
             worker.measure,
             message.encode(task),
-            queue,
+            incoming.name,
             key=key,
             workers=[place.address],
             allow_other_workers=False,
@@ -187,7 +192,14 @@ class Desk:
             pure=False,
         )
         self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
-        future.add_done_callback(lambda _: self._ended.append(key))
+        future.add_done_callback(lambda _: self._wake(key, incoming))
+
+    def _wake(self, key: str, incoming: Any) -> None:
+        """A task ended, and its worker did not say so, or is dead: the desk, which waits for messages, is sent an empty one."""
+        if key in self._running:
+            self._ended.append(key)
+            with suppress(Exception):  # the client may be closed
+                self.client.loop.add_callback(incoming.put, "")
 
     def _messages(self, incoming: Any) -> Iterator[Said]:
         """What the workers have said, after a moment if that is nothing yet."""
@@ -196,7 +208,7 @@ class Desk:
             batch = [incoming.get(timeout=_WAIT_S)] if waits else []
         except TimeoutError:
             batch = []
-        for data in [*batch, *incoming.get(batch=True)]:
+        for data in filter(None, [*batch, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same
@@ -223,6 +235,9 @@ class Desk:
                 self._give_up(said.task, str(error))
                 return
             yield from self._arrived(running, run, run.attempt)
+        if said.ended is not None:
+            del self._running[said.task]
+            self._settle(running, said.ended)
 
     def _arrived(self, running: _Running, run: Run, attempt: Attempt) -> Iterator[Run]:
         identity = attempts.identity(run)
@@ -261,6 +276,9 @@ class Desk:
         except Exception as error:  # of Dask, whose worker may have died; or a defect there
             self._lost(running, f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
             return
+        self._settle(running, result)
+
+    def _settle(self, running: _Running, result: message.Result) -> None:
         if result.how is None and len(running.arrived) == result.runs == running.plan:
             self._planner.finished(running.place, time.monotonic())
         elif result.how is None:

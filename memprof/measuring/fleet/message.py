@@ -66,7 +66,7 @@ class Task:
 @dataclass(frozen=True)
 class Said:
     """What a worker says while a comparison is measured. task: its key. began: its place is free now. needs: hashes of files that it lacks.
-    plan: how many runs it has. run: a line of a runs file."""
+    plan: how many runs it has. run: a line of a runs file. ended: last, what the Dask task returns soon; Dask's own way to there is longer."""
 
     task: str
     began: bool = False
@@ -74,6 +74,7 @@ class Said:
     plan: int = 0
     run: str = ""
     say: str = ""
+    ended: Result | None = None
 
 
 @dataclass(frozen=True)

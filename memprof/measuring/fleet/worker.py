@@ -49,20 +49,24 @@ def measure(data: bytes, queue: str) -> bytes:
         state = worker.state.tasks.get(key)
         return state is None or state.state != "executing" or worker.status.name not in ("running", "paused")
 
+    def ended(result: Result) -> bytes:
+        tell(ended=result)
+        return message.encode(result)
+
     stand.doing, stand.since_s = Doing(task.title, task.desk), time.monotonic()
     try:
         tell(began=True)
         arrivals.bring(task, tell, cancelled)
-        return message.encode(stand.measure(task, tell, cancelled))
+        return ended(stand.measure(task, tell, cancelled))
     except MemprofError as error:
-        return message.encode(Result(0, "refused", str(error)))
+        return ended(Result(0, "refused", str(error)))
     except Cancelled:
         stand.close()
         try:
             stand.open()  # so that the place stays leased
         except InputError:
             worker.loop.add_callback(stand.gone.set)
-        return message.encode(Result(0, "lost", "it was cancelled"))
+        return message.encode(Result(0, "lost", "it was cancelled"))  # nobody listens any more
     except Gone as error:
         stand.close()
         worker.loop.add_callback(stand.gone.set)

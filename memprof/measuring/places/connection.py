@@ -1,7 +1,7 @@
 """The connection to another machine, by any way to reach its shell: `Link` is the way, all else is the same for each.
 
-One process stays for as long as the place is used: far.sh on the other machine. It holds the lease there, and a way that can share a connection
-shares that process's. Programs start through shells that stay as well (channel.py).
+One process stays for as long as the place is used: far.sh on the other machine. It holds the lease there, for as long as it hears from here now and
+then, and a way that can share a connection shares that process's. Programs start through shells that stay as well (channel.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import secrets
 import select
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +28,8 @@ _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
+_BEAT_S = 10.0  # how often the holder of a lease says that it is there
+_LEASE_S = 60  # without a word of its holder, a lease may be taken over; a probe has ended its tree long before
 _FAR = Path(__file__).with_name("far.sh")
 
 
@@ -63,6 +67,7 @@ class Connection:
     python: str | None = field(default=None, init=False)
     beat_ns: int = field(default=1_000_000_000, init=False)
     _first: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _closed: threading.Event = field(default_factory=threading.Event, init=False)  # of that process
     _facts: dict[str, str] = field(default_factory=dict, init=False)
     _idle: list[Channel] = field(default_factory=list, init=False)
     _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
@@ -76,7 +81,7 @@ class Connection:
         """Reach the place, make its folder and take the lease. Raises InputError."""
         folder = self.folder if self.folder is not None else self.link.folder
         who = " ".join(f"{_user()}@{os.uname().nodename} (memprof {os.getpid()})".split())
-        asked = (folder, self._token if self.leases else "", who, self.wanted_python or "")
+        asked = (folder, self._token if self.leases else "", who, self.wanted_python or "", str(_LEASE_S))
         script = shlex.join(["sh", "-c", _FAR.read_text(), _BEGIN.decode().strip(), *asked])
         try:
             process = self._first = piped(self.link.words(f"exec {script}", first=True))
@@ -90,10 +95,14 @@ class Connection:
         lines = text.partition(_BEGIN)[2].decode("utf-8", "replace").splitlines()
         self._facts = {key.rstrip(":"): value.strip() for key, _, value in (line.partition(" ") for line in lines)}
         self.python = self._facts["python"] or None
+        if self.leases:
+            self._closed = threading.Event()
+            threading.Thread(target=_beat, args=(process, self._closed), daemon=True).start()
 
     def close(self) -> None:
         """Let the place go."""
         process, self._first = self._first, None
+        self._closed.set()
         channels, self._idle = self._idle, []
         for channel in channels:
             channel.release()  # all at once: each takes some milliseconds
@@ -201,6 +210,15 @@ class Connection:
     def path(self, *parts: str) -> str:
         """See There."""
         return "/".join((self._facts["folder"], *parts))
+
+
+def _beat(process: subprocess.Popen[bytes], closed: threading.Event) -> None:
+    """Keep the lease of a connection until that is closed or breaks. A thread does it: a place may be held for hours while nothing is measured."""
+    assert process.stdin is not None
+    with suppress(OSError, ValueError):  # it broke, or was closed just now
+        while not closed.wait(_BEAT_S):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
 
 
 def why_failed(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -1,7 +1,8 @@
 # The first words that memprof says to another machine's shell: it finds or makes memprof's folder there, takes the lease if asked to, tells the
 # machine's facts, and stays until its input ends. POSIX sh, and no more programs than busybox and toybox have.
 #   $1 the folder, empty for the default   $2 a token if the lease is wanted, else empty   $3 who asks   $4 the Python, empty for python3
-wanted=$1 token=$2 who=$3 python=${4:-python3}
+#   $5 after how many seconds without a line from its holder a lease may be taken over
+wanted=$1 token=$2 who=$3 python=${4:-python3} most=$5
 umask 077
 fail() { echo "memprof-fail $1 $folder"; exit 1; }
 echo; echo memprof-begin
@@ -26,17 +27,29 @@ memprofs() {
     return 1
 }
 leave() {
+    rm -f "$lease.$$"
     holder=; read -r holder rest < "$lease" && [ "$holder" = $$ ] && rm -f "$lease"
+}
+# A host that vanishes ends no connection: this shell would hold the lease until its sshd gives up, hours later. So the holder says a line every
+# some seconds, and the machine's uptime at the last of them stands beside the lease. The shell starts no program for it.
+heard() {
+    { read -r uptime idle < /proc/uptime && echo "${uptime%%.*}" > "$lease.$$"; } 2>/dev/null
+}
+# Whether the holder of the lease was silent for too long. An earlier memprof's says nothing, and holds it for as long as it is connected.
+silent() {
+    { last=; read -r last < "$lease.$1" && read -r uptime idle < /proc/uptime; } 2>/dev/null
+    [ -n "$last" ] && [ $((${uptime%%.*} - last)) -ge "$most" ]
 }
 if [ -n "$token" ]; then
     tries=0
+    heard
     until (set -C; echo "$$ ${boot:--} $token $who since $(date +%H:%M)" > "$lease") 2>/dev/null; do
         pid=; read -r pid since theirs rest < "$lease" 2>/dev/null
         if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && memprofs "$pid"; then
-            [ "$theirs" = "$token" ] || { echo "memprof-held $rest"; exit 1; }
-            kill "$pid" 2>/dev/null # this memprof's own, whose connection broke
+            [ "$theirs" = "$token" ] || silent "$pid" || { rm -f "$lease.$$"; echo "memprof-held $rest"; exit 1; }
+            kill "$pid" 2>/dev/null # this memprof's own, whose connection broke; or one that is gone
         fi
-        rm -f "$lease"
+        rm -f "$lease" "$lease.$pid"
         tries=$((tries + 1))
         [ $tries -lt 5 ] || fail lease
     done
@@ -61,4 +74,6 @@ path=$(command -v "$python")
 echo "python $path"
 [ -z "$path" ] || echo "version $("$path" -I -S -c 'import sys; print("%d %d" % sys.version_info[:2])' 2>&1 | tail -n 1)"
 echo memprof-ready
-read -r rest
+while read -r rest; do
+    [ -z "$token" ] || heard
+done
