@@ -594,6 +594,6 @@ def test_a_worktree_whose_folder_somebody_else_removed_is_taken_from_git_s_list(
     shutil.rmtree(folder)
     assert not checkout.is_clean()
 
-    worktrees._forget_leftovers(worktrees.Repository.of(checkout.folder / "bench" / "suite.toml"))
+    worktrees.forget_leftovers(worktrees.Repository.of(checkout.folder / "bench" / "suite.toml"))
 
     assert checkout.is_clean()
