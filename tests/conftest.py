@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import failing
@@ -56,8 +57,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that take long begin first: a worker that begins one when the others have nothing left would be waited for."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Each worker begins with its share of the tests that take long: whoever begins one when the others have nothing left is waited for.
+
+    pytest-xdist hands each worker an equal stretch of the tests, and moves only the last ones of a stretch to others.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = iter([item for item in items if not item.get_closest_marker("long")])
+    total, items[:] = len(items), []
+    for worker in range(workers):
+        share = long[worker::workers]
+        stretch = (total - len(items)) // (workers - worker)
+        items += [*share, *islice(others, stretch - len(share))]
 
 
 def pytest_collection_finish() -> None:
