@@ -69,6 +69,13 @@ class Board:
             process.stdin.flush()
             return process.stdout.read()
 
+    @contextmanager
+    def memory(self) -> Iterator[None]:
+        """The board's whole memory, and its swap, for one test at a time."""
+        with (self.known_hosts.parent / "memory").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def put(self, content: bytes, path: str, mode: str = "755") -> None:
         """Write a file there, in one step: another worker may be running the program that it replaces."""
         self.run(f"cat > '{path}'.$$ && chmod {mode} '{path}'.$$ && mv -f '{path}'.$$ '{path}'", content)

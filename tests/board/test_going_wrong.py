@@ -34,15 +34,10 @@ def test_the_program_is_measured_and_not_the_shell_that_forks_it_away(memprof: M
 
 def test_memory_that_runs_out_is_said_from_the_kernel_s_words(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:  # noqa: F811
     total_kib = int(board.run("grep MemTotal /proc/meminfo").split()[1])
-    words = [
-        "dd",
-        "if=/dev/zero",
-        "of=/dev/null",
-        f"bs={total_kib - 4096}k",
-        "count=1",
-    ]  # more than is free, and not more than may be asked for
+    most = f"bs={total_kib - 4096}k"  # more than is free, and not more than may be asked for
 
-    done = memprof("exec", *on, "-o", "r.jsonl", "--interval", "50ms", "--", *words)
+    with board.memory():
+        done = memprof("exec", *on, "-o", "r.jsonl", "--interval", "50ms", "--", "dd", "if=/dev/zero", "of=/dev/null", most, "count=1")
 
     assert done.returncode == 4, done.stderr
     (run,) = failing.runs_in(tmp_path / "r.jsonl")

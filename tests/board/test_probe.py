@@ -106,9 +106,10 @@ def test_a_run_stays_on_a_cpu(measured: Measured) -> None:
 @pytest.fixture
 def zram(board: Board) -> Iterator[None]:
     """The board's zram as its swap."""
-    board.run("echo 128M > /sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
-    yield
-    board.run("swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset")
+    with board.memory():
+        board.run("echo 128M > /sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
+        yield
+        board.run("swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset")
 
 
 def test_pages_in_zram_are_not_forgotten(measured: Measured, zram: None) -> None:
