@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,7 +109,11 @@ def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[sub
 
 def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes that tend a worker's places."""
-    return [child for child in psutil.Process(worker.pid).children() if "tending.run()" in " ".join(child.cmdline())]
+    tending = []
+    for child in psutil.Process(worker.pid).children():
+        with suppress(psutil.Error):  # it has ended since it was listed
+            tending += [child] if "tending.run()" in " ".join(child.cmdline()) else []
+    return tending
 
 
 def until(ready, seconds: float = 120) -> object:

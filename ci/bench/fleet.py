@@ -105,13 +105,29 @@ class Lab:
     def measuring(self) -> list[psutil.Process]:
         """The probes, and what they started, below all workers."""
         tenders = [child for worker in self.workers.values() if worker.poll() is None for child in _tenders(worker.pid)]
-        return [below for tender in tenders for below in tender.children(recursive=True)]
+        below: list[psutil.Process] = []
+        for tender in tenders:
+            with suppress(psutil.Error):
+                below += tender.children(recursive=True)
+        return below
 
 
 def _tenders(pid: int) -> list[psutil.Process]:
     with suppress(psutil.Error):
-        return [child for child in psutil.Process(pid).children(recursive=True) if "tending.run()" in " ".join(child.cmdline())]
+        return [child for child in psutil.Process(pid).children(recursive=True) if "tending.run()" in _words(child)]
     return []
+
+
+def _measures(worker: int) -> bool:
+    with suppress(psutil.Error):
+        return any(tender.children() for tender in _tenders(worker))
+    return False
+
+
+def _words(process: psutil.Process) -> str:
+    with suppress(psutil.Error):  # it has ended since it was listed
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _inside(netns: str) -> list[str]:
@@ -285,11 +301,13 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
         _until(lambda: not made.measuring(), 30)
         subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
     else:
-        name = next(name for name, worker in made.workers.items() if any(tender.children() for tender in _tenders(worker.pid)))
+        with suppress(SystemExit):  # it may be over
+            _until(made.measuring, 30)
+        name = next((name for name, worker in made.workers.items() if _measures(worker.pid)), next(iter(made.workers)))
         worker = made.workers[name]
         if victim == "worker":
             for process in (*psutil.Process(worker.pid).children(recursive=True), psutil.Process(worker.pid)):
-                if "memprof" in " ".join(process.cmdline()) and "tending" not in " ".join(process.cmdline()):
+                if "memprof" in _words(process) and "tending" not in _words(process):
                     process.send_signal(signal.SIGKILL)
             worker.wait()
             made.worker(name, _netns(worker))
