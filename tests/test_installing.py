@@ -345,7 +345,7 @@ def test_the_second_of_two_at_once_says_so_and_waits(tmp_path, monkeypatch):
 
 def made_up(version: str, size: int, used: float, kept: bool = False) -> Environment:
     """An environment that is a stamp and no more."""
-    folder = environments.new_folder("onnxruntime", f"made{version}")
+    folder = environments.place() / f"onnxruntime.made{version}"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
     environment = Environment("onnxruntime", version, "3.11.7", str(folder / "bin" / "python"), size, kept, {})

@@ -25,7 +25,7 @@ from ..gate import worktrees
 from ..gate.worktrees import Repository, Tree
 from ..installing import making
 from ..measuring import built
-from ..measuring.leftovers import TOKEN, end_leftovers, end_marked, new_token
+from ..measuring.leftovers import end_leftovers, half_made
 from ..measuring.suite import Build, Suite
 from ..programs import lasting
 from ..units import format_bytes
@@ -55,11 +55,10 @@ def suite_of(repository: Repository, commit: str, build: Build, label: str, say:
     out or built.
     """
     end_leftovers()
-    place = cache_folder(lasting.COMMITS)
-    lock = place / f"{_hash(str(repository.root))}.lock"
+    lock = cache_folder(lasting.COMMITS) / f"{_hash(str(repository.root))}.lock"
     with lasting.locked(lock, f"another memprof builds a commit of {repository.root}", say):
         key = _key(commit, build)
-        made = _made(key) or _make(repository, place / key, commit, build, label, say)
+        made = _made(key) or _make(repository, key, commit, build, label, say)
         held = lasting.hold(Path(made.folder))
         try:
             suite = _suite(repository, Tree(Path(made.folder) / _TREE, made.python, label))
@@ -110,26 +109,18 @@ def _made(key: str) -> _Made | None:
     return None
 
 
-def _make(repository: Repository, path: Path, commit: str, build: Build, label: str, say: Say) -> _Made:
-    with new_token() as token:
-        folder = path.with_name(f"{path.name}.{token}")
-        try:
-            folder.mkdir()
-            with worktrees.checked_out(repository, folder / _TREE, commit, label):
-                say(f"{label}: {build.command}")
-                python = worktrees.built(folder / _TREE, {TOKEN: token}, build, label)
-            # Some of a search's builds are new and some are not: their files must lie in memory alike.
-            making.leave_page_cache(folder)
-            made = _Made(str(folder), label, python, making.disk_bytes(folder))
-            lasting.finish(folder, msgspec.json.encode(made))
-            return made
-        except OSError as error:
-            raise InputError(f"{label}: {error.filename or folder}: {os_reason(error)}") from None
-        except BaseException:
-            end_marked({token})
-            raise
-        finally:
-            lasting.remove_unless_finished(folder)
+def _make(repository: Repository, key: str, commit: str, build: Build, label: str, say: Say) -> _Made:
+    with half_made(cache_folder(lasting.COMMITS), key, label) as work:
+        folder = work.folder
+        folder.mkdir()
+        with worktrees.checked_out(repository, folder / _TREE, commit, label):
+            say(f"{label}: {build.command}")
+            python = worktrees.built(folder / _TREE, work.variables, build, label)
+        # Some of a search's builds are new and some are not: their files must lie in memory alike.
+        making.leave_page_cache(folder)
+        made = _Made(str(folder), label, python, making.disk_bytes(folder))
+        lasting.finish(folder, msgspec.json.encode(made))
+        return made
 
 
 def _make_room(say: Say) -> None:

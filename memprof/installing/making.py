@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError, near_or_all, os_reason
-from ..measuring.leftovers import TOKEN, end_leftovers, end_marked, new_token
-from ..programs import environments, lasting, runtimes
+from ..measuring.leftovers import end_leftovers, half_made
+from ..programs import environments, runtimes
 from ..programs.environments import Environment
 from ..programs.runtimes import Runtime
 from ..units import counted, format_bytes, format_duration
@@ -167,30 +167,21 @@ def _make_room(estimate: Estimate, limit_bytes: int, say: Say) -> None:
 def _make(wish: Wish, runtime: Runtime, say: Say, agree: Callable[[Estimate], None], kept: bool) -> Environment:
     base = runtimes.interpreter(wish.python)
     subject = f"{runtime.name} {wish.version or ''}".rstrip()
-    with new_token() as token:
-        folder = environments.new_folder(runtime.name, token)
-        try:
-            work = folder / "tmp"  # what pip downloads goes with the folder
-            work.mkdir(parents=True)
-            variables = {TOKEN: token, "TMPDIR": str(work)}
-            files = pip.files_for(base, _requirements(wish, runtime), runtime.without_wheels, variables, subject)
-            estimate = _estimate(runtime, files)
-            same = [] if wish.beside else [each for each in _made(runtime.name, None, wish.python) if each.version == estimate.version]
-            if same:  # the newest, or the newest of its line, is there
-                return _kept(same[0]) if kept else same[0]
-            say(estimate.sentence)
-            _look_for_room(estimate)
-            agree(estimate)
-            environment = _filled(folder, base, runtime, estimate, variables, kept, say)
-            environments.finish(environment)
-            return environment
-        except OSError as error:
-            raise InputError(f"{subject}: {error.filename or folder}: {os_reason(error)}") from None
-        except BaseException:
-            end_marked({token})
-            raise
-        finally:
-            lasting.remove_unless_finished(folder)
+    with half_made(environments.place(), runtime.name, subject) as made:
+        work = made.folder / "tmp"  # what pip downloads goes with the folder
+        work.mkdir(parents=True)
+        variables = {**made.variables, "TMPDIR": str(work)}
+        files = pip.files_for(base, _requirements(wish, runtime), runtime.without_wheels, variables, subject)
+        estimate = _estimate(runtime, files)
+        same = [] if wish.beside else [each for each in _made(runtime.name, None, wish.python) if each.version == estimate.version]
+        if same:  # the newest, or the newest of its line, is there
+            return _kept(same[0]) if kept else same[0]
+        say(estimate.sentence)
+        _look_for_room(estimate)
+        agree(estimate)
+        environment = _filled(made.folder, base, runtime, estimate, variables, kept, say)
+        environments.finish(environment)
+        return environment
 
 
 def _requirements(wish: Wish, runtime: Runtime) -> list[str]:

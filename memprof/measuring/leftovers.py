@@ -46,7 +46,7 @@ def new_token() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A temporary folder, and the variables that mark a process as working for it."""
+    """A folder, and the variables that mark a process as working for it."""
 
     folder: Path
     variables: Mapping[str, str]
@@ -70,6 +70,24 @@ def scratch(purpose: str) -> Iterator[Scratch]:
             raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def half_made(place: Path, name: str, subject: str) -> Iterator[Scratch]:
+    """A folder PLACE/NAME.TOKEN that is about to be made and to stay (see memprof.programs.lasting). If it is not finished when the block ends, it is
+    removed, and if the block fails or is interrupted, the processes that its variables mark end. If memprof is killed, the next memprof does both.
+    subject: what is made. Raises InputError, also for an OSError of the block."""
+    with new_token() as token:
+        folder = place / f"{name}.{token}"
+        try:
+            yield Scratch(folder, {TOKEN: token})
+        except OSError as error:
+            raise InputError(f"{subject}: {error.filename or folder}: {os_reason(error)}") from None
+        except BaseException:
+            end_marked({token})
+            raise
+        finally:
+            lasting.remove_unless_finished(folder)
 
 
 @contextmanager

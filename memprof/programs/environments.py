@@ -94,9 +94,10 @@ _held: dict[Path, int] = {}  # the descriptors of the locks
 def use(environment: Environment) -> str:
     """The interpreter of an environment, which nobody removes from now on until this memprof ends. Raises InputError if it is gone."""
     folder = environment.folder
-    if folder not in _held:
+    if folder in _held:
+        lasting.touch(folder)
+    else:
         _held[folder] = lasting.hold(folder)
-    lasting.touch(folder)
     return environment.interpreter
 
 
@@ -109,11 +110,6 @@ def remove(environment: Environment) -> bool:
 
 
 # -- making
-
-
-def new_folder(runtime: str, token: str) -> Path:
-    """The folder of an environment that is about to be made."""
-    return place() / f"{runtime}.{token}"
 
 
 def finish(environment: Environment) -> None:
