@@ -113,12 +113,12 @@ def test_a_phase_with_children_is_inexact_and_its_neighbours_are_not(tmp_path):
         for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); until(words[1]); _exit(0); }
         while (wait(NULL) > 0); memprof_end();
         memprof_begin("AFTER"); memprof_end();"""
-    run = ran_until_seen(62, tmp_path / "seen", program(body))
+    run = ran_until_seen(64, tmp_path / "seen", program(body))
 
     exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
     assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
     assert abs(peak_mib(run, "ALONE") - 48) <= NEAR_MIB
-    assert peak_mib(run, "TOGETHER") >= 62  # 64, less what PSS leaves to other programs of libraries that all have mapped
+    assert run.mark("TOGETHER").rss_peak_bytes >= 64 * MIB
     assert peak_mib(run, "AFTER") <= 1 + NEAR_MIB
 
 
