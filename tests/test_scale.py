@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import MIB
+from made import MIB, machine, run
 from test_laws import QUIET, SIX, line, measured
 
-from memprof.errors import MeasurementError, UsageError
+from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
 from memprof.measuring import together
 from memprof.measuring.progress import Silent
+from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.runs import store
 from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
-from memprof.seek import scale, scale_findings, scale_runs, scaled
+from memprof.seek import scale, scale_findings, scale_laws, scale_runs, scaled
 from memprof.seek.dimensions import Dimension, parse, parse_place
 from memprof.seek.scale_runs import ran_out
 from memprof.seek.scaled import ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
@@ -61,7 +64,13 @@ def test_a_law_is_found_predicted_inverted_and_confirmed(scenario, memprof, tmp_
     assert 146 * MIB < within["confirmed_bytes"] <= 150.5 * MIB
     assert within["surely"] <= within["value"] <= within["possibly"]
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
-    assert len(store.load([tmp_path / "s.jsonl"]).runs) == len(told["points"])
+    loaded = store.load([tmp_path / "s.jsonl"]).runs
+    assert len(loaded) == len(told["points"])
+    (again,) = scale_laws.of_runs(loaded)
+    assert {entry.term.words: entry.bytes for entry in again.law.coefficients} == pytest.approx(coefficients)
+    assert [point.at for point in again.points if point.held_out] == [point["at"] for point in told["points"] if point["held_out"]]
+    assert memprof("plot", "scale", "s.jsonl", "-o", "again.svg", "--within", "150MiB").returncode == 0
+    assert "limit 150.0 MiB" in (tmp_path / "again.svg").read_text()
 
 
 def test_a_run_that_dies_of_want_of_memory_is_a_point_and_a_refused_run_is_not(scenario):
@@ -320,11 +329,111 @@ def test_a_chance_amount_of_kept_memory_is_not_taken_for_a_law():
         for a, free in kept.items()
     ]
 
-    shifted, most = scale._shifted(points, PEAK, noise)
+    shifted, most = scale_laws.shifted(points, PEAK, noise)
 
     assert [point.shift_bytes // MIB for point in shifted] == [14 - free for free in kept.values()]
     assert most == 14 * MIB
-    law = laws.law(scale._series(shifted, PEAK, PEAK), noise=noise)
+    law = laws.law(scale_laws.series(shifted, PEAK, PEAK), noise=noise)
     assert law.coefficient("a").bytes == pytest.approx(0.5 * MIB, rel=0.02)
     # Where the heap in use differs, its rest is no chance.
-    assert scale._shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
+    assert scale_laws.shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
+
+
+# -- laws of runs that were kept
+
+
+def at_places(slope=1.0, *, shape=None, start=80.0, **changes):
+    """Runs of a search along `a`; shape: of the input besides, whose first axis is `a`."""
+    places = (1, 64, 20, 40, 7)
+    return [
+        run(
+            f"a={a}",
+            memory={"STARTUP": (40, 40), "MODEL_LOAD": (60, 60), "EXECUTE": (start + slope * a, start + slope * a)},
+            at={"a": a},
+            shapes={"x": (a, *shape)} if shape else {},
+            **changes,
+        )
+        for a in places
+    ]
+
+
+def slopes(runs):
+    return [answer.law.coefficient("a").bytes / MIB for answer in scale_laws.of_runs(runs)]
+
+
+def test_runs_that_were_kept_make_their_law_again():
+    runs = at_places(slope=2.0)
+    confirmed = run("a=100", memory={"STARTUP": (40, 40), "EXECUTE": (500, 500)}, at={"a": 100}, verifies=True)
+
+    (answer,) = scale_laws.of_runs([*runs, confirmed, run("another")])
+
+    assert answer.law.coefficient("a").bytes == pytest.approx(2 * MIB, rel=0.01)
+    assert [point.at for point in answer.points if point.held_out] == [{"a": 100}]
+    assert answer.named(MODEL_LOAD).coefficient("a") is None
+    assert not answer.undecided
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": (3, 320)},
+        {"threads": 4},
+        {"knobs": {"arena": "off"}},
+        {"where": machine("board")},
+        {"model": "other.onnx"},
+        {"env": {"X": "1"}},
+        {"python": "/other/python"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_runs_of_two_searches_make_two_laws(changes):
+    if "model" in changes:
+        changes = {"model": changes["model"]}
+        second = [replace(each, job=replace(each.job, model=replace(each.job.model, sha256="11" * 32))) for each in at_places(3.0, **changes)]
+    else:
+        second = at_places(3.0, **{"shape": (3, 224), **changes})
+
+    runs = [each for pair in zip(at_places(1.0, shape=(3, 224)), second, strict=True) for each in pair]
+
+    assert slopes(runs) == pytest.approx([1.0, 3.0], rel=0.01)
+
+
+def test_a_dimension_that_stayed_the_same_is_no_dimension_of_the_law():
+    runs = [replace(each, job=replace(each.job, at={**each.job.at, "sequence": 128}, shapes={"x": (each.job.at["a"], 128)})) for each in at_places()]
+
+    (answer,) = scale_laws.of_runs(runs)
+
+    assert [dimension.label for dimension in answer.varying] == ["a"]
+    assert {tuple(point.at) for point in answer.points} == {("a",)}
+
+
+def test_what_makes_no_law_is_left_out():
+    nothing_varies = [run(f"b={b}", at={"b": b}) for b in (5, 5)]
+    side_by_side = [run(f"processes={count}", at={"processes": count}, processes=count) for count in (1, 2, 3)]
+    failed = [run(f"c={c}", at={"c": c}, outcome=Outcome("error", phase="MODEL_LOAD", message="no")) for c in (1, 9)]
+    hostile = [run("d", at={"d": value}) for value in (0, -1, 10**400)]
+
+    assert scale_laws.of_runs([*nothing_varies, *side_by_side, *failed, *hostile]) == []
+
+
+def test_more_than_a_law_is_sought_for_is_a_sentence():
+    with pytest.raises(InputError, match="3 dimensions and 500 places at most; here are 1 and 501"):
+        scale_laws.of_runs([run(f"a={a}", at={"a": a}) for a in range(1, 502)])
+    with pytest.raises(InputError, match="here are 4 and 2"):
+        scale_laws.of_runs([run(f"{a}", at=dict.fromkeys("abcd", a)) for a in (1, 2)])
+
+
+def test_a_picture_is_of_one_search():
+    with pytest.raises(InputError, match="no run is of a search for a law"):
+        pictures.render([run()])
+    with pytest.raises(InputError, match=r"2 searches, and a picture is of one: net.onnx in onnxruntime; net.onnx in onnxruntime · arena=off"):
+        pictures.render([*at_places(), *at_places(knobs={"arena": "off"})])
+
+
+def test_the_page_has_the_law_and_its_picture():
+    text = page.render(at_places(slope=2.0))
+
+    assert "net.onnx, onnxruntime: PEAK = 80.0 MiB + 2.00 MiB x a" in text
+    (picture,) = re.findall(r'id="laws".*?src="data:image/svg\+xml;base64,([^"]+)"', text, re.DOTALL)
+    assert b"PEAK as a law" in base64.b64decode(picture)
+    assert 'id="laws"' not in page.render([run()])

@@ -128,6 +128,18 @@ def _growth() -> None:
 
 
 @_picture(
+    "scale",
+    "law.jsonl -o law.png --within 2GiB",
+    click.option("--within", metavar="SIZE", help="A limit to draw."),
+)
+def _scale() -> None:
+    """Draw measured places and the law through them, of runs that `memprof scale` kept.
+
+    Places that confirmed a prediction are drawn as not fitted. The law is found again from the runs.
+    """
+
+
+@_picture(
     "spread",
     "runs.jsonl -o spread.png --phase EXECUTE",
     click.option(

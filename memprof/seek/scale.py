@@ -1,7 +1,7 @@
 """Memory as a law: a model is measured at a few well-chosen places of its dimensions, and the laws of its peaks are fitted to them.
 
-memprof.judge says where to measure next and which law it is, `scale_runs` measures a place, and `scale_findings` puts the laws into words.
-Here is the search: which places, until when, and which of their sizes make the laws.
+memprof.judge says where to measure next and which law it is, `scale_runs` measures a place, `scale_laws` makes the laws of places, and
+`scale_findings` puts them into words. Here is the search: which places, and until when.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from ..judge.laws import Law, Prediction
 from ..judge.terms import At, Point
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
-from ..runs.records import EXECUTE, MODEL_LOAD, PEAK
-from ..runs.settings import written
+from ..runs.records import EXECUTE, PEAK
 from ..units import format_bytes
-from .dimensions import THREADS, parse
-from .scale_findings import findings, of_token, undecided
+from . import scale_laws
+from .dimensions import parse
+from .scale_findings import findings, of_token
 from .scale_runs import Places
-from .scaled import ALL, CHARGED, Measured, Named, Scaled, ScaleRequest, Within, against, changes, predicted, words_of
+from .scaled import Measured, Scaled, ScaleRequest, Within, against, words_of
 
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
 _MOST_RUNS_BEYOND = 12
-_SAME = 0.002  # heaps in use that differ by no more than this share are the same
 
 
 def scale(request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> Scaled:
@@ -70,8 +69,8 @@ class _Scaler:
         self._varying = self._places.space.varying
         if not self._varying:
             raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
-        if len(self._varying) > 3:
-            raise UsageError(f"{len(self._varying)} dimensions vary: a law of more than 3 takes too many runs; fix one (--vary NAME=VALUE)")
+        if len(self._varying) > scale_laws.MOST_VARYING:
+            raise UsageError(f"{len(self._varying)} dimensions vary: a law of more than {scale_laws.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)")
         self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
         self._points: list[Measured] = []
         self._skipped: list[Mapping[str, int]] = []
@@ -130,9 +129,9 @@ class _Scaler:
             point = Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out)
             self._progress.say(f"{words}: {point.ended}")
             return point
-        point = replace(self._places.measure(at, len(self._points)), held_out=held_out)
-        if held_out and self._kept is not None and point.heap_free_bytes is not None:
-            point = replace(point, shift_bytes=max(self._kept - point.heap_free_bytes, 0))
+        point = replace(self._places.measure(at, len(self._points), held_out=held_out), held_out=held_out)
+        if held_out:
+            point = scale_laws.kept(point, self._kept)
         self._points.append(point)
         if point.ended and not point.least:
             self._skipped.append(at)
@@ -169,10 +168,10 @@ class _Scaler:
     # -- the answer
 
     def _series(self, name: str) -> list[Point]:
-        return _series(self._points, name, self._main)
+        return scale_laws.series(self._points, name, self._main)
 
     def _shift(self) -> None:
-        shifted = _shifted(self._points, self._main, self._places.noise)
+        shifted = scale_laws.shifted(self._points, self._main, self._places.noise)
         if shifted is not None:
             self._points, self._kept = shifted
 
@@ -180,26 +179,16 @@ class _Scaler:
         job = self._places.job
         assert job is not None
         self._shift()
-        named = self._laws()
-        labels = {name for dimension in self._places.space.dimensions for name in dimension.names}
-        same = {name: value for name, value in written(job.knobs).items() if name not in labels}
-        answer = Scaled(
-            model=self._places.model.name,
-            runtime=job.runtime,
-            settings=",".join(f"{name}={value}" for name, value in sorted(same.items())),
-            dimensions=self._places.space.dimensions,
-            points=tuple(self._points),
-            main=self._main,
-            laws=named,
-            changes=changes(self._main, named, self._ranges()),
-            predictions=tuple(predicted(self._main, named, self._request.predictions)),
+        answer = scale_laws.answer(job, self._places.space.dimensions, self._points, self._main, self._places.noise)
+        answer = replace(
+            answer,
+            predictions=tuple(answer.predict(self._request.predictions)),
             within_bytes=self._request.within_bytes,
+            planned=self._planned_law(),
             unplanned=self._places.unplanned,
             shared=self._places.shared,
-            threads=job.threads if THREADS not in labels else None,
         )
-        answer = replace(answer, undecided=undecided(answer, self._places.noise), within=self._within(answer), planned=self._planned_law())
-        answer = replace(answer, against=against(answer))
+        answer = replace(answer, within=self._within(answer), against=against(answer))
         try:
             token_costs = of_token(answer, Path(self._places.model.path), job.knobs.get("kv_type", "f16"))
         except InputError as error:
@@ -210,11 +199,6 @@ class _Scaler:
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
-
-    def _laws(self) -> tuple[Named, ...]:
-        names = dict.fromkeys(name for point in self._points if not point.ended for name in point.sizes)
-        ordered = [self._main, *(name for name in names if name != self._main)]
-        return tuple(Named(name, laws.law(self._series(name), noise=self._places.noise)) for name in ordered)
 
     def _within(self, answer: Scaled) -> tuple[Within, ...]:
         limit = self._request.within_bytes
@@ -276,36 +260,3 @@ class _Main:
     def predict(self, at: At) -> Prediction:
         """See laws.Law."""
         return self._answer.predict([at])[0]
-
-
-def _series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
-    """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
-    shifted = name not in (MODEL_LOAD, ALL, CHARGED)
-    return [
-        Point(point.at, point.sizes[name] + (point.shift_bytes if shifted else 0), point.least and name in (main, _last(point)))
-        for point in points
-        if name in point.sizes and not point.held_out and (not point.ended or point.least)
-    ]
-
-
-def _shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
-    """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
-    it; and the most freed memory that a run kept, None where no run has a shift. None alone where the runs do not tell.
-
-    A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
-    then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
-    """
-    known = [point for point in points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
-    used = [point.heap_used_bytes or 0 for point in known]
-    if len(known) < 3 or len(known) < sum(not point.ended for point in points) or max(used) - min(used) > _SAME * max(used):
-        return None
-    most = max(point.heap_free_bytes or 0 for point in known)
-    plain = [replace(point, shift_bytes=0) for point in points]
-    shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
-    by_plain, by_shifted = (laws.simple_score(_series(each, main, main), noise) for each in (plain, shifted))
-    return (shifted, most) if by_shifted < by_plain else (plain, None)
-
-
-def _last(point: Measured) -> str:
-    """The phase in which a run died."""
-    return (point.ended or "").rpartition(" in ")[2]

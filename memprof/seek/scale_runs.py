@@ -64,14 +64,16 @@ class Places:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
         self._order(at)
 
-    def measure(self, at: Mapping[str, int], count: int) -> Measured:
-        """The sizes at a place, where `count` places were measured before."""
+    def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
+        """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""
+        order = self._order(at)
+        order = replace(order, job=replace(order.job, verifies=held_out))
         if self.space.side_by_side:
             self._progress.say(f"{words_of(at)}: measuring")
-            point = self._side_by_side(at)
+            point = self._side_by_side(order)
         else:
-            point = self._alone(at, count)
-        return replace(point, planned_bytes=self._planned(at))
+            point = self._alone(order, count)
+        return replace(point, at=at, planned_bytes=self._planned(at))
 
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""
@@ -94,33 +96,24 @@ class Places:
         name = words_of(at) if request.variant is None else f"{request.variant}, {words_of(at)}"
         variant = Variant(runtime=request.runtime, name=name, set={**request.knobs, **self.space.knobs(at)}, python=self._python)
         order = orders.order(suite, self.model, variant)
-        return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False))
+        place = {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.dimensions}
+        return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False, at=place))
 
-    def _alone(self, at: Mapping[str, int], count: int) -> Measured:
-        order = self._order(at)
+    def _alone(self, order: Order, count: int) -> Measured:
         if self._guard is not None:
             order = replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
         (run,) = campaign.measure([order], Quiet(self._progress, count), self._keep)
         self._known(run)
-        sizes = {mark.phase: mark.rss_peak_bytes for mark in run.marks if mark.phase != STARTUP and mark.rss_peak_bytes}
-        if not run.outcome.ok:
-            return _failed(at, run, {name: int(size) for name, size in sizes.items()})
-        sizes[PEAK] = max(sizes.values())
-        last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
-        if last.anon_end_bytes is not None:
-            sizes[ANONYMOUS] = last.anon_end_bytes
-        prepared = run.mark(PREPARE)
-        heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
-        return Measured(at, {name: int(size) for name, size in sizes.items()}, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+        return measured(run)
 
-    def _side_by_side(self, at: Mapping[str, int]) -> Measured:
-        count = self.space.value(PROCESSES, at) or 1
-        seen = together.measure(self._order(at), count, self._progress, self._keep, _free())
+    def _side_by_side(self, order: Order) -> Measured:
+        count = self.space.value(PROCESSES, order.job.at) or 1
+        seen = together.measure(order, count, self._progress, self._keep, _free())
         run = seen.runs[0]
         self._known(run)
         sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
         if not run.outcome.ok:
-            return _failed(at, run, sizes, ALL, seen.charged_peak_bytes)
+            return _failed(run, sizes, ALL, seen.charged_peak_bytes)
         last = list(seen.phases)[-1]
         sizes[ALL] = seen.phases[last].bytes
         charged = seen.phases[last].charged_bytes
@@ -128,11 +121,11 @@ class Places:
             sizes[CHARGED] = charged
         if seen.shared:
             self.shared = seen.shared
-        return Measured(at, sizes)
+        return Measured(order.job.at, sizes)
 
     def _known(self, run: Run) -> None:
         self.job = run.job
-        self.noise = (max(float(_LEAST_NOISE_BYTES), run.machine.peak_bound_bytes / 4), _NOISE)
+        self.noise = noise(run)
 
     def _planned(self, at: Mapping[str, int]) -> int | None:
         """The planner's own peak at a place, with the operators in the order of the file."""
@@ -156,9 +149,30 @@ class Places:
             return None
 
 
-def _failed(at: Mapping[str, int], run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:
+def noise(run: Run) -> tuple[float, float]:
+    """What two runs at the same place differ by, in bytes and as a share."""
+    return (max(float(_LEAST_NOISE_BYTES), run.machine.peak_bound_bytes / 4), _NOISE)
+
+
+def measured(run: Run) -> Measured:
+    """The sizes at the place of a run that was alone."""
+    sizes = {mark.phase: int(mark.rss_peak_bytes) for mark in run.marks if mark.phase != STARTUP and mark.rss_peak_bytes}
+    if not run.outcome.ok:
+        return _failed(run, sizes)
+    if not sizes:
+        return Measured(run.job.at, {}, "no phase has a peak")
+    sizes[PEAK] = max(sizes.values())
+    last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
+    if last.anon_end_bytes is not None:
+        sizes[ANONYMOUS] = last.anon_end_bytes
+    prepared = run.mark(PREPARE)
+    heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
+    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+
+
+def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:
     """A run that failed. If it died of want of memory, it needs at least what it was last seen with."""
-    outcome = run.outcome
+    at, outcome = run.job.at, run.outcome
     if not ran_out(outcome):
         return Measured(at, {}, outcome.sentence)
     seen = [outcome.rss_last_bytes or 0, charged or 0, *sizes.values()]

@@ -6,7 +6,6 @@ standalone.py sees to it that text from a runs file stays text.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from markupsafe import Markup
 
 from memprof.errors import InputError
 from memprof.explain.records import Explanation
+from memprof.plain import plain
 from memprof.plan.measured import Measured
 from memprof.runs import summary
 from memprof.runs.records import Run
@@ -62,6 +62,7 @@ def render(
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
         kept=[_kept(group) for group in models.values()],
         growth=_growth(runs),
+        laws=_laws(runs),
         machines=conditions.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
@@ -85,7 +86,33 @@ def _growth(runs: Sequence[Run]) -> _Growth | None:
     from ..pictures import growth, saving  # bring matplotlib along, which no other page needs
 
     panels = growth.panels(followed)
-    return _Growth(base64.b64encode(saving.encoded(growth.draw(panels), "svg")).decode(), [panel.title for panel in panels])
+    return _Growth(saving.embedded(growth.draw(panels)), [panel.title for panel in panels])
+
+
+@dataclass(frozen=True)
+class _Law:
+    """The picture of a law as base64 of an SVG, what it is of, and the law and what is beside it in words."""
+
+    picture: str
+    title: str
+    sentences: Sequence[str]
+
+
+def _laws(runs: Sequence[Run]) -> list[_Law]:
+    """What runs of `memprof scale` tell."""
+    if not any(run.job.at for run in runs):
+        return []
+    from memprof.seek import scale_laws  # brings scipy along, which no other page needs
+
+    from ..pictures import saving, scale
+    from ..tables.scale import finding, notes
+
+    return [
+        _Law(
+            saving.embedded(scale.picture(search)), f"{search.model} in {scale.title(search)}", [finding(search, plain), *notes(search)]
+        )
+        for search in scale_laws.of_runs(runs)
+    ]
 
 
 def _kept(runs: Sequence[Run]) -> Sequence[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,8 @@ def encoded(figure: Figure, ending: str) -> bytes:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"these runs cannot be drawn as one picture ({reason})") from None
     return data.getvalue()
+
+
+def embedded(figure: Figure) -> str:
+    """A picture as an SVG in base64, for the source of a page's image. Raises InputError where matplotlib cannot draw it."""
+    return base64.b64encode(encoded(figure, "svg")).decode()

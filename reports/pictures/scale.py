@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.errors import InputError
 from memprof.runs.metrics import BYTES
+from memprof.runs.records import Run
+from memprof.seek import scale_laws
 from memprof.seek.scaled import Measured, Scaled
-from memprof.units import counted, format_bytes
+from memprof.units import counted, format_bytes, parse_bytes
 
 from ..tables import grid
 from ..tables.grid import Unit
@@ -29,6 +32,22 @@ _STEPS = 160
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A5200")
 _MARKERS = ("o", "s", "^", "D", "v")
 _Others = tuple[tuple[str, int], ...]
+
+
+def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
+    """The law of runs that `memprof scale` kept. within: a limit to draw, as people write sizes. Raises InputError unless they are of one search."""
+    searches = scale_laws.of_runs(runs)
+    if not searches:
+        raise InputError("there is nothing to draw: no run is of a search for a law (memprof scale -o RUNS.jsonl keeps such runs)")
+    if len(searches) > 1:
+        names = "; ".join(f"{search.model} in {title(search)}" for search in searches)
+        raise InputError(f"the runs are of {len(searches)} searches, and a picture is of one: {names}")
+    return picture(replace(searches[0], within_bytes=parse_bytes(within) if within else None))
+
+
+def title(scaled: Scaled) -> str:
+    """The runtime, and the settings that are the same at all places."""
+    return " · ".join([scaled.runtime, *([scaled.settings] if scaled.settings else [])])
 
 
 def picture(scaled: Scaled) -> Figure:
@@ -53,7 +72,7 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     size = grid.choose_unit(BYTES, [*(point.sizes[scaled.main] for point in points), scaled.within_bytes or 0])
     sheet = Sheet(
         f"{scaled.main} as a law: {scaled.model}",
-        " · ".join([scaled.runtime, *([scaled.settings] if scaled.settings else []), _said(scaled)]),
+        f"{title(scaled)} · {_said(scaled)}",
         _ABOVE + _HIGH + _BELOW,
         legend=_legend(scaled, curves, points),
         remarks=[

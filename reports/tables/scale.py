@@ -26,7 +26,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps(_plain(scaled), indent=1)
     say = plain if format == "text" else grid.escaped
-    return f"{_finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}"
+    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}"
 
 
 def section(scaled: Scaled, unit: str | None = None) -> Section:
@@ -36,10 +36,11 @@ def section(scaled: Scaled, unit: str | None = None) -> Section:
     tables += [_predictions(scaled, size)] if scaled.predictions else []
     tables += [_within(scaled)] if scaled.within else []
     tables += [_against(scaled)] if scaled.against else []
-    return Section("", tuple(table for table in tables if table.rows), tuple(_notes(scaled)))
+    return Section("", tuple(table for table in tables if table.rows), tuple(notes(scaled)))
 
 
-def _finding(scaled: Scaled, say: Say) -> str:
+def finding(scaled: Scaled, say: Say) -> str:
+    """The law in a sentence, after what it is of."""
     threads = counted(scaled.threads, "thread") if scaled.threads else ""
     job = ", ".join(say(text) for text in (scaled.model, scaled.runtime, scaled.settings, threads) if text)
     law = scaled.law
@@ -181,24 +182,25 @@ def _against(scaled: Scaled) -> Table:
     return Table("Peak of EXECUTE beside the planner's own peak", ("term", "measured", "planned", "measured of planned"), tuple(rows))
 
 
-def _notes(scaled: Scaled) -> list[str]:
-    notes = [*scaled.findings]
+def notes(scaled: Scaled) -> list[str]:
+    """What there is to say beside the law, a sentence each."""
+    said = [*scaled.findings]
     for change in scaled.changes:
         others = ", ".join(f"{name}={value}" for name, value in change.others.items())
-        notes.append(
+        said.append(
             f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
             + (f" (with {others})." if others else ".")
         )
     for named in scaled.laws:
         if named.law is not None:
-            notes += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
+            said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
     if scaled.undecided:
-        notes.append(f"Undecided: {scaled.undecided}.")
+        said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
-        notes.append("Beyond the measured range a law is an assumption; its interval is wider there.")
+        said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
     if scaled.law is None:
-        notes.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
-    return [*notes, *scaled.remarks]
+        said.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
+    return [*said, *scaled.remarks]
 
 
 # -- JSON

@@ -1,0 +1,155 @@
+"""The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
+
+The sum of processes that ran side by side is in none of their runs, so runs of `processes` make no law again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import InputError
+from ..judge import laws
+from ..judge.terms import Point
+from ..runs.records import MODEL_LOAD, PEAK, Job, Run
+from ..runs.settings import written
+from .dimensions import THREADS, Dimension
+from .scale_findings import findings, undecided
+from .scale_runs import measured, noise
+from .scaled import ALL, CHARGED, Measured, Named, Scaled, changes
+
+_SAME = 0.002  # heaps in use that differ by no more than this share are the same
+MOST_VARYING = 3  # more take too many runs
+_MOST_POINTS = 500  # the search for terms takes seconds with so many
+_HIGHEST = 1 << 53  # values are fitted as floating point numbers
+
+
+def answer(job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], main: str, noise: tuple[float, float]) -> Scaled:
+    """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share."""
+    ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
+    names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
+    ordered = [main, *(name for name in names if name != main)]
+    named = tuple(Named(name, laws.law(series(points, name, main), noise=noise)) for name in ordered)
+    made = Scaled(
+        model=job.model.name,
+        runtime=job.runtime,
+        settings=_settings(job, dimensions),
+        dimensions=tuple(dimensions),
+        points=tuple(points),
+        main=main,
+        laws=named,
+        changes=changes(main, named, ranges),
+        threads=None if _has(dimensions, THREADS) else job.threads,
+    )
+    return replace(made, undecided=undecided(made, noise))
+
+
+def of_runs(runs: Sequence[Run]) -> list[Scaled]:
+    """The laws of runs that `memprof scale` kept, one for each search: each model, variant, runtime, settings, shapes, dimensions and machine. Other
+    runs are left out, and searches in which nothing varied or no place could be measured.
+
+    Raises InputError for more places than a law is sought for.
+    """
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        job, places = run.job, [_fixed(label, value) for label, value in run.job.at.items()]
+        if not job.at or job.processes > 1 or not all(1 <= value <= _HIGHEST for value in job.at.values()):
+            continue
+        threads = None if _has(places, THREADS) else job.threads
+        asked = (job.variant.rpartition(", ")[0], job.runtime, job.python, tuple(sorted(job.variables.items())), _settings(job, places), threads)
+        key = (job.model.sha256, *asked, tuple(job.at), run.machine.name)
+        groups.setdefault(key, []).append(run)
+    answers = [_of_search(search) for group in groups.values() for search in _by_shapes(group)]
+    return [made for made in answers if made is not None]
+
+
+def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs apart where their inputs differ by more than the place: an axis that is one of its values in every run is of the place."""
+    sizes = [{(name, axis): size for name, shape in run.job.shapes.items() for axis, size in enumerate(shape)} for run in runs]
+    of_place = {
+        axis
+        for axis in sizes[0]
+        if any(all(size.get(axis) == run.job.at[label] for size, run in zip(sizes, runs, strict=True)) for label in runs[0].job.at)
+    }
+    searches: dict[tuple[object, ...], list[Run]] = {}
+    for size, run in zip(sizes, runs, strict=True):
+        searches.setdefault(tuple(sorted(item for item in size.items() if item[0] not in of_place)), []).append(run)
+    return list(searches.values())
+
+
+def _of_search(runs: Sequence[Run]) -> Scaled | None:
+    """None where nothing varies, or no place could be measured."""
+    job = runs[0].job
+    points = [replace(measured(run), held_out=run.job.verifies) for run in runs]
+    fitted = [point for point in points if not point.held_out]
+    values = {label: [point.at[label] for point in fitted] for label in job.at}
+    dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
+    varying = [dimension.label for dimension in dimensions if dimension.varies]
+    if not varying or all(point.ended for point in fitted):
+        return None
+    if len(varying) > MOST_VARYING or len(points) > _MOST_POINTS:
+        raise InputError(
+            f"{job.model.name}: a law is sought for {MOST_VARYING} dimensions and {_MOST_POINTS} places at most; here are "
+            f"{len(varying)} and {len(points)}"
+        )
+    points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
+    bounds = noise(runs[-1])
+    moved = shifted([point for point in points if not point.held_out], PEAK, bounds)
+    if moved is not None:
+        others = [kept(point, moved[1]) for point in points if point.held_out]
+        points = [*moved[0], *others]
+    made = answer(job, dimensions, points, PEAK, bounds)
+    return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def kept(point: Measured, most: int | None) -> Measured:
+    """A place that no law was fitted to, beside runs that are taken as if each had kept this much freed memory; None for runs as they are."""
+    if most is None or point.heap_free_bytes is None:
+        return point
+    return replace(point, shift_bytes=max(most - point.heap_free_bytes, 0))
+
+
+def _fixed(label: str, value: int) -> Dimension:
+    return Dimension(tuple(label.split("=")), value, value)
+
+
+def _settings(job: Job, dimensions: Sequence[Dimension]) -> str:
+    """The knobs that are the same at all places."""
+    return ",".join(f"{name}={value}" for name, value in sorted(written(job.knobs).items()) if not _has(dimensions, name))
+
+
+def _has(dimensions: Sequence[Dimension], name: str) -> bool:
+    return any(name in dimension.names for dimension in dimensions)
+
+
+def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
+    """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
+    shifted = name not in (MODEL_LOAD, ALL, CHARGED)
+    return [
+        Point(point.at, point.sizes[name] + (point.shift_bytes if shifted else 0), point.least and name in (main, _last(point)))
+        for point in points
+        if name in point.sizes and not point.held_out and (not point.ended or point.least)
+    ]
+
+
+def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
+    """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
+    it; and the most freed memory that a run kept, None where no run has a shift. None alone where the runs do not tell.
+
+    A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
+    then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
+    """
+    known = [point for point in points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
+    used = [point.heap_used_bytes or 0 for point in known]
+    if len(known) < 3 or len(known) < sum(not point.ended for point in points) or max(used) - min(used) > _SAME * max(used):
+        return None
+    most = max(point.heap_free_bytes or 0 for point in known)
+    plain = [replace(point, shift_bytes=0) for point in points]
+    shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
+    by_plain, by_shifted = (laws.simple_score(series(each, main, main), noise) for each in (plain, shifted))
+    return (shifted, most) if by_shifted < by_plain else (plain, None)
+
+
+def _last(point: Measured) -> str:
+    """The phase in which a run died."""
+    return (point.ended or "").rpartition(" in ")[2]
